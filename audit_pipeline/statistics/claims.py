@@ -29,14 +29,18 @@ AUROC_OF_INTEREST = 0.7
 five: of scores this AUROC; of documents as many as come to it where each scores higher than every comparison document.
 """
 
-_POWER = 0.8
+POWER = 0.8
+"""Four times in five."""
+
+SMALLEST_P = 1e-300
+"""A p-value is never 0: below this float64 has no digits left, and the p-value is given as this."""
 
 
 def detectable_auroc(standard_error: float, level: float) -> float:
     """The AUROC that a one-sided test at ``level`` finds four times in five, where an estimate of it has that standard
     error: normal approximation, .5 + (z_level + z_.2) standard errors; above 1 where no AUROC could."""
     normal = NormalDist()
-    return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(_POWER)) * standard_error
+    return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(POWER)) * standard_error
 
 
 def find_least_standouts(tested: int) -> int:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import scipy
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.statistics.claims import SMALLEST_P
 from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, Floats, RocPoints, explain_undefined, roc_points
 from audit_pipeline.tables import MEMBER
 
@@ -78,7 +79,7 @@ class Scatter:
 
     def p_value(self, value: float) -> float:
         """Return the two-sided p-value of no difference, of t = ``value`` over the standard error."""
-        return float(2 * scipy.special.stdtr(self.freedom, -abs(value) / self.standard_error))
+        return max(SMALLEST_P, float(2 * scipy.special.stdtr(self.freedom, -abs(value) / self.standard_error)))
 
     @property
     def description(self) -> str:

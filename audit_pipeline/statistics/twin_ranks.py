@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.claims import detectable_auroc
+from audit_pipeline.statistics.claims import POWER, SMALLEST_P, detectable_auroc
 from audit_pipeline.statistics.intervals import GroupedSides
-from audit_pipeline.statistics.roc import Floats
+from audit_pipeline.statistics.roc import SLACK, Floats
 from audit_pipeline.statistics.score_direction import LEVEL
 from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
 
@@ -29,21 +31,31 @@ ASSUMPTION = (
 ALPHA = 0.05
 REDRAWS = 99_999
 
-_SMALLEST_P = 1e-300
+Counts = npt.NDArray[np.int64]
+
 # Additions of one convolution: some seconds.
 _MOST_WORK = 2_000_000_000
+# Of the standard deviation of the sum: by so much rounding may move it.
+_MOST_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
 class TwinComparison:
-    """The test's result for ``items`` items.
+    """The result of a test of twins.
 
-    ``superiority`` is the mean, over items, of the share of the other versions that the published one scores above,
-    ties half: 0.5 without training, 1 where it always ranks first. ``superiority_low`` and ``superiority_high`` are the
-    ends of its 95% interval over items. ``others``: the versions of these items that were not published; ``left_out``:
-    items of which a version has no score. ``detectable_auroc``: the superiority that a p-value at 5% finds four times
-    in five, by the normal approximation (above 1: none is). There is no number where ``reason`` says why the test is
-    refused.
+    Attributes:
+        reason: Why the test is refused, or None. A refused test has no numbers.
+        p_value: The probability of so large a sum of ranks under the draw.
+        superiority: The mean over items of the share of the other versions that the published version scores above.
+            Ties count half. It is 0.5 without training, and 1 if the published version always ranks first.
+        superiority_low: The lower end of the 95% interval of ``superiority`` over items.
+        superiority_high: The upper end.
+        items: The number of items.
+        others: The number of versions of these items that were not published.
+        left_out: The number of items that lack a score of a version.
+        detectable_auroc: The superiority that a p-value at 5% finds four times in five (:func:`find_detectable_sum`).
+            It is above 1 if no superiority is found so often.
+        method: How the numbers were computed.
     """
 
     reason: str | None
@@ -99,11 +111,12 @@ def compare_twins(
     reason = _explain_refusal(sizes, alpha)
     if reason is not None:
         return TwinComparison(reason, None, None, None, None, len(rows), others, left_out, None, method)
-    unit = 2 * len(shares) * math.lcm(*(size - 1 for size in sizes))
-    p_value, how = compute_sum_p_value(rows, drawn, unit)
+    # A share is a half of a whole number over size - 1, and the mean is over detectors.
+    units = [2 * len(shares) * (size - 1) for size in sizes]
+    p_value, how = compute_sum_p_value(rows, drawn, units)
     values = np.array([row[place] for row, place in zip(rows, drawn, strict=True)])
     bounds = _measure_interval(values)
-    error = math.sqrt(sum(float(np.var(row)) for row in rows)) / len(rows)
+    detectable = _limit_detectable(find_detectable_sum(rows, units) / len(rows), _compute_deviation(rows) / len(rows))
     return TwinComparison(
         reason=None,
         p_value=p_value,
@@ -113,56 +126,163 @@ def compare_twins(
         items=len(rows),
         others=others,
         left_out=left_out,
-        detectable_auroc=detectable_auroc(error, LEVEL),
+        detectable_auroc=detectable,
         method=f"{method}: sum of ranks, {how}; {bounds[2]}",
     )
 
 
-def compute_sum_p_value(rows: Sequence[Floats], drawn: Sequence[int], unit: int) -> tuple[float, str]:
-    """Return the probability that the sum of one value of each row, all equally likely, is at least that of the values
-    at the places ``drawn``, and how it was computed.
+def compute_sum_p_value(rows: Sequence[Floats], drawn: Sequence[int], units: Sequence[int]) -> tuple[float, str]:
+    """Return the probability of a sum at least as large as the drawn one, and how it was computed.
 
-    ``rows`` [k_i] hold multiples of 1 / ``unit``. The distribution is exact by convolution, whatever ties there are;
-    below 1e-300 it is given as 1e-300. Where that takes too long, it is that of 99,999 redraws (with the draw itself
-    counted, which keeps it valid).
+    The sum is over one value of each row. Every value of a row is equally likely. Ties are allowed.
+
+    Args:
+        rows: Arrays of shape (k_i,). The values of row i are multiples of 1 / ``units[i]``.
+        drawn: The place of the drawn value in each row.
+        units: A whole number for each row.
+
+    Returns:
+        The p-value, never below ``SMALLEST_P``, and its method. The p-value is exact if the convolution is small
+        enough. If not, the values are rounded to a common grid so that the p-value can only rise, provided that the
+        rounding is small beside the standard deviation of the sum. Otherwise 99,999 redraws give the p-value; the
+        draw itself is counted, which keeps it valid.
     """
-    deficits = [row.max() - row for row in rows]
-    # What all rows together lack of their largest sum: memory goes with the sum that was seen.
-    lacking = sum(float(row[place]) for row, place in zip(deficits, drawn, strict=True))
-    work = (lacking * unit + 1) * sum(len(np.unique(row)) for row in deficits)
-    if work > _MOST_WORK:
-        return _redrawn_sum_p(deficits, lacking), f"{REDRAWS + 1:,} draws"
-    counts = [np.rint(row * unit).astype(np.int64) for row in deficits]
-    largest = sum(int(row[place]) for row, place in zip(counts, drawn, strict=True))
+    deficits = _count_deficits(rows, units)
+    # The deficit of a sum is its distance from the largest sum. Python's integers hold the common unit of any sizes.
+    parts = [Fraction(int(row[place]), unit) for row, place, unit in zip(deficits, drawn, units, strict=True)]
+    deficit = sum(parts, Fraction(0))
+    grid, how = math.lcm(*units), "exact by convolution"
+    if deficit and _count_additions(deficits, math.floor(deficit * grid)) > _MOST_WORK:
+        grid = _choose_grid(deficits, deficit)
+        how = f"by convolution, ranks rounded to 1/{grid:,} so that p can only rise"
+        if grid * _MOST_ROUNDING * _compute_deviation(rows) < len(rows):
+            return _redraw_sum_p(deficits, units, float(deficit)), f"{REDRAWS + 1:,} draws"
+    probability = _convolve(deficits, units, grid, math.floor(deficit * grid))
+    return float(min(1.0, max(SMALLEST_P, probability.sum()))), how
+
+
+def find_detectable_sum(rows: Sequence[Floats], units: Sequence[int]) -> float:
+    """Return the expected sum that a p-value at 5% finds four times in five; infinite if no sum has such a p-value.
+
+    Training is taken to favour large values: a value v is then drawn with a probability proportional to exp(t v). Of
+    all distributions with the same expected sum this one is closest to the equal draw. It weights the distribution of
+    the sum by exp(t sum), so that one convolution gives the power at every t. For two versions per item it is the
+    power of the binomial test. If the convolution is too large, the normal approximation stands for it.
+
+    Args:
+        rows: As of :func:`compute_sum_p_value`.
+        units: As of :func:`compute_sum_p_value`.
+    """
+    deficits, unit = _count_deficits(rows, units), math.lcm(*units)
+    highest = sum(float(row.max()) for row in rows)
+    largest = sum(int(row.max()) * unit // own for row, own in zip(deficits, units, strict=True))
+    if _count_additions(deficits, largest) > _MOST_WORK:
+        mean = sum(float(row.mean()) for row in rows)
+        return mean + (detectable_auroc(_compute_deviation(rows), LEVEL) - 0.5)
+    probability = _convolve(deficits, units, unit, largest)
+    found = int(np.searchsorted(np.cumsum(probability), LEVEL * (1 + SLACK), side="right"))
+    if not found:
+        return math.inf
+    possible = np.flatnonzero(probability)
+    distances, logarithms = possible / unit, np.log(probability[possible])
+
+    def weight(tilt: float) -> Floats:
+        exponents = logarithms - tilt * distances
+        weights = np.exp(exponents - exponents.max())
+        return np.asarray(weights / weights.sum())
+
+    def exceed_power(tilt: float) -> float:
+        return float(weight(tilt)[possible < found].sum()) - POWER
+
+    steep = 1.0
+    while exceed_power(steep) < 0:
+        steep *= 2
+    tilt = float(brentq(exceed_power, 0.0, steep))
+    return highest - float(weight(tilt) @ distances)
+
+
+def _count_deficits(rows: Sequence[Floats], units: Sequence[int]) -> list[Counts]:
+    """Return how many units each value lies below the largest of its row."""
+    multiples = [np.rint(row * unit).astype(np.int64) for row, unit in zip(rows, units, strict=True)]
+    return [row.max() - row for row in multiples]
+
+
+def _count_additions(deficits: Sequence[Counts], largest: int) -> int:
+    return (largest + 1) * sum(len(np.unique(row)) for row in deficits)
+
+
+def _choose_grid(deficits: Sequence[Counts], deficit: Fraction) -> int:
+    """Return the finest grid that keeps the convolution up to ``deficit`` small enough; 0 if there is none."""
+    return max(0, math.floor((_MOST_WORK // _count_additions(deficits, 0) - 1) / deficit))
+
+
+def _compute_deviation(rows: Sequence[Floats]) -> float:
+    return math.sqrt(sum(float(np.var(row)) for row in rows))
+
+
+def _convolve(deficits: Sequence[Counts], units: Sequence[int], grid: int, largest: int) -> Floats:
+    """Return the probability of each sum of deficits from 0 to ``largest``, in parts of 1 / ``grid``, rounded down."""
     probability = np.zeros(largest + 1)
     probability[0] = 1.0
-    for row in counts:
+    for row, unit in zip(deficits, units, strict=True):
         total = np.zeros(largest + 1)
-        for value, times in zip(*np.unique(row[row <= largest], return_counts=True), strict=True):
-            total[value:] += times / len(row) * probability[: largest + 1 - value]
+        for value, times in zip(*np.unique(row, return_counts=True), strict=True):
+            shift = int(value) * grid // unit
+            if shift <= largest:
+                total[shift:] += times / len(row) * probability[: largest + 1 - shift]
         probability = total
-    return float(min(1.0, max(_SMALLEST_P, probability.sum()))), "exact by convolution"
+    return probability
 
 
-def _redrawn_sum_p(deficits: Sequence[Floats], lacking: float) -> float:
+def _redraw_sum_p(deficits: Sequence[Counts], units: Sequence[int], deficit: float) -> float:
     generator, sums = np.random.default_rng(0), np.zeros(REDRAWS)
-    for row in deficits:
-        sums += row[generator.integers(len(row), size=REDRAWS)]
-    # Sums of the same values in another order differ in their last digits.
-    return float(1 + np.count_nonzero(sums <= lacking + 1e-9)) / (REDRAWS + 1)
+    for row, unit in zip(deficits, units, strict=True):
+        sums += (row / unit)[generator.integers(len(row), size=REDRAWS)]
+    # Each of n divisions and n additions is off by half of epsilon at most, relative to a sum near the drawn one.
+    rounding = (len(units) + 1) * np.finfo(np.float64).eps * deficit
+    return float(1 + np.count_nonzero(sums <= deficit + rounding)) / (REDRAWS + 1)
 
 
 def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
-    """Return the probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
+    """Return the probability that independent uniform ranks have a sum of at most that of ``ranks``.
 
-    ``alternatives`` are the K_s. Exact but for rounding; below 1e-300 it is given as 1e-300. Raises DataError for
-    unequal lengths, no rank, or one that is not among 1 … K_s + 1.
+    Args:
+        ranks: The rank of each of S sets, from 1 to its number of alternatives + 1.
+        alternatives: The number of alternatives of each set.
+
+    Returns:
+        The p-value, never below ``SMALLEST_P``, as :func:`compute_sum_p_value` computes it.
+
+    Raises:
+        DataError: If the lengths differ, there is no rank, or a rank is out of range.
     """
     if not len(ranks) or len(ranks) != len(alternatives):
         raise DataError(f"one number of alternatives for each rank is needed: {len(ranks)} and {len(alternatives)}")
     if any(not 1 <= rank <= size + 1 for rank, size in zip(ranks, alternatives, strict=True)):
         raise DataError("a rank is not between 1 and the number of alternatives + 1")
-    return compute_sum_p_value([-np.arange(size + 1.0) for size in alternatives], [rank - 1 for rank in ranks], 1)[0]
+    rows = [-np.arange(size + 1.0) for size in alternatives]
+    return compute_sum_p_value(rows, [rank - 1 for rank in ranks], [1] * len(rows))[0]
+
+
+def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
+    """Return the share of alternatives to rank above that a p-value at 5% finds four times in five.
+
+    Args:
+        alternatives: The number of alternatives of each set.
+
+    Returns:
+        The share, counted over all alternatives; above 1 if no ranks have such a p-value.
+    """
+    rows = [-np.arange(size + 1.0) for size in alternatives]
+    share = 1 + find_detectable_sum(rows, [1] * len(rows)) / sum(alternatives)
+    return _limit_detectable(share, _compute_deviation(rows) / sum(alternatives))
+
+
+def _limit_detectable(share: float, deviation: float) -> float:
+    """Return ``share``, or if nothing can be found a number above 1 that shows by how much the data fall short."""
+    if math.isfinite(share):
+        return share
+    return max(detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:

@@ -232,7 +232,11 @@ TWINS = _build_findings_table(
         count("items", "items with a score of every version"),
         count("left_out", "items that lack a score of a version"),
         count("others", "versions of these items that were not published"),
-        *build_rate_columns("superiority", "share of them that the published version scores above; 0.5: chance"),
+        *build_rate_columns(
+            "superiority",
+            "mean over items of the share of an item's other versions that its published version scores above (ties "
+            "half), so that every item counts once; 0.5: chance",
+        ),
         fraction("p_value", "of the sum of ranks under the draw, one-sided; null: refused", null=True),
         double("detectable_auroc", "the superiority that it would find four times in five", null=True, ge=0),
         string("reason", "why there is no p-value; null where there is one", null=True),

@@ -123,15 +123,88 @@ def test_redraws_stand_for_a_distribution_that_is_too_large(monkeypatch: pytest.
     generator = np.random.default_rng(3)
     rows = [compute_rank_shares(generator.standard_normal(size)) for size in (2, 3, 4, 5, 6, 7) * 5]
     drawn = [int(generator.integers(len(row))) for row in rows]
-    unit = 2 * math.lcm(1, 2, 3, 4, 5, 6)
-    exact, how = compute_sum_p_value(rows, drawn, unit)
+    units = [2 * (len(row) - 1) for row in rows]
+    exact, how = compute_sum_p_value(rows, drawn, units)
     assert how == "exact by convolution"
     monkeypatch.setattr(twin_ranks, "_MOST_WORK", 1)
-    by_redraws, how = compute_sum_p_value(rows, drawn, unit)
+    by_redraws, how = compute_sum_p_value(rows, drawn, units)
     assert how == "100,000 draws"
     assert by_redraws == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 1e5))
     best = [int(np.argmax(row)) for row in rows]
-    assert compute_sum_p_value(rows, best, unit)[0] == pytest.approx(1e-5), "the draw itself is counted"
+    assert compute_sum_p_value(rows, best, units)[1] == "exact by convolution", "one sum is as high: its own"
+    best[-1] = int(np.argsort(rows[-1])[-2])
+    assert compute_sum_p_value(rows, best, units)[0] == pytest.approx(1e-5), "the draw itself is counted"
+
+
+def test_sizes_without_a_small_common_unit_have_exact_p_values() -> None:
+    """43 items of 2 to 44 versions: the common unit of their shares has 19 digits."""
+    rows = [compute_rank_shares(np.arange(size, 0, -1.0)) for size in range(2, 45)]
+    lowest_but_one = [0] * 42 + [1]
+    # One of 44! draws has every item first, and two have at most the last item second.
+    assert compare_twins([rows], [0] * 43).p_value == pytest.approx(1 / math.factorial(44), rel=1e-12)
+    assert compare_twins([rows], lowest_but_one).p_value == pytest.approx(2 / math.factorial(44), rel=1e-12)
+    assert compare_twins([rows] * 3, [0] * 43).p_value == pytest.approx(1 / math.factorial(44), rel=1e-12)
+    many = [compute_rank_shares(np.arange(size, 0, -1.0)) for size in range(2, 802)]
+    assert compare_twins([many], [0] * 800).p_value == 1e-300, "the common unit exceeds every float64"
+
+
+def test_rounded_ranks_raise_the_p_value_by_a_hair(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(5)
+    rows = [compute_rank_shares(generator.standard_normal(size)) for size in (2, 3, 4, 5, 6, 7) * 3]
+    drawn = [int(generator.integers(len(row))) for row in rows]
+    units = [2 * (len(row) - 1) for row in rows]
+    exact, _ = compute_sum_p_value(rows, drawn, units)
+    deficit = sum(float(row.max() - row[place]) for row, place in zip(rows, drawn, strict=True))
+    # Exact work is deficit * 120 * the number of values. Nine tenths of it do not suffice.
+    values = sum(map(len, rows))
+    monkeypatch.setattr(twin_ranks, "_MOST_WORK", int(0.9 * deficit * 120 * values))
+    monkeypatch.setattr(twin_ranks, "_MOST_ROUNDING", 1.0)
+    rounded, how = compute_sum_p_value(rows, drawn, units)
+    assert "so that p can only rise" in how
+    # 18 ranks are rounded by less than 1 / 100 each: as if the sum were lower by .18 at most.
+    assert exact <= rounded
+    assert rounded <= exact + 0.18
+
+
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=5), st.data())
+def test_p_values_against_fractions(sizes: list[int], data: st.DataObject) -> None:
+    drawn = [data.draw(st.integers(0, size - 1)) for size in sizes]
+    exact: dict[Fraction, Fraction] = {Fraction(0): Fraction(1)}
+    for size in sizes:
+        added: dict[Fraction, Fraction] = {}
+        for value, chance in exact.items():
+            for rank in range(size):
+                total = value + Fraction(rank, size - 1)
+                added[total] = added.get(total, Fraction(0)) + chance / size
+        exact = added
+    seen = sum((Fraction(place, size - 1) for place, size in zip(drawn, sizes, strict=True)), Fraction(0))
+    expected = sum(chance for value, chance in exact.items() if value >= seen)
+    rows = [compute_rank_shares(np.arange(float(size))) for size in sizes]
+    found, _ = compute_sum_p_value(rows, drawn, [2 * (size - 1) for size in sizes])
+    # Every factor and every sum of at most 3^5 terms rounds once.
+    assert found == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_what_two_versions_can_show_is_the_power_of_the_binomial_test() -> None:
+    pair = compute_rank_shares([1.0, 0.0])
+    for items in (37, 39, 40, 41, 42, 60):
+        least = int(stats.binom.isf(0.05, items, 0.5)) + 1
+        detectable = compare_twins([[pair] * items], [0] * items).detectable_auroc
+        assert detectable is not None
+        assert stats.binom.sf(least - 1, items, detectable) == pytest.approx(0.8, abs=1e-9)
+    # What docs/twins.md says: at an effect of 0.7, 39 items have 74% power, and from 42 items on it is 80%.
+    assert compare_twins([[pair] * 39], [0] * 39).detectable_auroc > 0.7
+    assert all(compare_twins([[pair] * items], [0] * items).detectable_auroc < 0.7 for items in range(42, 80))
+    four = compute_rank_shares([3.0, 2.0, 1.0, 0.0])
+    assert compare_twins([[four] * 22], [0] * 22).detectable_auroc > 0.7
+    assert all(compare_twins([[four] * items], [0] * items).detectable_auroc < 0.7 for items in range(23, 60))
+
+
+def test_versions_that_all_tie_can_show_nothing() -> None:
+    found = compare_twins([[compute_rank_shares([1.0, 1.0])] * 100], [0] * 100)
+    assert found.p_value == 1.0
+    assert found.detectable_auroc is not None
+    assert found.detectable_auroc > 1
 
 
 def test_items_without_a_score_of_every_version_are_left_out_whichever_was_published() -> None:

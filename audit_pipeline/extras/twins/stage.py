@@ -94,4 +94,5 @@ TWINS_STAGE = Stage(
         "settings": "other detectors or secret files are asked for since",
     },
     inputs=_inputs,
+    code="2",
 )

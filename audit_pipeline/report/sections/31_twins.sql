@@ -5,7 +5,7 @@
 -- group: the group of items; empty: all items
 -- items: items with a score of every version
 -- others: versions of these items that were not published
--- superiority: share of them that the published one scores above, with its 95% interval
+-- superiority: mean over items of the share of them that the published one scores above, with its 95% interval
 -- p_value: of the sum of ranks under the draw
 -- reason: why there is none
 SELECT twins.model, twins.benchmark, twins.detector, twins.parameters, twins."group", twins.items, twins.others,
