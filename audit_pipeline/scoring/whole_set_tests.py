@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -197,7 +198,8 @@ def _log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
     statistics = statistics_of_texts.find(text)
     if statistics is None:
         raise DataError("a shard that the model was run over is not in the cache: run the test again")
-    return float(np.sum(statistics.logprob, dtype=np.float64))
+    # Rounded once, so that the same tokens in another order have the same sum.
+    return math.fsum(statistics.logprob.tolist())
 
 
 CODE_VERSION = "1"

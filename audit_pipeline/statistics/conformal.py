@@ -21,6 +21,7 @@ import scipy
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.statistics.thresholds import ScoredTexts
+from audit_pipeline.statistics.ties import bound_mean_error, merge_tied_means
 
 SHARE_COMPARED = 0.8
 MIN_COMPARED = 19
@@ -77,9 +78,10 @@ def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
 
 
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
-    """Test the groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
+    """Test the audited groups, in the order of their names, against the groups of calibration non-members.
 
-    Refused, with a reason, where either side has no text.
+    Means that are equal but for rounding are tied (:mod:`audit_pipeline.statistics.ties`). The test is refused, with a
+    reason, if either side has no text.
     """
     known = calibration.nonmembers
     if not len(audited) or not len(known):
@@ -95,9 +97,10 @@ def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTest
     n_calibration = np.empty(len(groups), dtype=np.int64)
     for count in np.unique(compared):
         is_compared = compared == count
-        against = _compute_means(known_first[known_sizes >= count], count)
-        statistic[is_compared] = _compute_means(first[is_compared], count)
-        p_value[is_compared] = conformal_p_values(statistic[is_compared], against)
+        own, own_errors = _compute_means(first[is_compared], count)
+        against, errors = _compute_means(known_first[known_sizes >= count], count)
+        statistic[is_compared] = own
+        p_value[is_compared] = conformal_p_values(*merge_tied_means(own, own_errors, against, errors))
         n_calibration[is_compared] = len(against)
     return GroupTests(groups, sizes, compared, statistic, p_value, n_calibration)
 
@@ -140,6 +143,8 @@ def _select_first_of_group(texts: ScoredTexts, max_texts: int) -> Floats:
     return first
 
 
-def _compute_means(scores: Floats, count: int) -> Floats:
-    # Sorted, so that two groups of the same scores have the same sum, to the last bit: they are tied.
-    return np.asarray(np.sort(scores[:, :count], axis=1).mean(axis=1))
+def _compute_means(scores: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return the mean of the first ``count`` scores of each group, and by how much it may be off."""
+    # Sorted, so that the order of a group's texts changes no digit of its statistic.
+    compared = np.sort(scores[:, :count], axis=1)
+    return np.asarray(compared.mean(axis=1)), bound_mean_error(np.abs(compared).mean(axis=1), count)

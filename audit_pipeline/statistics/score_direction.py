@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 Direction = Literal["training", "opposite", "none"]
@@ -21,19 +22,28 @@ LEVEL = 0.05
 
 
 def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:
-    """Which side of n texts scores higher: ``training`` (members), ``opposite`` (non-members) or, unclear, ``none``.
+    """Return which side scores higher, by a two-sided Mann-Whitney test at 5%.
 
-    ``labels`` [n] are 1 (member), 0 (non-member) or anything else, which is left aside. By a Mann-Whitney test at 5%
-    of one mean per group and side, so that texts of one group do not count as independent. None where a side has no
-    text.
+    The test compares one mean per group and side, so that texts of one group do not count as independent. Means that
+    are equal but for rounding are tied.
+
+    Args:
+        scores: Float array of shape (n_texts,).
+        labels: 1 (member), 0 (non-member) or anything else, which is skipped, of shape (n_texts,).
+        groups: The group of each text, of shape (n_texts,).
+
+    Returns:
+        ``training`` if members score higher, ``opposite`` if non-members do, ``none`` if it is unclear, and None if a
+        side has no text.
     """
     values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
-    means = []
+    sides = []
     for side in (MEMBER, NON_MEMBER):
         _, codes = np.unique(groups[classes == side], return_inverse=True)
-        means.append(np.bincount(codes, weights=values[classes == side]) / np.bincount(codes))
-    if not all(map(len, means)):
+        sides.append(compute_group_means(values[classes == side], codes))
+    if not all(len(means) for means, _ in sides):
         return None
+    means = merge_tied_means(*sides[0], *sides[1])
     if scipy.stats.mannwhitneyu(*means, alternative="greater").pvalue <= LEVEL / 2:
         return "training"
     return "opposite" if scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= LEVEL / 2 else "none"

@@ -6,7 +6,6 @@ training. A model that was trained on the file as it is published finds that ord
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations as permutations_of
@@ -17,10 +16,10 @@ import numpy.typing as npt
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.claims import detectable_auroc
-from audit_pipeline.statistics.score_direction import LEVEL
+from audit_pipeline.statistics.claims import SMALLEST_P
+from audit_pipeline.statistics.roc import SLACK
 from audit_pipeline.statistics.shards import explain_shortage
-from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
+from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p, find_detectable_rank_share
 
 Rule = Literal["exact", "t_test"]
 
@@ -33,14 +32,20 @@ _LISTED_UP_TO = 7
 
 @dataclass(frozen=True)
 class OrderTest:
-    """The test's result, its ``p_value`` by the rule chosen beforehand.
+    """The result of the sharded permutation test.
 
-    ``statistic``: by how many nats the published order of a shard is likelier than the mean of its other orders, mean
-    over shards. ``orders``: how many random ones there were in all shards together. ``method`` names the p-value of the
-    other rule and the mean rank of the published order among those of its shard (1: the likeliest).
-    ``detectable_auroc``: how often the published order has to be likelier than a random one for a p-value at 5% in four
-    of five tests, by the normal approximation of a mean of uniform ranks. Where ``status`` is ``refused``, ``reason``
-    says why and there is no number.
+    Attributes:
+        reason: Why the test is refused, or None. A refused test has no numbers.
+        p_value: The p-value by the rule that was chosen beforehand.
+        statistic: By how many nats the published order of a shard is likelier than the mean of its other orders; the
+            mean over shards.
+        shards: The number of shards.
+        orders: The number of random orders in all shards together.
+        method: How the p-value was computed, the p-value of the other rule, and the mean rank of the published order
+            in its shard (1 is the likeliest).
+        detectable_auroc: How often the published order has to be likelier than a random order for an exact p-value at
+            5% in four of five tests (:func:`find_detectable_rank_share`).
+        assumption: What the p-value rests on.
     """
 
     reason: str | None
@@ -60,16 +65,22 @@ class OrderTest:
 def run_sharded_permutation_test(
     canonical_log_likelihoods: npt.ArrayLike, permuted_log_likelihoods: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
 ) -> OrderTest:
-    """The test of R shards: log-likelihoods (nats) of the published order [R] and of m_r other orders of each, R rows.
+    """Test whether the published order of each shard is likelier than other orders of it.
 
-    The other orders of a shard are drawn without repeats from all but the published order (:func:`draw_orders`).
-    ``exact``: the rank of the published order among the m_r + 1 is then uniform without training, and independent over
-    shards; the p-value is that of their sum (twin_ranks.compute_rank_sum_p), valid for any log-likelihoods. ``t_test``:
-    one-sided t-test over shards of published - mean of the others, as in the paper, which takes their mean for normal.
+    The test is refused with fewer than 10 shards or 100 random orders in all, or if a log-likelihood is not finite: a
+    t-test of fewer than 10 skewed differences does not hold, and the mean of few orders is noise.
 
-    Refused with fewer than 10 shards or 100 random orders in all, or a log-likelihood that is not finite: of fewer than
-    10 differences no t-test holds where they are skewed, and the mean of few orders is noise. Raises DataError where
-    there is not one row per shard.
+    Args:
+        canonical_log_likelihoods: Nats of the published order of each shard, float array of shape (n_shards,).
+        permuted_log_likelihoods: One array per shard, of its other orders. They are drawn without repeats from all but
+            the published order (:func:`draw_orders`).
+        rule: ``exact``: without training, the rank of the published order in its shard is uniform, and independent of
+            the other shards. The p-value is that of the sum of ranks, for any log-likelihoods. ``t_test``: a one-sided
+            t-test over shards of the published order minus the mean of the others. The paper takes that mean for
+            normal.
+
+    Raises:
+        DataError: If there is not one row of other orders per shard.
     """
     own = np.asarray(canonical_log_likelihoods, dtype=np.float64)
     others = [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods]
@@ -86,12 +97,14 @@ def run_sharded_permutation_test(
     if reason is not None:
         return build_refused_test(reason, len(own), sum(sizes), method)
     differences = own - np.array([row.mean() for row in others])
+    p_t_test = 1.0
     # Equal differences say nothing of their spread.
-    p_t_test = (
-        1.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
-    )
-    # 1 is the highest, ties count against it.
-    ranks = [1 + int(np.count_nonzero(row >= score)) for score, row in zip(own, others, strict=True)]
+    if np.ptp(differences) > SLACK * np.abs(own).max():
+        p_t_test = max(SMALLEST_P, float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue))
+    # The highest has rank 1, and ties count against it. Two orders may have the same log-likelihoods, added in another
+    # order; the slack is that of sums of some thousand tokens.
+    least = own - SLACK * np.abs(own)
+    ranks = [1 + int(np.count_nonzero(row >= score)) for score, row in zip(least, others, strict=True)]
     p_exact = compute_rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"
@@ -102,7 +115,7 @@ def run_sharded_permutation_test(
         shards=len(own),
         orders=sum(sizes),
         method=f"{method} (mean rank {np.mean(ranks):.3g}, {expected}; {other_rule})",
-        detectable_auroc=detectable_auroc(1 / math.sqrt(12 * len(own)), LEVEL),
+        detectable_auroc=find_detectable_rank_share(sizes),
     )
 
 

@@ -110,6 +110,15 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
     assert run_group_tests(audited, known).p_value.tolist() == [1.0, 0.5]
 
 
+def test_means_that_are_equal_but_for_rounding_are_tied():
+    """As float64, .1 + .7 is less than .3 + .5."""
+    assert 0.1 + 0.7 != 0.3 + 0.5
+    known = texts([f"k{index}" for index in range(19) for _ in range(2)], [0.1, 0.7] * 19, prefix="k")
+    assert run_group_tests(texts(["a", "a"], [0.3, 0.5]), known).p_value.tolist() == [1.0]
+    # A difference that is more than rounding counts.
+    assert run_group_tests(texts(["a", "a"], [0.3, 0.5 + 1e-12]), known).p_value.tolist() == [1 / 20]
+
+
 @given(st.permutations(range(30)))
 @max_examples(20)
 def test_the_order_of_rows_is_irrelevant(order):

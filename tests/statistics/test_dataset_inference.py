@@ -191,6 +191,14 @@ def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: py
     assert not recwarn.list
 
 
+def test_no_p_value_is_zero_with_thousands_of_groups() -> None:
+    """1 / C(1400, 700) is below 1e-418, which no float64 can be."""
+    values, held_out, groups = made(1, groups=1400, windows=1)
+    sides = np.where(held_out, 0.0, 1.0)[:, None]
+    for found in (infer((sides.repeat(4, axis=1), held_out, groups)), infer((values + 1e3 * sides, held_out, groups))):
+        assert found.split_p_values == (1e-300,) * 3
+
+
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
     """Thirty all but equal windows per book, no effect: a test over texts would find a difference nearly always."""
     p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]

@@ -31,6 +31,13 @@ def test_a_group_counts_once_and_texts_of_unknown_label_not_at_all() -> None:
     assert detect_score_direction([], [], np.array([])) is None
 
 
+def test_group_means_that_are_equal_but_for_rounding_are_tied() -> None:
+    """Ten groups of .1 and .7 and ten of .3 and .5, whose float64 means are larger by a digit."""
+    scores = np.concatenate([np.tile([0.3, 0.5], 10), np.tile([0.1, 0.7], 10)])
+    labels, groups = np.repeat([1, 0], 20), np.repeat(np.arange(20), 2)
+    assert detect_score_direction(scores, labels, groups) == "none"
+
+
 @given(st.lists(st.tuples(st.floats(-5, 5), st.sampled_from([1, 0, -1]), st.integers(0, 9)), max_size=60))
 def test_the_other_sign_is_the_other_direction_and_the_test_is_two_sided(rows: list[tuple[float, int, int]]) -> None:
     scores, labels, groups = (np.array([row[place] for row in rows]) for place in range(3))

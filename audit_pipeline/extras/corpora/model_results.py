@@ -26,6 +26,7 @@ from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowEr
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
 from audit_pipeline.statistics.share_bounds import Rate, difference_interval, grouped_rate
+from audit_pipeline.statistics.ties import bound_mean_error
 from audit_pipeline.tables import EXAMPLES
 
 DIFFERENCE_CAVEAT = (
@@ -335,6 +336,7 @@ def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[s
             yield subtract_means(flagged, chosen @ sizes[whole] + flags[within].sum())
 
     observed = abs(subtract_means(values @ flags, flags.sum()))
-    # Sums in another order differ in their last digits.
-    reached = sum(int((np.abs(differences) >= observed - 1e-12).sum()) for differences in permuted())
+    # Sums in another order differ in their last digits: each of two means, observed and permuted.
+    rounding = 4 * float(bound_mean_error(np.abs(values).max(), n))
+    reached = sum(int((np.abs(differences) >= observed - rounding).sum()) for differences in permuted())
     return (1 + reached) / (1 + _PERMUTATIONS)

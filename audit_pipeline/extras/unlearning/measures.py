@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
+from audit_pipeline.statistics.claims import SMALLEST_P
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import (
     NO_INTERVAL,
@@ -27,6 +28,7 @@ from audit_pipeline.statistics.intervals import (
 )
 from audit_pipeline.statistics.roc import Bools, Floats, roc_points
 from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
+from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import ComparedModel, ComparedSide
 
 LEAST_RATIO = 1.15
@@ -62,12 +64,6 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
     both = (before < 0) & (after < 0)
     ratio = np.divide(after, before, out=np.ones(len(before)), where=both)
     return np.asarray(same | (both & (np.abs(np.log(ratio)) < np.log(LEAST_RATIO))))
-
-
-def compute_group_means(values: Floats, groups: Sequence[str]) -> Floats:
-    """Return the mean of ``values`` [n] in each group, by the groups' names: [groups]."""
-    places = encode_groups(groups)
-    return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
 
 def compute_mean(
@@ -151,9 +147,14 @@ def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, si
 
 
 def compute_kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
-    """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
+    """Return the two-sided p-value, never 0, and the statistic of the two-sample Kolmogorov-Smirnov test.
+
+    Args:
+        values: Float array of shape (n,).
+        others: Float array of shape (m,).
+    """
     found = scipy.stats.ks_2samp(values, others)
-    return float(found.pvalue), float(found.statistic)
+    return max(SMALLEST_P, float(found.pvalue)), float(found.statistic)
 
 
 def _privleak_from_auroc(auroc: float, reference: float) -> float:
@@ -348,10 +349,12 @@ def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
             groups = _select_names(texts.groups, chosen)
             found: Measurement | str = NO_RETRAINED
             if "retrained" in texts.values:
-                values = (texts.values[model]["mean_log_probability"][chosen] for model in (role, "retrained"))
-                p_value, statistic = compute_kolmogorov_smirnov(
-                    *(compute_group_means(column, groups) for column in values)
+                places = encode_groups(groups)
+                own, retrained = (
+                    compute_group_means(texts.values[model]["mean_log_probability"][chosen], places)
+                    for model in (role, "retrained")
                 )
+                p_value, statistic = compute_kolmogorov_smirnov(*merge_tied_means(*own, *retrained))
                 method = (
                     "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
                     f"log-probability of each group of texts; largest distance {statistic:.3g}"

@@ -178,7 +178,7 @@ def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dic
     return rows, {f"{name}/{partition}": run.data_version}
 
 
-EVALUATIONS_VERSION = "4"
+EVALUATIONS_VERSION = "5"
 """Of the code that makes the findings: where it is raised, pairs that are done are done again."""
 
 

@@ -14,7 +14,6 @@ from audit_pipeline.extras.unlearning.measures import (
     compute_difference_of_means,
     compute_exact_memorization,
     compute_extraction_strength,
-    compute_group_means,
     compute_kolmogorov_smirnov,
     compute_mean,
     compute_privleak,
@@ -148,8 +147,8 @@ def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
 
 
 def test_two_models_are_compared_by_one_value_a_group() -> None:
-    assert compute_group_means(np.array([1.0, 3.0, 5.0]), ["a", "b", "a"]).tolist() == [3.0, 3.0]
     p_value, distance = compute_kolmogorov_smirnov(np.arange(10.0), np.arange(10.0) + 100)
     assert distance == 1
     assert p_value == pytest.approx(2 / math.comb(20, 10))
     assert compute_kolmogorov_smirnov(np.arange(10.0), np.arange(10.0)) == (1, 0)
+    assert compute_kolmogorov_smirnov(np.zeros(20_000), np.ones(20_000))[0] > 0, "no p-value is 0"
