@@ -18,6 +18,8 @@ import torch
 
 OUTPUT_VARIABLE = "CLOSEST_COMPARISONS"
 
+_COARSEST_ROUNDING = 1e-3
+
 _largest_shares: dict[str, float] = {}
 
 
@@ -32,6 +34,8 @@ def record_share(actual: object, expected: object, tolerance: object) -> None:
         return
     # Numbers that are equal need no tolerance; infinities and NaN have none.
     compared = np.isfinite(numbers) & np.isfinite(others) & (numbers != others) & (limits > 0)
+    # A coarser tolerance allows for figures of a table or for chance, not for rounding.
+    compared &= limits <= _COARSEST_ROUNDING * np.maximum(1.0, np.abs(others))
     if compared.any():
         differences = np.abs(np.where(compared, numbers, 0.0) - np.where(compared, others, 0.0))
         share = float((differences / np.where(compared, limits, 1.0)).max())
@@ -41,7 +45,8 @@ def record_share(actual: object, expected: object, tolerance: object) -> None:
 def _wrap_numpy(compare: Callable[..., None]) -> Callable[..., None]:
     def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 0.0, **options: Any) -> None:
         compare(actual, desired, rtol=rtol, atol=atol, **options)
-        record_share(actual, desired, atol + rtol * np.abs(np.asarray(desired, dtype=np.float64)))
+        with np.errstate(invalid="ignore"):  # 0 times infinity
+            record_share(actual, desired, atol + rtol * np.abs(np.asarray(desired, dtype=np.float64)))
 
     return assert_allclose
 
@@ -52,7 +57,8 @@ def _wrap_torch(compare: Callable[..., None]) -> Callable[..., None]:
         if isinstance(expected, torch.Tensor) and rtol is not None:
             numbers = actual.detach().double().cpu().numpy()
             others = expected.detach().double().cpu().numpy()
-            record_share(numbers, others, atol + rtol * np.abs(others))
+            with np.errstate(invalid="ignore"):  # 0 times infinity
+                record_share(numbers, others, atol + rtol * np.abs(others))
 
     return assert_close
 
@@ -60,8 +66,9 @@ def _wrap_torch(compare: Callable[..., None]) -> Callable[..., None]:
 def _wrap_approx(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def equal(approximate: Any, actual: Any) -> bool:
         is_equal = compare(approximate, actual)
-        if is_equal and isinstance(actual, float | int | np.number):
-            record_share(actual, approximate.expected, approximate.tolerance)
+        expected = approximate.expected
+        if is_equal and isinstance(expected, float | int | np.number) and np.isfinite(expected):
+            record_share(actual, expected, approximate.tolerance)
         return is_equal
 
     return equal
