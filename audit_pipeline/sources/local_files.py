@@ -255,6 +255,6 @@ SOURCE = Source(
     f"as set in config/{FILE_NAME}",
     LocalFilesSettings,
     fetch,
-    version=5,
+    version=6,
     on_request=True,
 )

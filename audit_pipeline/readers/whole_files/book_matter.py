@@ -8,6 +8,7 @@ only at pages before the first and after the last page of running text.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.document import NoTextError, Places, WholeDocument, format_chapter_label
+from audit_pipeline.readers.whole_files.document import (
+    NoTextError,
+    Places,
+    WholeDocument,
+    describe_unread,
+    format_chapter_label,
+)
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
 from audit_pipeline.readers.whole_files.xhtml_text import SECTION_GAP, Prose, extract_prose
@@ -123,9 +130,9 @@ def read_book(path: Path) -> WholeDocument:
     whole = extract_book_text(book)
     if not whole.text:
         # What looks like nothing but matter may be a short text with a notice in it.
-        chapters = [(chapter, extract_prose(chapter.markup)) for chapter in book.chapters]
+        chapters = [(chapter, extract_prose(chapter.markup, (), chapter.read_style_sheet)) for chapter in book.chapters]
         text, places = join_chapters(chapters, lambda lines: range(len(lines)))
-        whole = replace(whole, text=text, places=places)
+        whole = replace(whole, text=text, places=places, problems=whole.problems + _describe_unread_text(chapters))
     if not whole.text.strip():
         raise NoTextError(f"{path}: no text in it, only pictures or nothing")
     return whole
@@ -137,7 +144,9 @@ def extract_book_text(book: Epub) -> WholeDocument:
     Chapters are parted by three empty lines, paragraphs by one. Empty where nothing but matter is left. ``problems``
     are the chapters without text, by the reason, with their share of the reading order.
     """
-    read = [(chapter, extract_prose(chapter.markup, MATTER_TYPES)) for chapter in book.chapters]
+    read = [
+        (chapter, extract_prose(chapter.markup, MATTER_TYPES, chapter.read_style_sheet)) for chapter in book.chapters
+    ]
     lost, pages = list(book.problems), []
     for chapter, page in read:
         reason = explain_illegible(page.text)
@@ -155,7 +164,15 @@ def extract_book_text(book: Epub) -> WholeDocument:
         if page.text and (2 * size > sum(words) or not is_front_or_back_matter(chapter, page))
     ]
     text, places = join_chapters(kept, find_book_lines)
-    return WholeDocument(text, book.title, _summarise_lost_chapters(lost, len(read) + len(book.problems)), places)
+    problems = _summarise_lost_chapters(lost, len(read) + len(book.problems)) + _describe_unread_text(kept)
+    return WholeDocument(text, book.title, problems, places)
+
+
+def _describe_unread_text(chapters: Sequence[tuple[Chapter, Prose]]) -> tuple[tuple[str, str], ...]:
+    unread: Counter[str] = Counter()
+    for _, page in chapters:
+        unread.update(page.unread)
+    return describe_unread(unread)
 
 
 def _summarise_lost_chapters(lost: Sequence[tuple[str, str]], chapters: int) -> tuple[tuple[str, str], ...]:

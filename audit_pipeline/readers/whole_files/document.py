@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.legible import REPAIRS, describe_unknown_characters, explain_illegible
 
 Places: TypeAlias = tuple[tuple[int, str], ...]
 """The character of a text at which each page or chapter begins, with its label, in order; none where the lines of the
@@ -60,6 +60,24 @@ def describe_place(text: str, offset: int, places: Places) -> str:
     return f"{label}, {paragraph}" if label else paragraph
 
 
+UNSEEN = "text that nobody sees: hidden, as small as a dot, or in the colour of its background"
+"""Why text is left out that no reader of the page sees."""
+
+
+def describe_unread(unread: Mapping[str, int], in_bytes: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the problems for what a reader left out: its size and the reason.
+
+    Args:
+        unread: Characters by reason, white space excluded.
+        in_bytes: The reasons that count bytes instead.
+    """
+    return tuple(
+        (f"{size:,} {'bytes' if reason in in_bytes else 'characters'}", reason)
+        for reason, size in unread.items()
+        if size
+    )
+
+
 MEBIBYTE = 1024 * 1024
 MOST_FILE_BYTES = 256 * MEBIBYTE
 
@@ -101,12 +119,16 @@ class NoTextError(DataError):
 
 
 def read_plain(path: Path) -> WholeDocument:
-    """The file's text as it is, lines ending in \\n; raises DataError where it is not UTF-8."""
+    """Read the file's text as it is, except for ligatures and line ends, which become \\n.
+
+    Raises:
+        DataError: If the file is not UTF-8.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
-    return WholeDocument(text.replace("\r\n", "\n"))
+    return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
 
 
 _READERS = {
@@ -142,4 +164,5 @@ def read_document(path: Path) -> WholeDocument:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     if (reason := explain_illegible(whole.text)) is not None:
         raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
-    return replace(whole, title=clean_title(whole.title))
+    problems = whole.problems + describe_unknown_characters(whole.text)
+    return replace(whole, title=clean_title(whole.title), problems=problems)

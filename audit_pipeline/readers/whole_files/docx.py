@@ -1,59 +1,220 @@
 """Word files (.docx).
 
-mammoth knows the format: content controls, text boxes and accepted insertions are read, deletions and comments are not.
+mammoth converts Word files to HTML. It drops simple fields, formulas, ruby, right-to-left runs, embedded chunks and
+text boxes of newer programs, reads hidden text, and writes note marks into the text. So the XML is read here, and
+mammoth serves for its table of symbol fonts.
 """
 
 from __future__ import annotations
 
+import email
+import email.policy
 import io
+import posixpath
 import zipfile
 import zlib
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
-from xml.parsers.expat import ExpatError
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, ParseError
 
-import mammoth
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.readers.whole_files.document import MEBIBYTE, NO_LINES, NoTextError, WholeDocument
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
+from audit_pipeline.readers.charsets import decode_page_file
+from audit_pipeline.readers.whole_files.document import (
+    MEBIBYTE,
+    NO_LINES,
+    NoTextError,
+    WholeDocument,
+    describe_unread,
+)
+from audit_pipeline.readers.whole_files.word_text import (
+    EMBEDDED,
+    PARAGRAPH_GAP,
+    WordStyles,
+    WordText,
+    count_text,
+    get_attribute,
+    has_page_colour,
+    local_name,
+)
+from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, collapse_whitespace, extract_prose
 
 # A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
 _MOST_XML = 64 * MEBIBYTE
+_MOST_NESTED_CHUNKS = 3
+# defusedxml's refusals are ValueErrors.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ParseError, OSError, KeyError, ValueError, RecursionError)
 _PROPERTIES = "docProps/core.xml"
+_USUAL_MAIN_PART = "word/document.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
+_COMMENTS, _PAGE_HEADS = "comments", "headers and footers"
+_DIAGRAMS = "charts and diagrams, which are not read"
+_UNREAD_PARTS = {
+    "comments": _COMMENTS,
+    "header": _PAGE_HEADS,
+    "footer": _PAGE_HEADS,
+    "diagramData": _DIAGRAMS,
+    "chart": _DIAGRAMS,
+}
+_USUAL_PARTS = ("styles", "footnotes", "endnotes", "comments")
+_UNREAD_FILES = frozenset(("package", "oleObject", "subDocument"))
 
 
 def read_docx(path: Path) -> WholeDocument:
-    """The running text of a Word file, paragraphs parted by an empty line, footnotes after the text.
+    """Read the running text of a Word file: paragraphs parted by an empty line, notes after the text.
 
-    Raises NoTextError where a password locks it, and DataError where it is damaged, or too large to be a text.
+    Raises:
+        NoTextError: If a password locks the file.
+        DataError: If the file is damaged, or too large to be a text.
     """
     content = path.read_bytes()
     if content.startswith(_LOCKED):
         raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            markup = sum(member.file_size for member in archive.infolist() if member.filename.endswith(".xml"))
-        if markup > _MOST_XML:
-            raise DataError(f"{path}: unpacks to more than a text takes")
-        without_pictures = mammoth.images.img_element(lambda image: {})
-        converted = mammoth.convert_to_html(
-            io.BytesIO(content), convert_image=without_pictures, external_file_access=False
-        )
-    except (zipfile.BadZipFile, zlib.error, ExpatError, OSError, KeyError, ValueError, RecursionError) as error:
+        text, unread = _read_package(content, nesting=0)
+        title = _read_title(content)
+    except _TooLargeError as error:
+        raise DataError(f"{path}: unpacks to more than a text takes") from error
+    except _DAMAGE as error:
         raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
-    except (AttributeError, IndexError, TypeError) as error:
-        # mammoth meets a file without the parts that each Word file has in this way.
-        raise DataError(f"{path}: not a Word file as Word writes them ({to_one_line(error)})") from error
-    return WholeDocument(extract_prose(converted.value).text, _title(content), places=NO_LINES)
+    return WholeDocument(text, title, describe_unread(unread, in_bytes=(EMBEDDED,)), NO_LINES)
 
 
-def _title(content: bytes) -> str | None:
-    """The title among the file's properties; None where there is none, or the properties are damaged."""
+class _TooLargeError(Exception):
+    """The file unpacks to more than is read."""
+
+
+class _Part(NamedTuple):
+    """The target of a relationship: the last word of its type, and the member's path; None if it is outside."""
+
+    kind: str
+    path: str | None
+
+
+@dataclass(frozen=True)
+class _Package:
+    """The members of a Word file."""
+
+    archive: zipfile.ZipFile
+
+    def read_xml(self, name: str) -> Element:
+        root: Element = fromstring(self.archive.read(name), forbid_dtd=True)
+        return root
+
+    def find_parts(self, name: str) -> Mapping[str, _Part]:
+        """Return the relationships of a member by id."""
+        folder, base = posixpath.split(name)
+        relations = posixpath.join(folder, "_rels", f"{base}.rels")
+        parts: dict[str, _Part] = {}
+        for relation in self.read_xml(relations) if relations in self.archive.namelist() else ():
+            kind = (get_attribute(relation, "Type") or "").rpartition("/")[2]
+            target = posixpath.normpath(posixpath.join("/", folder, get_attribute(relation, "Target") or ""))
+            is_inside = get_attribute(relation, "TargetMode") != "External" and target[1:] in self.archive.namelist()
+            parts[get_attribute(relation, "Id") or ""] = _Part(kind, target[1:] if is_inside else None)
+        for kind in _USUAL_PARTS:
+            usual = posixpath.join(folder, f"{kind}.xml")
+            if usual in self.archive.namelist() and kind not in {part.kind for part in parts.values()}:
+                # Some programs leave out the relationship.
+                parts[usual] = _Part(kind, usual)
+        return parts
+
+
+def _read_package(content: bytes, nesting: int) -> tuple[str, Counter[str]]:
+    """Return the text of a Word file and the sizes of what is left out by reason."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(member.file_size for member in archive.infolist() if _is_markup(member.filename)) > _MOST_XML:
+            raise _TooLargeError
+        package = _Package(archive)
+        main_parts = [part.path for part in package.find_parts("").values() if part.kind == "officeDocument"]
+        main = next((path for path in main_parts if path is not None), _USUAL_MAIN_PART)
+        parts = package.find_parts(main)
+        styles = next((part.path for part in parts.values() if part.kind == "styles" and part.path), None)
+        document = package.read_xml(main)
+        unread: Counter[str] = Counter()
+        word = WordText(
+            WordStyles(package.read_xml(styles) if styles else None),
+            partial(_read_chunk, package, parts, unread, nesting),
+            has_page_colour(document),
+            unread,
+        )
+        texts = [word.read(document)]
+        read_notes: set[tuple[str, str]] = set()
+        notes = _find_notes(package, parts)
+        # A note may refer to further notes.
+        for reference in word.notes:
+            if reference in notes and reference not in read_notes:
+                read_notes.add(reference)
+                texts.append(word.read(notes[reference]))
+        _count_unread_parts(package, parts, unread)
+    return collapse_whitespace(PARAGRAPH_GAP.join(texts).translate(INVISIBLE)), unread
+
+
+def _is_markup(name: str) -> bool:
+    return name.lower().endswith((".xml", ".rels", ".html", ".htm", ".xhtml", ".mht", ".txt"))
+
+
+def _find_notes(package: _Package, parts: Mapping[str, _Part]) -> dict[tuple[str, str], Element]:
+    """Return footnotes and endnotes by kind and id. The lines above notes (separators) are none."""
+    notes = {}
+    for part in parts.values():
+        if part.kind in ("footnotes", "endnotes") and part.path is not None:
+            for note in package.read_xml(part.path):
+                if get_attribute(note, "type") in (None, "normal"):
+                    notes[local_name(note), get_attribute(note, "id") or ""] = note
+    return notes
+
+
+def _count_unread_parts(package: _Package, parts: Mapping[str, _Part], unread: Counter[str]) -> None:
+    for part in parts.values():
+        if part.kind in _UNREAD_FILES:
+            unread[EMBEDDED] += package.archive.getinfo(part.path).file_size if part.path else 1
+        elif part.kind in _UNREAD_PARTS and part.path is not None:
+            unread[_UNREAD_PARTS[part.kind]] += count_text(package.read_xml(part.path))
+
+
+def _read_chunk(
+    package: _Package, parts: Mapping[str, _Part], unread: Counter[str], nesting: int, relation: str
+) -> str:
+    """Return the text of an embedded chunk, which Word shows as part of the document.
+
+    HTML, MHTML, plain text and Word files are read. Damaged chunks and other kinds are counted in ``unread``, in bytes.
+    """
+    path = parts[relation].path if relation in parts else None
+    if path is None:
+        unread["embedded chunks outside the file"] += 1
+        return ""
+    content = package.archive.read(path)
+    suffix = posixpath.splitext(path)[1].lower()
+    if suffix in (".mht", ".mhtml"):
+        page = email.message_from_bytes(content, policy=email.policy.default).get_body(("html",))
+        payload = None if page is None else page.get_payload(decode=True)
+        if isinstance(payload, bytes):
+            content, suffix = payload, ".html"
+    if suffix in (".html", ".htm", ".xhtml"):
+        prose = extract_prose(decode_page_file(content))
+        unread.update(prose.unread)
+        return prose.text
+    if suffix == ".txt":
+        return decode_page_file(content)
+    if suffix in (".docx", ".docm", ".dotx") and nesting < _MOST_NESTED_CHUNKS:
+        with suppress(*_DAMAGE):
+            text, inner_unread = _read_package(content, nesting + 1)
+            unread.update(inner_unread)
+            return text
+    unread[EMBEDDED] += len(content)
+    return ""
+
+
+def _read_title(content: bytes) -> str | None:
+    """Return the title among the file's properties, or None if it is missing or the properties are damaged."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if _PROPERTIES not in archive.namelist():
             return None

@@ -11,9 +11,9 @@ import re
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
@@ -23,6 +23,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.charsets import find_codec
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
 _MOST_MEMBER_BYTES, _MOST_UNPACKED_BYTES = 8 * MEBIBYTE, 64 * MEBIBYTE
@@ -31,6 +32,7 @@ _ENCRYPTION = "META-INF/encryption.xml"
 # Fonts are scrambled with these in books that are not protected otherwise.
 _FONT_SCRAMBLING = frozenset(("http://ns.adobe.com/pdf/enc#RC", "http://www.idpf.org/2008/embedding"))
 _CHAPTER_TYPES = frozenset(("application/xhtml+xml", "text/html", "application/html+xml", "text/x-oeb1-document"))
+_STYLE_SHEET_TYPE = "text/css"
 _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 
 
@@ -43,12 +45,20 @@ class Chapter:
     """One document of the reading order: its path in the EPUB, what the package says of it, and its XHTML.
 
     ``roles`` are the package's words for it: properties of the manifest (nav), types of the guide (toc, title-page),
-    and ``non-linear`` where it is not part of the reading order proper.
+    and ``non-linear`` where it is not part of the reading order proper. ``style_sheets``: those of the book by path.
     """
 
     path: str
     roles: frozenset[str]
     markup: str
+    style_sheets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def read_style_sheet(self, address: str) -> str | None:
+        """Return the style sheet at an address that the chapter gives, or None if the book does not hold it."""
+        try:
+            return self.style_sheets.get(_resolve_reference(posixpath.dirname(self.path), address))
+        except _MemberError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,7 @@ def _read_package(members: _Members) -> Epub:
     for item in _find_elements(package, "item"):
         items.setdefault(item.get("id", ""), item)
     guide = _read_guide(package, folder)
+    style_sheets = _read_style_sheets(members, items.values(), folder)
     chapters: list[Chapter] = []
     problems: list[tuple[str, str]] = []
     seen: set[str] = set()
@@ -148,13 +159,24 @@ def _read_package(members: _Members) -> Epub:
         roles = {*items[item_id].get("properties", "").split(), *guide.get(path, ())}
         if reference.get("linear", "yes") == "no":
             roles.add("non-linear")
-        chapters.append(Chapter(path, frozenset(roles), markup))
+        chapters.append(Chapter(path, frozenset(roles), markup, style_sheets))
     if not chapters:
         reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
     named = (title for metadata in _find_elements(package, "metadata") for title in _find_elements(metadata, "title"))
     titles = (" ".join("".join(title.itertext()).split()) for title in named)
     return Epub(next(filter(None, titles), None), tuple(chapters), tuple(problems))
+
+
+def _read_style_sheets(members: _Members, items: Iterable[Element], folder: str) -> dict[str, str]:
+    """Return the style sheets of the book by path. A damaged one styles nothing, as in every reader."""
+    style_sheets = {}
+    for item in items:
+        if item.get("media-type", "").lower() == _STYLE_SHEET_TYPE:
+            with suppress(_MemberError):
+                path = _resolve_reference(folder, item.get("href", ""))
+                style_sheets[path] = members.read(path).decode("utf-8-sig", "replace")
+    return style_sheets
 
 
 def _refuse_protected(members: _Members) -> None:
@@ -210,8 +232,10 @@ def _decode_markup(content: bytes) -> str:
     encoding = "utf-8-sig"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         encoding = "utf-16"
-    elif declared and declared[1].lower() not in (b"utf-8", b"utf-16"):
-        encoding = declared[1].decode("ascii")
+    elif declared:
+        label = declared[1].decode("ascii")
+        encoding = find_codec(label, is_inside=True) or label
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from bs4 import BeautifulSoup
+from audit_pipeline.readers.charsets import decode_page_file
+from audit_pipeline.readers.whole_files.document import MEBIBYTE, NO_LINES, WholeDocument, describe_unread
+from audit_pipeline.readers.whole_files.xhtml_text import Page, Prose
 
-from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
-from audit_pipeline.readers.whole_files.xhtml_text import extract_element_prose
+_MOST_SHEET_BYTES = 4 * MEBIBYTE
+_LEAST_SHARE = 0.1
+"""A <main> with a smaller share of the page's text is a placeholder that a script fills."""
 
 
 def read_html(path: Path) -> WholeDocument:
-    """The page's running text: that of its one <main> element if any, else of its body.
+    """Read the page's running text: that of its one <main> element with text, else of the whole page.
 
-    The encoding is the one that the page declares, else the one that its bytes look like.
+    Style sheets beside the page are read to learn what nobody sees. Nothing is fetched.
     """
-    soup = BeautifulSoup(path.read_bytes(), "html.parser")
-    main = soup.find_all("main")
-    title = " ".join(soup.title.get_text(" ").split()) if soup.title is not None else ""
-    text = extract_element_prose(main[0] if len(main) == 1 else soup.body or soup).text
-    return WholeDocument(text, title or None, places=NO_LINES)
+    page = Page(decode_page_file(path.read_bytes()), lambda address: _read_style_sheet(path, address))
+    title = page.soup.title
+    prose = _choose_prose(page)
+    words = " ".join(title.get_text(" ").split()) if title is not None else ""
+    return WholeDocument(prose.text, words or None, describe_unread(prose.unread), NO_LINES)
+
+
+def _choose_prose(page: Page) -> Prose:
+    whole = page.extract_prose()
+    mains = [page.extract_prose(main) for main in page.soup.find_all("main") if main.find_parent("main") is None]
+    filled = [main for main in mains if main.text]
+    if len(filled) == 1 and len(filled[0].text) >= _LEAST_SHARE * len(whole.text):
+        return filled[0]
+    return whole
+
+
+def _read_style_sheet(page: Path, address: str) -> str | None:
+    """Return a style sheet in the page's folder or below it, as browsers save them, or None if there is none."""
+    try:
+        parts = urlsplit(address.strip())
+    except ValueError:
+        return None
+    if parts.scheme or parts.netloc or not parts.path:
+        return None
+    folder = page.parent.resolve()
+    sheet = (folder / unquote(parts.path)).resolve()
+    if not sheet.is_relative_to(folder) or not sheet.is_file() or sheet.stat().st_size > _MOST_SHEET_BYTES:
+        return None
+    return sheet.read_text("utf-8", errors="replace")

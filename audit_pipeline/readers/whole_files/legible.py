@@ -14,6 +14,12 @@ from functools import cache
 from itertools import pairwise, product
 from math import inf
 
+REPAIRS: dict[int, str | None] = {
+    **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)},
+    0: "\ufffd",
+}
+"""For str.translate: ligatures (fi, fl, ffi, …) are their letters, and NUL is a character that is not known."""
+
 LEAST_CHARACTERS = 150
 """Letters of a shorter text are not judged."""
 
@@ -34,6 +40,7 @@ _LEAST_PAIRS, _LEAST_LETTERS, _LEAST_DISTINCT, _LEAST_USES, _LEAST_FOLLOWING = 8
 _UNLIKELY, _LIKELY, _LEAST_GAIN = -6.7, -6.0, 1.0
 _SHIFTS = [shift for size in range(1, 97) if size != ord("a") - ord("A") for shift in (size, -size)]
 _SAMPLED_PIECES, _PIECE = 20, 2_500
+_NAMED = 3
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _LETTERS = _ALPHABET + _ALPHABET.upper()
@@ -72,6 +79,17 @@ def explain_illegible(text: str) -> str | None:
 def count_illegible_characters(text: str) -> int:
     """Count the characters that no script has: control, private use, U+FFFD and what Unicode never assigns."""
     return len(_NO_CHARACTER.findall(text))
+
+
+def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the problem for characters that no script has, however few: their number and which; empty if none."""
+    counted = Counter(_NO_CHARACTER.findall(text))
+    if not counted:
+        return ()
+    named = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counted.most_common(_NAMED))
+    more = f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else ""
+    reason = f"read, but which letters they are is unknown, and they change every score: {named}{more}"
+    return ((f"{counted.total():,} characters", reason),)
 
 
 def _is_mojibake(text: str, size: int) -> bool:

@@ -9,6 +9,7 @@ shorter than the page's others ends a paragraph, and what is at the head or foot
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from collections import Counter
@@ -18,10 +19,19 @@ from pathlib import Path
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
+from mammoth.docx.dingbats import dingbats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.document import NoTextError, Places, WholeDocument, format_page_label
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.document import (
+    UNSEEN,
+    NoTextError,
+    Places,
+    WholeDocument,
+    describe_unread,
+    format_page_label,
+)
+from audit_pipeline.readers.whole_files.legible import REPAIRS, explain_illegible
+from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
 _NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
 _LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
@@ -32,7 +42,16 @@ _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
 # What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end.
 _HYPHEN = "\x02"
 _HYPHENS = re.compile("[\x02\ufffe]")
-_INVISIBLE = dict.fromkeys(map(ord, "\x00\u00ad\u200b"))
+_REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
+_MOST_LIGATURES = 0.05
+# Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
+_ADOBE_LETTERS = {0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))}
+_SYMBOL_CODE = re.compile("[\uf020-\uf0ff]")
+_SYMBOL_FONT = re.compile(r"(symbol|wingdings|webdings) ?([23]?)", re.IGNORECASE)
+_ASCII_END = 0x7F
+# In TeX's encodings OT1 and T1. A lone \r is no line break: PDFium writes \r\n.
+_TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
+_TEX_LIGATURE = re.compile(r"(?<=[^\W\d_])[\x0b-\x0f\x1b-\x1f](?!\n)|(?<![\r\n])[\x0b-\x0f\x1b-\x1f](?=[^\W\d_])")
 
 # PDFium is not made for several threads.
 _ONE_AT_A_TIME = threading.Lock()
@@ -49,7 +68,8 @@ def read_pdf(path: Path) -> WholeDocument:
         title: str | None = None
         with suppress(UnicodeDecodeError):
             title = document.get_metadata_value("Title")
-        pages = [_split_lines(text) for text in _read_pages(path, document)]
+        unread: Counter[str] = Counter()
+        pages = [_split_lines(text) for text in _read_pages(path, document, unread)]
     reasons = [
         explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page)) if page else _NO_TEXT
         for page in pages
@@ -61,7 +81,7 @@ def read_pdf(path: Path) -> WholeDocument:
         raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
     pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
     joined, places = join_paragraphs(remove_running_heads(pages))
-    return WholeDocument(joined, title, problems, places)
+    return WholeDocument(joined, title, problems + describe_unread(unread), places)
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:
@@ -75,20 +95,83 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
         raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
 
 
-def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
+def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) -> Iterator[str]:
+    """Yield the text of each page. What nobody sees is left out and counted in ``unread``."""
     for number in range(len(document)):
         try:
             page = document[number]
-            text = page.get_textpage().get_text_bounded()
+            text = _read_text(page)
+            if text.strip() and remove_unseen_text(page):
+                seen = _read_text(page)
+                unread[UNSEEN] += len("".join(text.split())) - len("".join(seen.split()))
+                text = seen
         except pdfium.PdfiumError as error:
             raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
         page.close()
         yield text
 
 
+def _read_text(page: pdfium.PdfPage) -> str:
+    """Return a page's text. PDFium leaves out NUL, which fonts without a map have in place of letters."""
+    text_page = page.get_textpage()
+    text: str = text_page.get_text_bounded()
+    count = text_page.count_chars()
+    if count > len(text):
+        codes = [pdfium_c.FPDFText_GetUnicode(text_page.raw, number) for number in range(count)]
+        if 0 in codes:
+            hyphens = {number for number in range(count) if pdfium_c.FPDFText_IsHyphen(text_page.raw, number) == 1}
+            letters = (_HYPHEN if number in hyphens else chr(code) for number, code in enumerate(codes))
+            text = "".join(letters)
+    text = text.translate(_find_symbols(text_page, text))
+    text_page.close()
+    return _replace_ligature_codes(text.translate(_ADOBE_LETTERS))
+
+
+def _find_symbols(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
+    """Return the characters behind codes U+F020 to U+F0FF, which fonts with a table of symbols are given.
+
+    Fonts such as Symbol and Wingdings have a known table. In other fonts the code is that of an ASCII character.
+    """
+    symbols: dict[int, str] = {}
+    if _SYMBOL_CODE.search(text) is None:
+        return symbols
+    for number in range(text_page.count_chars()):
+        code = pdfium_c.FPDFText_GetUnicode(text_page.raw, number)
+        if code in symbols or _SYMBOL_CODE.match(chr(code)) is None:
+            continue
+        table = _SYMBOL_FONT.match(_read_font_name(text_page, number))
+        low = code & 0xFF
+        name = "" if table is None else f"{table[1].title()} {table[2]}".strip()
+        if (name, low) in dingbats:
+            symbols[code] = chr(dingbats[name, low])
+        elif table is None and low < _ASCII_END:
+            symbols[code] = chr(low)
+    return symbols
+
+
+def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
+    """Return the name of a character's font without the mark of a subset."""
+    flags = ctypes.c_int()
+    size = pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, None, 0, flags)
+    buffer = ctypes.create_string_buffer(size)
+    pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, buffer, size, flags)
+    return buffer.value.decode("utf-8", "replace").rpartition("+")[2]
+
+
+def _replace_ligature_codes(text: str) -> str:
+    """Return the text with the codes of ligatures in TeX's fonts replaced. They are among the control characters.
+
+    If there are more than language has ligatures, the codes are letters of a font that says nothing of them.
+    """
+    codes = _TEX_LIGATURE.findall(text)
+    if len(codes) > _MOST_LIGATURES * len(text):
+        return text
+    return _TEX_LIGATURE.sub(lambda match: _TEX_LIGATURES[match[0]], text)
+
+
 def _split_lines(text: str) -> list[str]:
-    """The lines of a page that hold something, blanks collapsed; a line that parts a word ends in ``_HYPHEN``."""
-    text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_INVISIBLE))
+    """Return the lines of a page that hold something, blanks collapsed. A line that parts a word ends in _HYPHEN."""
+    text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_REPAIRS))
     lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
     return [line for line in lines if line]
 

@@ -26,7 +26,7 @@ from audit_pipeline.sources.patents.record import (
     parse_publication_number,
     require_consistent_dates,
 )
-from audit_pipeline.sources.web.charsets import decode_page
+from audit_pipeline.readers.charsets import decode_page
 
 NOT_A_PATENT = "not the source of a patent page"
 

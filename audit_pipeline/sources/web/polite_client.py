@@ -37,7 +37,7 @@ from audit_pipeline.readers.retry import (
     parse_retry_after,
     redact_passwords,
 )
-from audit_pipeline.sources.web.charsets import decode_page
+from audit_pipeline.readers.charsets import decode_page
 
 CACHE_NAME = "responses.sqlite"
 MOST_FAILURES = 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.web.charsets import decode_page
+from audit_pipeline.readers.charsets import decode_page, decode_page_file, find_codec
 
 CHINESE = "这是一段中文文字，说明书摘要。" * 3
 
@@ -43,3 +43,49 @@ def test_text_in_another_charset_than_declared_is_refused() -> None:
 def test_utf8_comes_back(text: str, charset: str | None) -> None:
     given_text = "x" + text  # so that no byte-order mark stands in front
     assert decode_page(given_text.encode(), charset) == given_text
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("iso-8859-1", "cp1252"),
+        ("latin1", "cp1252"),
+        ("latin-1", "cp1252"),
+        (" ASCII ", "cp1252"),
+        ("iso-8859-9", "cp1254"),
+        ("tis-620", "cp874"),
+        ("gb2312", "gb18030"),
+        ("gbk", "gb18030"),
+        ("shift_jis", "cp932"),
+        ("x-sjis", "cp932"),
+        ("euc-kr", "cp949"),
+        ("uhc", "cp949"),
+        ("x-user-defined", "cp1252"),
+        ("utf8", "utf-8"),
+        ("utf-16", "utf-8"),
+        ("hz-gb-2312", None),
+        ("hex", None),
+        ("no-such-charset", None),
+    ],
+)
+def test_labels_mean_what_they_mean_to_browsers(label: str, codec: str | None) -> None:
+    assert find_codec(label, is_inside=True) == codec
+
+
+QUOTED = "Caf\u00e9 \u201cquoted\u201d and it\u2019s all"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"<meta charset=iso-8859-1>" + QUOTED.encode("cp1252"), QUOTED),
+        (b"<meta charset=utf-16>" + QUOTED.encode(), QUOTED),
+        (b"<!-- <meta charset=koi8-r> --><meta charset=latin1>" + QUOTED.encode("cp1252"), QUOTED),
+        (b"<?xml version='1.0' encoding='windows-31j'?>" + "\u2460\u9ad9".encode("cp932"), "\u2460\u9ad9"),
+        (b"<meta charset=iso-2022-jp>" + "\u3042".encode("iso2022_jp"), "\u3042"),
+        (("<p>" + QUOTED).encode("utf-16-le"), QUOTED),
+        (f"<meta charset=utf-8>{QUOTED}".encode() + b"\xff", f"{QUOTED}\ufffd"),
+    ],
+)
+def test_a_page_in_a_file_is_read_as_browsers_read_it(content: bytes, text: str) -> None:
+    assert decode_page_file(content).rpartition(">")[2] == text

@@ -1,0 +1,273 @@
+"""Text of a PDF page that nobody sees: in the colour of its background, on a layer that is off, painted over.
+
+The page is drawn with and without its text. Text whose place looks the same both ways is not seen, whatever the
+reason: colours of any colour space, layers, clipping, transparency. Two kinds stay: invisible text (render mode 3)
+and text below a picture, because both are the text layer of a scan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+_Box: TypeAlias = tuple[float, float, float, float]
+"""Left, bottom, right and top in units of the page."""
+
+_MOST_PIXELS, _LEAST_SCALE = 2_000, 0.5
+_MOST_GROUPS = 8
+_MOST_AREAS = 200
+# Differences of 4% of the scale from black to white cannot be seen.
+_UNSEEN_DIFFERENCE = 10
+_LIGHT, _MIDDLE = 200, 128
+_TINY_POINTS = 1.0
+_LAYER = "OC"
+_AREAS = (
+    pdfium_c.FPDF_PAGEOBJ_PATH,
+    pdfium_c.FPDF_PAGEOBJ_IMAGE,
+    pdfium_c.FPDF_PAGEOBJ_SHADING,
+)
+
+
+@dataclass
+class _Text:
+    """A text object of a page.
+
+    Attributes:
+        order: Place in the order of drawing.
+        layers: Names of the layers that it is marked with.
+        form: The address of the outermost form that it is in.
+        bounds: Where it is; that of the form around it, if it is in one.
+        box: Where its letters are; None if it has only blanks.
+    """
+
+    raw: pdfium_c.FPDF_PAGEOBJECT
+    order: int
+    layers: tuple[str, ...]
+    form: int | None
+    bounds: _Box
+    is_light: bool
+    box: _Box | None = None
+
+    @property
+    def group(self) -> Hashable:
+        """What it is tried with: the texts of one layer, form and lightness."""
+        return self.layers, self.form, self.is_light
+
+
+class _Area(NamedTuple):
+    """Something that may be above or below text: a filled path, a picture, a shading, or a form with such."""
+
+    order: int
+    bounds: _Box
+    is_picture: bool
+    is_light: bool
+
+
+def remove_unseen_text(page: pdfium.PdfPage) -> bool:
+    """Take text that nobody sees off the page, in memory. Return whether there was any.
+
+    Most pages are dark text on white paper. Only text that is light, tiny, clipped, on a layer, or above or below
+    something else is looked at, because drawing a page takes longer than reading it.
+    """
+    objects = list(page.get_objects())
+    texts = [_describe(item, order) for order, item in enumerate(objects) if _is_drawn_text(item)]
+    areas = [area for order, item in enumerate(objects) if (area := _find_area(item, order)) is not None]
+    suspects = [text for text in texts if _is_suspect(text, areas)]
+    if not suspects:
+        return False
+    _find_boxes(page, {_address(text.raw): text for text in suspects})
+    unseen = [text for text in _find_unseen(page, suspects) if not _is_below_picture(text, areas)]
+    _activate(unseen, is_active=False)
+    return bool(unseen)
+
+
+def _address(raw: pdfium_c.FPDF_PAGEOBJECT) -> int:
+    return ctypes.cast(raw, ctypes.c_void_p).value or 0
+
+
+def _is_drawn_text(item: pdfium.PdfObject) -> bool:
+    """Return whether an object is text that a page draws: not invisible, and not a mere clipping path."""
+    if item.type != pdfium_c.FPDF_PAGEOBJ_TEXT:
+        return False
+    mode = pdfium_c.FPDFTextObj_GetTextRenderMode(item.raw)
+    return mode not in (pdfium_c.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium_c.FPDF_TEXTRENDERMODE_CLIP)
+
+
+def _describe(item: pdfium.PdfObject, order: int) -> _Text:
+    holders = _list_holders(item)
+    layers = tuple(layer for holder in holders if (layer := _find_layer(holder)) is not None)
+    form = _address(holders[-1].raw) if len(holders) > 1 else None
+    return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _is_light(item))
+
+
+def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
+    """Return the area that an object covers, or None if it covers nothing."""
+    if item.type not in _AREAS:
+        return None
+    is_picture = item.type == pdfium_c.FPDF_PAGEOBJ_IMAGE
+    if item.type == pdfium_c.FPDF_PAGEOBJ_PATH:
+        fill, stroke = ctypes.c_int(), ctypes.c_int()
+        pdfium_c.FPDFPath_GetDrawMode(item.raw, fill, stroke)
+        if fill.value == pdfium_c.FPDF_FILLMODE_NONE:
+            return None
+    is_light = item.type == pdfium_c.FPDF_PAGEOBJ_PATH and _is_light(item)
+    return _Area(order, _list_holders(item)[-1].get_bounds(), is_picture, is_light)
+
+
+def _list_holders(item: pdfium.PdfObject) -> list[pdfium.PdfObject]:
+    holders = [item]
+    while (container := holders[-1].container) is not None:
+        holders.append(container)
+    return holders
+
+
+def _find_layer(item: pdfium.PdfObject) -> str | None:
+    """Return a name for the layer that an object is marked with, or None."""
+    for number in range(pdfium_c.FPDFPageObj_CountMarks(item.raw)):
+        mark = pdfium_c.FPDFPageObj_GetMark(item.raw, number)
+        if _read_string(pdfium_c.FPDFPageObjMark_GetName, mark) == _LAYER:
+            return _read_string(pdfium_c.FPDFPageObjMark_GetParamStringValue, mark, b"Name")
+    return None
+
+
+def _read_string(function: object, *arguments: object) -> str:
+    size = ctypes.c_ulong()
+    if not function(*arguments, None, 0, size):  # type: ignore[operator]
+        return ""
+    buffer = (ctypes.c_ushort * (size.value // 2))()
+    function(*arguments, buffer, size.value, size)  # type: ignore[operator]
+    return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _is_light(item: pdfium.PdfObject) -> bool:
+    parts = [ctypes.c_uint() for _ in range(4)]
+    if not pdfium_c.FPDFPageObj_GetFillColor(item.raw, *parts):
+        # A pattern.
+        return True
+    red, green, blue, alpha = (part.value for part in parts)
+    return min(red, green, blue) >= _LIGHT or alpha < _MIDDLE
+
+
+def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
+    """Return whether text may be unseen. Dark text above something light is seen, and so is any text without areas."""
+    # A form may name its layer in its own dictionary, which PDFium does not show.
+    if text.layers or text.form is not None or text.is_light or _is_tiny(text) or _is_clipped(text):
+        return True
+    if len(areas) > _MOST_AREAS:
+        return True
+    near = [area for area in areas if _overlap(area.bounds, text.bounds)]
+    return any(not area.is_picture if area.order > text.order else not area.is_light for area in near)
+
+
+def _is_tiny(text: _Text) -> bool:
+    size, matrix = ctypes.c_float(), pdfium_c.FS_MATRIX()
+    pdfium_c.FPDFTextObj_GetFontSize(text.raw, size)
+    pdfium_c.FPDFPageObj_GetMatrix(text.raw, matrix)
+    scale = max(abs(matrix.a), abs(matrix.b), abs(matrix.c), abs(matrix.d))
+    return bool(size.value * scale <= _TINY_POINTS)
+
+
+def _is_clipped(text: _Text) -> bool:
+    """Return whether a clipping path leaves out all of the text."""
+    path = pdfium_c.FPDFPageObj_GetClipPath(text.raw)
+    x, y = ctypes.c_float(), ctypes.c_float()
+    for number in range(pdfium_c.FPDFClipPath_CountPaths(path) if path else 0):
+        points = []
+        for segment in range(pdfium_c.FPDFClipPath_CountPathSegments(path, number)):
+            pdfium_c.FPDFPathSegment_GetPoint(pdfium_c.FPDFClipPath_GetPathSegment(path, number, segment), x, y)
+            points.append((x.value, y.value))
+        if not points:
+            continue
+        columns, rows = zip(*points, strict=True)
+        if not _overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
+            return True
+    return False
+
+
+def _overlap(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
+    """Set the boxes of text objects from their letters: those are in units of the page, within forms too."""
+    text_page = page.get_textpage()
+    edges = [ctypes.c_double() for _ in range(4)]
+    for number in range(text_page.count_chars()):
+        raw = pdfium_c.FPDFText_GetTextObject(text_page.raw, number)
+        text = texts.get(_address(raw)) if raw else None
+        if text is None or not pdfium_c.FPDFText_GetCharBox(text_page.raw, number, *edges):
+            continue
+        left, right, bottom, top = (edge.value for edge in edges)
+        if right <= left or top <= bottom:
+            continue
+        box = text.box or (left, bottom, right, top)
+        text.box = (min(box[0], left), min(box[1], bottom), max(box[2], right), max(box[3], top))
+    text_page.close()
+
+
+def _find_unseen(page: pdfium.PdfPage, texts: Sequence[_Text]) -> list[_Text]:
+    """Return the texts whose places look the same without them, and those too small to read."""
+    scale = min(1.0, _MOST_PIXELS / max(*page.get_size(), 1))
+    unseen = [text for text in texts if text.box is not None and _is_tiny(text)]
+    if scale < _LEAST_SCALE:
+        return unseen
+    groups: dict[Hashable, list[_Text]] = {}
+    for text in texts:
+        if text.box is not None and text not in unseen:
+            key = text.group if text.group in groups or len(groups) < _MOST_GROUPS else None
+            groups.setdefault(key, []).append(text)
+    if not groups:
+        return unseen
+    with_all = _draw(page, scale)
+    for group in groups.values():
+        _activate(group, is_active=False)
+        without = _draw(page, scale)
+        _activate(group, is_active=True)
+        differences = (np.maximum(without, with_all) - np.minimum(without, with_all)).max(axis=2) > _UNSEEN_DIFFERENCE
+        counts = np.pad(differences.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+        unseen += [text for text in group if text.box and not _count_within(page, counts, text.box)]
+    return unseen
+
+
+def _draw(page: pdfium.PdfPage, scale: float) -> npt.NDArray[np.uint8]:
+    """Return the page as an array of shape (height, width, 3)."""
+    bitmap = page.render(scale=scale, may_draw_forms=False, draw_annots=False)
+    pixels: npt.NDArray[np.uint8] = bitmap.to_numpy()[:, :, :3].copy()
+    bitmap.close()
+    return pixels
+
+
+def _count_within(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: _Box) -> int:
+    """Return how many pixels differ in a box; ``counts`` are sums over all rows and columns before."""
+    height, width = counts.shape[0] - 1, counts.shape[1] - 1
+    x, y = ctypes.c_int(), ctypes.c_int()
+    corners = []
+    for left, top in ((box[0], box[1]), (box[2], box[3])):
+        pdfium_c.FPDF_PageToDevice(page.raw, 0, 0, width, height, 0, left, top, x, y)
+        corners.append((x.value, y.value))
+    columns, rows = (sorted(values) for values in zip(*corners, strict=True))
+    first_column, last_column = (int(np.clip(edge, 0, width)) for edge in (columns[0] - 1, columns[1] + 2))
+    first_row, last_row = (int(np.clip(edge, 0, height)) for edge in (rows[0] - 1, rows[1] + 2))
+    within = counts[last_row, last_column] - counts[first_row, last_column]
+    return int(within - counts[last_row, first_column] + counts[first_row, first_column])
+
+
+def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
+    """Return whether a picture is drawn over the text later, as in a recognised scan."""
+    if text.box is None or text.layers:
+        return False
+    x, y = (text.box[0] + text.box[2]) / 2, (text.box[1] + text.box[3]) / 2
+    pictures = [area.bounds for area in areas if area.is_picture and area.order > text.order]
+    return any(left <= x <= right and bottom <= y <= top for left, bottom, right, top in pictures)
+
+
+def _activate(texts: Iterable[_Text], *, is_active: bool) -> None:
+    for text in texts:
+        pdfium_c.FPDFPageObj_SetIsActive(text.raw, is_active)

@@ -1,0 +1,392 @@
+"""The text of a Word document's XML: what a reader of the printed page sees, and how much is left out.
+
+Word wraps text in many elements. Elements without a rule here are read through, so that an unknown wrapper loses
+nothing. Names are compared without their namespaces, because strict and transitional files use different ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+from mammoth.docx.dingbats import dingbats
+
+from audit_pipeline.readers.whole_files.document import UNSEEN
+
+PARAGRAPH_GAP = "\n\n"
+DELETED = "deleted with tracked changes"
+RUBY = "ruby annotations"
+EMBEDDED = "embedded files, which are not read"
+_WORD_ART = "WordArt"
+_FIELD_CODES = "codes of fields"
+_SYMBOLS = "symbols of fonts whose letters are unknown"
+
+_CHARACTERS = {"br": "\n", "cr": "\n", "tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011"}
+_OFF = frozenset(("0", "false", "off", "none"))
+_PAPER = "FFFFFF"
+_WHITE_SPACE = re.compile(r"\s+")
+_TINY_HALF_POINTS = 2
+_SYMBOL_FONT_CODES = range(0xF000, 0xF100)
+
+
+def local_name(element: Element) -> str:
+    """Return the name of an element without its namespace."""
+    return str(element.tag).rpartition("}")[2]
+
+
+def get_attribute(element: Element, name: str) -> str | None:
+    """Return the attribute with this local name, or None."""
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), None)
+
+
+def find_child(element: Element | None, *path: str) -> Element | None:
+    """Return the first descendant along a path of local names, or None."""
+    for name in path:
+        children: Iterator[Element] = iter(()) if element is None else iter(element)
+        element = next((child for child in children if local_name(child) == name), None)
+    return element
+
+
+def count_text(element: Element) -> int:
+    """Count the characters of all text below an element, white space excluded."""
+    texts = (part.text or "" for part in element.iter() if local_name(part) in ("t", "delText"))
+    return sum(len("".join(text.split())) for text in texts)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What run properties say about visibility. A field is None if the properties do not set it.
+
+    Attributes:
+        is_hidden: Word's font effect "hidden".
+        colour: Six hexadecimal digits, or "auto".
+        half_points: Font size.
+        has_background: Shading or highlighting is set.
+    """
+
+    is_hidden: bool | None = None
+    colour: str | None = None
+    half_points: int | None = None
+    has_background: bool | None = None
+
+    def over(self, base: _Look) -> _Look:
+        """Return this look, completed by ``base``."""
+        return _Look(
+            base.is_hidden if self.is_hidden is None else self.is_hidden,
+            self.colour or base.colour,
+            self.half_points or base.half_points,
+            base.has_background if self.has_background is None else self.has_background,
+        )
+
+
+def _read_look(properties: Element | None) -> _Look:
+    flags = [_read_flag(properties, name) for name in ("vanish", "specVanish")]
+    set_flags = [flag for flag in flags if flag is not None]
+    colour = _read_value(properties, "color")
+    size = _read_value(properties, "sz") or ""
+    return _Look(
+        any(set_flags) if set_flags else None,
+        colour.upper() if colour else None,
+        int(size) if size.isdecimal() else None,
+        _has_background(properties),
+    )
+
+
+def _read_flag(properties: Element | None, name: str) -> bool | None:
+    element = find_child(properties, name)
+    return None if element is None else get_attribute(element, "val") not in _OFF
+
+
+def _read_value(properties: Element | None, name: str) -> str | None:
+    element = find_child(properties, name)
+    return None if element is None else get_attribute(element, "val")
+
+
+def _has_background(properties: Element | None) -> bool | None:
+    shading, highlight = find_child(properties, "shd"), _read_value(properties, "highlight")
+    if highlight is not None:
+        return highlight.lower() not in ("none", "white")
+    if shading is None:
+        return None
+    fill = (get_attribute(shading, "fill") or "auto").upper()
+    has_pattern = (get_attribute(shading, "val") or "clear") not in ("clear", "nil")
+    return has_pattern or fill not in ("AUTO", _PAPER) or get_attribute(shading, "themeFill") is not None
+
+
+def has_page_colour(document: Element) -> bool:
+    """Return whether the pages have a colour other than white."""
+    background = find_child(document, "background")
+    if background is None:
+        return False
+    return (get_attribute(background, "color") or "auto").upper() not in ("AUTO", _PAPER)
+
+
+class WordStyles:
+    """The styles of a document, as far as they decide which text is seen."""
+
+    def __init__(self, root: Element | None) -> None:
+        self._styles: dict[str, Element] = {}
+        self._default_ids: dict[str | None, str] = {}
+        self._looks: dict[str, _Look] = {}
+        self.defaults = _read_look(find_child(root, "docDefaults", "rPrDefault", "rPr"))
+        for style in () if root is None else root:
+            style_id = get_attribute(style, "styleId")
+            if local_name(style) != "style" or style_id is None:
+                continue
+            self._styles.setdefault(style_id, style)
+            if get_attribute(style, "default") not in (None, *_OFF):
+                self._default_ids.setdefault(get_attribute(style, "type"), style_id)
+
+    def find_look(self, kind: str, style_id: str | None) -> _Look:
+        """Return the look of a style with all styles that it is based on; ``kind``: paragraph or character."""
+        style_id = style_id or self._default_ids.get(kind)
+        if style_id is None:
+            return _Look()
+        if style_id not in self._looks:
+            look, seen = _Look(), {style_id}
+            current: str | None = style_id
+            while (style := self._styles.get(current or "")) is not None:
+                look = look.over(_read_look(find_child(style, "rPr")))
+                look = look.over(_Look(has_background=_has_background(find_child(style, "pPr"))))
+                current = _read_value(style, "basedOn")
+                if current in seen:
+                    break
+                seen.add(current or "")
+            self._looks[style_id] = look
+        return self._looks[style_id]
+
+
+@dataclass
+class WordText:
+    """Reads parts of one Word document, and counts what it leaves out.
+
+    Attributes:
+        read_chunk: Returns the text of an embedded chunk (w:altChunk) by its relationship; counts it if unreadable.
+        has_page_colour: The pages have a colour, so that white text can be seen.
+        unread: Characters left out by reason, white space excluded. ``EMBEDDED`` counts bytes.
+        notes: References to footnotes and endnotes in the order of the text: (kind, id).
+    """
+
+    styles: WordStyles
+    read_chunk: Callable[[str], str]
+    has_page_colour: bool = False
+    unread: Counter[str] = field(default_factory=Counter)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    # For each open field whether its result has begun; before that comes its code.
+    _fields: list[bool] = field(default_factory=list)
+    _beside: list[list[str]] = field(default_factory=list)
+    _paragraph: _Look = field(default_factory=_Look)
+    # Tables with a style and text boxes have backgrounds that are not looked up.
+    _unknown_backgrounds: int = 0
+
+    def read(self, root: Element) -> str:
+        """Return the text below ``root``: paragraphs parted by an empty line, breaks and tabs as white space."""
+        pieces: list[str] = []
+        self._walk(root, pieces, None)
+        return "".join(pieces)
+
+    def _walk(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        """Append the text of ``element`` to ``pieces``; ``run`` is the look of the run around it."""
+        _RULES.get(local_name(element), WordText._walk_children)(self, element, pieces, run)
+
+    def _walk_children(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        for child in element:
+            self._walk(child, pieces, run)
+
+    def _skip(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        """Leave out what is no text, or stands at another place of the document too."""
+
+    def _read_letters(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        self._add(_WHITE_SPACE.sub(" ", element.text or ""), pieces, run)
+
+    def _read_character(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        self._add(_CHARACTERS[local_name(element)], pieces, run)
+
+    def _add(self, text: str, pieces: list[str], run: _Look | None) -> None:
+        if not all(self._fields):
+            self.unread[_FIELD_CODES] += len("".join(text.split()))
+            return
+        if run is not None and self._is_unseen(run):
+            self.unread[UNSEEN] += len("".join(text.split()))
+            return
+        pieces.append(text)
+
+    def _is_unseen(self, run: _Look) -> bool:
+        is_white = run.colour == _PAPER and not (
+            run.has_background or self.has_page_colour or self._unknown_backgrounds
+        )
+        is_tiny = run.half_points is not None and run.half_points <= _TINY_HALF_POINTS
+        return bool(run.is_hidden) or is_white or is_tiny
+
+    def _read_paragraph(self, paragraph: Element, pieces: list[str], run: _Look | None) -> None:
+        outer, properties = self._paragraph, find_child(paragraph, "pPr")
+        style = self.styles.find_look("paragraph", _read_value(properties, "pStyle"))
+        self._paragraph = _Look(has_background=_has_background(properties)).over(style)
+        self._beside.append([])
+        self._walk_children(paragraph, pieces, None)
+        beside = self._beside.pop()
+        self._paragraph = outer
+        mark = find_child(properties, "rPr")
+        is_joined = any(find_child(mark, name) is not None for name in ("del", "moveFrom"))
+        if beside or not (is_joined or _read_look(mark).is_hidden):
+            pieces.append(PARAGRAPH_GAP)
+        elif not is_joined:
+            # Word runs a heading with a hidden mark into the next paragraph.
+            pieces.append(" ")
+        pieces += beside
+
+    def _read_run(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        paragraph, defaults = self._paragraph, self.styles.defaults
+        direct, style_id = _Look(), None
+        # A run of a formula has properties of the formula besides those of the text.
+        for properties in element:
+            if local_name(properties) == "rPr":
+                direct = direct.over(_read_look(properties))
+                style_id = style_id or _read_value(properties, "rStyle")
+        style = self.styles.find_look("character", style_id)
+        look = direct.over(style).over(paragraph).over(defaults)
+        if direct.is_hidden is None:
+            # ISO 29500-1, 17.7.3: a toggle that both styles set is off.
+            is_toggled = bool(style.is_hidden) != bool(paragraph.is_hidden)
+            look = _Look(is_hidden=bool(defaults.is_hidden) or is_toggled).over(look)
+        for child in element:
+            self._walk(child, pieces, look)
+            if get_attribute(child, "customMarkFollows") not in (None, *_OFF):
+                # The rest of the run is the note's own mark.
+                break
+
+    def _read_table(self, table: Element, pieces: list[str], run: _Look | None) -> None:
+        self._unknown_backgrounds += 1
+        self._walk_children(table, pieces, None)
+        self._unknown_backgrounds -= 1
+        pieces.append(PARAGRAPH_GAP)
+
+    def _read_row(self, row: Element, pieces: list[str], run: _Look | None) -> None:
+        properties = find_child(row, "trPr")
+        if find_child(properties, "del") is not None:
+            self._leave_out_deletion(row, pieces, run)
+        elif _read_flag(properties, "hidden"):
+            self.unread[UNSEEN] += count_text(row)
+        else:
+            self._walk_children(row, pieces, run)
+
+    def _read_cell(self, cell: Element, pieces: list[str], run: _Look | None) -> None:
+        if find_child(cell, "tcPr", "cellDel") is not None:
+            self._leave_out_deletion(cell, pieces, run)
+        else:
+            self._walk_children(cell, pieces, run)
+            pieces.append("\t")
+
+    def _read_beside(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        """Read a text box or drawing. Its text follows the paragraph that it is anchored in."""
+        if run is not None and run.is_hidden:
+            self.unread[UNSEEN] += count_text(element)
+            return
+        target = self._beside[-1] if self._beside else pieces
+        outer_fields, self._fields = self._fields, []
+        self._unknown_backgrounds += 1
+        self._walk_children(element, target, None)
+        self._unknown_backgrounds -= 1
+        self._fields = outer_fields
+        target.append(PARAGRAPH_GAP)
+
+    def _follow_field(self, mark: Element, pieces: list[str], run: _Look | None) -> None:
+        kind = get_attribute(mark, "fldCharType")
+        if kind == "begin":
+            self._fields.append(False)
+        elif kind == "separate" and self._fields:
+            self._fields[-1] = True
+        elif kind == "end" and self._fields:
+            self._fields.pop()
+
+    def _read_chunk(self, chunk: Element, pieces: list[str], run: _Look | None) -> None:
+        pieces += PARAGRAPH_GAP, self.read_chunk(get_attribute(chunk, "id") or ""), PARAGRAPH_GAP
+
+    def _read_alternatives(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        """Read the first branch with text: all of them show the same content, for newer and older programs."""
+        branches = [child for child in element if local_name(child) in ("Choice", "Fallback")]
+        branch = next((branch for branch in branches if count_text(branch)), None)
+        if branch is not None:
+            self._walk_children(branch, pieces, run)
+
+    def _read_formula_part(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        before, after = _FORMULA_PARTS[local_name(element)](element)
+        pieces.append(before)
+        self._walk_children(element, pieces, run)
+        pieces.append(after)
+
+    def _add_note(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
+        self.notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
+
+    def _leave_out_deletion(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        self.unread[DELETED] += count_text(element)
+
+    def _leave_out_ruby(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        self.unread[RUBY] += count_text(element)
+
+    def _leave_out_word_art(self, element: Element, pieces: list[str], run: _Look | None) -> None:
+        self.unread[_WORD_ART] += len("".join((get_attribute(element, "string") or "").split()))
+
+    def _read_symbol(self, symbol: Element, pieces: list[str], run: _Look | None) -> None:
+        self._add(self._find_symbol(symbol), pieces, run)
+
+    def _find_symbol(self, symbol: Element) -> str:
+        font, digits = get_attribute(symbol, "font") or "", get_attribute(symbol, "char") or ""
+        try:
+            code = int(digits, 16)
+        except ValueError:
+            return ""
+        is_symbol_code = code in _SYMBOL_FONT_CODES
+        mapped = dingbats.get((font, code & 0xFF if is_symbol_code else code))
+        if mapped is not None:
+            return chr(mapped)
+        if is_symbol_code or not 0x20 <= code < 0x110000 or 0xD800 <= code < 0xE000:
+            self.unread[_SYMBOLS] += 1
+            return " "
+        return chr(code)
+
+
+def _delimit(element: Element) -> tuple[str, str]:
+    properties = find_child(element, "dPr")
+    begin, end = _read_value(properties, "begChr"), _read_value(properties, "endChr")
+    return "(" if begin is None else begin, ")" if end is None else end
+
+
+def _name_operator(element: Element) -> tuple[str, str]:
+    return _read_value(find_child(element, "naryPr"), "chr") or "∫", ""
+
+
+_FORMULA_PARTS: Mapping[str, Callable[[Element], tuple[str, str]]] = {
+    "d": _delimit,
+    "nary": _name_operator,
+    "den": lambda element: ("/", ""),
+    "mr": lambda element: (" ", " "),
+    "oMathPara": lambda element: ("\n", "\n"),
+}
+"""What stands before and after the text of a part of a formula, so that its numbers and letters stay apart."""
+
+_NO_TEXT = "pPr rPr tblPr tblGrid trPr tcPr sectPr sdtPr sdtEndPr rubyPr ctrlPr instrText delInstrText delText moveFrom"
+# Names without a rule are read through.
+_RULES: Mapping[str, Callable[[WordText, Element, list[str], _Look | None], None]] = {
+    **dict.fromkeys(_NO_TEXT.split(), WordText._skip),
+    **dict.fromkeys(_CHARACTERS, WordText._read_character),
+    **dict.fromkeys(_FORMULA_PARTS, WordText._read_formula_part),
+    **dict.fromkeys(("drawing", "pict", "object", "txbxContent"), WordText._read_beside),
+    **dict.fromkeys(("footnoteReference", "endnoteReference"), WordText._add_note),
+    "t": WordText._read_letters,
+    "sym": WordText._read_symbol,
+    "p": WordText._read_paragraph,
+    "r": WordText._read_run,
+    "tbl": WordText._read_table,
+    "tr": WordText._read_row,
+    "tc": WordText._read_cell,
+    "fldChar": WordText._follow_field,
+    "altChunk": WordText._read_chunk,
+    "AlternateContent": WordText._read_alternatives,
+    "del": WordText._leave_out_deletion,
+    "rt": WordText._leave_out_ruby,
+    "textpath": WordText._leave_out_word_art,
+}

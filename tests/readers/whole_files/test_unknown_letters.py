@@ -1,0 +1,67 @@
+"""Ligatures, and characters that say nothing of the letter they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_epubs import epub, page
+from made_whole_files import docx, drawn_pdf, lines_at, paragraph
+
+from audit_pipeline.readers.whole_files.document import WholeDocument, read_document
+
+LINES = ["The o@ce of the keeper was e@cient and di@cult in the harbour town,", "for nobody had an a@davit."]
+JOINED = " ".join(LINES)
+UNKNOWN = "read, but which letters they are is unknown, and they change every score: "
+
+
+def read(folder: Path, name: str, content: bytes) -> WholeDocument:
+    file = folder / name
+    file.write_bytes(content)
+    return read_document(file)
+
+
+@pytest.mark.parametrize(
+    ("target", "font", "letter"),
+    [
+        ("FB03", "Helvetica", "ffi"),
+        ("006600660069", "Helvetica", "ffi"),
+        ("000E", "CMR10", "ffi"),
+        ("001E", "SFRM1000", "ffi"),
+        ("F761", "Helvetica", "a"),
+        ("F061", "Helvetica", "a"),
+        ("F061", "ABCDEF+SymbolMT", "α"),
+    ],
+)
+def test_letters_of_a_pdf_that_can_be_mapped_are(tmp_path: Path, target: str, font: str, letter: str) -> None:
+    whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}, font=font))
+    assert (whole.text, whole.problems) == (JOINED.replace("@", letter), ())
+
+
+@pytest.mark.parametrize(("target", "left"), [("E000", "\ue000"), ("FFFD", "\ufffd"), ("0000", "\ufffd")])
+def test_letters_of_a_pdf_that_cannot_be_mapped_stay_and_are_counted(tmp_path: Path, target: str, left: str) -> None:
+    whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}))
+    assert whole.text == JOINED.replace("@", left)
+    assert whole.problems == (("4 characters", f"{UNKNOWN}U+{ord(left):04X} (4)"),)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.epub", "a.docx"])
+def test_the_same_holds_in_every_format(tmp_path: Path, name: str) -> None:
+    words = "The o\ufb03ce was \ue000ne in the \x1aharbour \ufffdown."
+    markup = f"<p>{words}</p>".encode()
+    contents = {
+        "a.html": markup,
+        "a.epub": epub({"one.xhtml": page(f"<p>{words}</p>")}),
+        "a.docx": docx(paragraph(words.replace("\x1a", "\x9a"))),
+    }
+    whole = read(tmp_path, name, contents.get(name, words.encode()))
+    assert whole.text.startswith("The office was \ue000ne in the ")
+    assert [part for part, _ in whole.problems] == ["3 characters"]
+    assert whole.problems[0][1].startswith(f"{UNKNOWN}U+E000 (1), ")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.html"])
+def test_a_nul_within_a_word_joins_nothing(tmp_path: Path, name: str) -> None:
+    whole = read(tmp_path, name, b"The o\0ce was fine.")
+    assert whole.text == "The o\ufffdce was fine."
+    assert whole.problems == (("1 characters", f"{UNKNOWN}U+FFFD (1)"),)

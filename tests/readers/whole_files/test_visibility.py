@@ -1,0 +1,160 @@
+"""Text that nobody sees, in every format, and lines that are kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from made_epubs import epub, item, package, page
+from made_whole_files import drawn_pdf, lines_at
+
+from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
+
+
+def read(folder: Path, name: str, content: bytes) -> WholeDocument:
+    file = folder / name
+    file.write_bytes(content)
+    return read_document(file)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<p hidden>no</p><p hidden='until-found'>no</p>yes",
+        "<p style='display:none'>no</p><p style='DISPLAY: NONE ! important'>no</p>yes",
+        "<style>.x, #y {display: none}</style><p class='x'>no</p><p id='y'>no</p>yes",
+        "<style>p:not(.a){display:none}</style><p>no</p><p class='a'>yes</p>",
+        "<dialog>no</dialog><noscript>no</noscript><div popover>no</div>yes",
+        "<ul><li hidden>no<li>yes</ul>",
+        "<div style='visibility:hidden'>no <b style='visibility:visible'>yes</b></div>",
+        "<div style='opacity:0'>no <b style='opacity:1'>no</b></div>yes",
+        "<div style='font-size:0'>no <b style='font-size:16px'>yes</b><i style='font-size:2em'>no</i></div>",
+        "<p style='color:#fff'>no</p><p style='color:rgba(0, 0, 0, 0)'>no</p>yes",
+        "<div style='background:#000'><p style='color:black'>no</p></div>yes",
+        "<body bgcolor='#ffffff'><font color='white'>no</font>yes",
+        "<p style='position:absolute;left:-9999px'>no</p><p style='text-indent:-5000px'>no</p>yes",
+        "<p style='position:absolute;clip:rect(1px,1px,1px,1px)'>no</p><p style='clip-path:inset(50%)'>no</p>yes",
+        "<style>@media screen and (min-width: 40em){.n{display:none}}</style><p class='n'>no</p>yes",
+        "<style>@media not amzn-mobi{@supports (display:grid){.n{display:none}}}</style><p class='n'>no</p>yes",
+        "<style>#a{display:none!important}</style><p id='a' style='display:block'>no</p>yes",
+    ],
+)
+def test_what_nobody_sees_on_a_page_is_left_out_and_named(markup: str) -> None:
+    prose = extract_prose(markup)
+    assert prose.text == "yes"
+    assert prose.unread == {UNSEEN: len("no") * len(re.findall(r">no\b", markup))}
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<p aria-hidden='true'>yes</p>",
+        "<dialog open>yes</dialog><template>no</template>",
+        "<details><summary></summary>yes</details>",
+        "<style>.x{display:none}.y .x{display:block}</style><div class='y'><p class='x'>yes</p></div>",
+        "<style>.f{display:flex}</style><p class='f' hidden>yes</p>",
+        "<style>@media print{p{display:none}}@media (max-width:600px){p{display:none}}</style><p>yes</p>",
+        "<style>p::before{display:none} p:hover{display:none} @supports not (x:y){p{display:none}}</style><p>yes</p>",
+        "<style>body{visibility:hidden;opacity:0}</style><body><p>yes</p></body>",
+        "<div style='opacity:0;transition:opacity 1s'>yes</div>",
+        "<div style='background:#000'><p style='color:white'>yes</p></div>",
+        "<div style='background:url(x.png)'><p style='color:white'>yes</p></div>",
+        "<style>body{background:var(--dark)}</style><body><p style='color:white'>yes</p></body>",
+        "<link rel='stylesheet' href='https://example.org/a.css'><p style='color:white'>yes</p>",
+        "<p style='margin-left:-9999px;left:-9999px'>yes</p>",
+        "<form><button>no</button>yes<select><option>no</select></form>",
+    ],
+)
+def test_what_a_reader_can_see_is_read(markup: str) -> None:
+    prose = extract_prose(markup)
+    assert (prose.text, dict(prose.unread)) == ("yes", {})
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<pre>\none\n    two\n\n\n\tthree\n</pre>", "one\n    two\n\n\n\tthree"),
+        ("<p>a</p><pre>b <b>c</b>\n d</pre>e  f", "a\n\nb c\n d\n\ne f"),
+        ("<textarea>\none\n two</textarea>", "one\n two"),
+        ("<style>.verse{white-space:pre-line}</style><p class='verse'>one\n  two</p>", "one\ntwo"),
+        ("<p style='white-space:pre-wrap'>one\n  two <i>\nthree</i></p>", "one\n  two \nthree"),
+        ("<pre style='white-space:normal'>one\n  two</pre>", "one two"),
+        ("one<br>two", "one\ntwo"),
+    ],
+)
+def test_preformatted_text_keeps_its_lines(markup: str, text: str) -> None:
+    assert extract_prose(markup).text == text
+
+
+def test_style_sheets_beside_a_page_are_read_and_none_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "page_files").mkdir()
+    (tmp_path / "page" / "page_files" / "a b.css").write_text("@import 'c.css'; .no {display: none}")
+    (tmp_path / "outside.css").write_text(".yes {display: none}")
+    sheets = "".join(
+        f"<link rel='stylesheet' href='{address}'>"
+        for address in ("page_files/a%20b.css", "../outside.css", "//example.org/a.css", "file:///etc/passwd")
+    )
+    body = "<p class='no'>no</p><p class='yes'>yes</p>"
+    whole = read(tmp_path / "page", "a.html", f"<html><head>{sheets}</head><body>{body}".encode())
+    assert (whole.text, whole.problems) == ("yes", (("2 characters", UNSEEN),))
+
+
+def test_style_sheets_of_a_book_hide_text_and_keep_verse(tmp_path: Path) -> None:
+    chapter = page("<p>Seen.</p><p class='gone'>Hidden.</p><p class='verse'>One\n two.</p>").replace(
+        "<head>", "<head><link rel='stylesheet' href='../OPS/book.css'/>"
+    )
+    sheet = ".gone {display: none} .verse {white-space: pre-line}"
+    items = item("c", "one.xhtml") + item("s", "book.css", media="text/css")
+    opf = package(items, '<itemref idref="c"/>')
+    whole = read(tmp_path, "a.epub", epub({"one.xhtml": chapter}, opf=opf, **{"OPS/book.css": sheet}))
+    assert whole.text == "Seen.\n\nOne\ntwo."
+    assert ("7 characters", UNSEEN) in whole.problems
+
+
+SEEN = ["The lamps were lit before the carriage came down the hill,", "and nobody who stood there said a word."]
+OFF = "/OCProperties << /OCGs [7 0 R] /D << /OFF [7 0 R] >> >>"
+PAGE, BOX = lines_at(SEEN), " 40 80 400 40 re f "
+PHOTO = " q 500 0 0 700 40 40 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x80 EI Q "
+
+
+def other(**options: object) -> str:
+    return lines_at(["other"], y=100, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "catalog"),
+    [
+        (f"{PAGE} 1 1 1 rg {other()}", ""),
+        (f"{PAGE} 0.98 g {other()}", ""),
+        (f"{PAGE} 0 0 0 0 k {other()}", ""),
+        (f"{PAGE} 0 0 1 rg {BOX} {other()}", ""),
+        (f"{PAGE} {other()} {BOX}", ""),
+        (f"{PAGE} /OC /OC1 BDC {other()} EMC", OFF),
+        (f"{PAGE} /OC /OC1 BDC {lines_at(['other'])} EMC", OFF),
+        (f"{PAGE} {other(size=0.5)}", ""),
+        (f"{PAGE} q 0 0 10 10 re W n {other()} Q", ""),
+    ],
+)
+def test_what_nobody_sees_in_a_pdf_is_left_out_and_named(tmp_path: Path, content: str, catalog: str) -> None:
+    whole = read(tmp_path, "a.pdf", drawn_pdf(content, catalog=catalog))
+    assert (whole.text, whole.problems) == (" ".join(SEEN), (("5 characters", UNSEEN),))
+
+
+@pytest.mark.parametrize(
+    ("content", "catalog"),
+    [
+        (f"{PAGE} 0.7 g {other()}", ""),
+        (f"{PAGE} 0 0 0.5 rg {BOX} 1 g {other()}", ""),
+        (f"{PAGE} /OC /OC1 BDC {other()} EMC", OFF.replace("/OFF [7 0 R]", "")),
+        # The text layer of a scan: invisible letters, or letters below the picture.
+        (f"{PHOTO} {lines_at(SEEN, before='3 Tr')} {other(before='3 Tr')}", ""),
+        (f"{PAGE} {other()} {PHOTO}", ""),
+        (f"{PHOTO} 1 g {PAGE} {other()}", ""),
+    ],
+)
+def test_what_a_reader_of_a_pdf_can_see_stays(tmp_path: Path, content: str, catalog: str) -> None:
+    whole = read(tmp_path, "a.pdf", drawn_pdf(content, catalog=catalog))
+    assert (whole.text.split(), whole.problems) == (" ".join([*SEEN, "other"]).split(), ())
