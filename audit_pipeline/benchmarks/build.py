@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder_interface import BuilderInputs, DrawnExamples, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import BuilderInputs, DrawnExamples, ReadDocuments, summarise_rows
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_content_digest, read_built
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS
@@ -26,8 +26,6 @@ from audit_pipeline.store.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
-
-MAX_NAMED = 20
 
 # What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
 # where rows lie (their version says what they are).
@@ -196,10 +194,7 @@ def _build_manifest(
         "counts": count_examples(draw_result.examples),
         "documents_left_out": dict(draw_result.documents_left_out),
         "texts_left_out": dict(draw_result.texts_left_out),
-        "skipped": {
-            "rows": len(draw_result.skipped),
-            "first": [{"row": entry.location, "reason": entry.reason} for entry in draw_result.skipped[:MAX_NAMED]],
-        },
+        "skipped": summarise_rows(draw_result.skipped),
         "near_duplicates": next(dict(check.counts) for check in checks if check.name == "near_duplicates"),
         "checks": [asdict(check) for check in checks],
         **draw_result.notes,

@@ -23,6 +23,9 @@ from audit_pipeline.tables import EXAMPLES, Split, example_id
 
 MATCHED = "matched"
 """The note, and so the key of the manifest, of sides that were chosen to be hard to separate without a model."""
+UNDATED = "undated"
+"""The note, and so the key of the manifest, of rows whose date is left out."""
+_NAMED_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,12 @@ def drop_repeated_texts(
         else:
             kept[text.text] = text
     return list(kept.values())
+
+
+def summarise_rows(rows: Sequence[Skipped]) -> dict[str, Any]:
+    """Return the number of rows and the first 20 with their reasons, for the manifest."""
+    first = [{"row": row.location, "reason": row.reason} for row in rows[:_NAMED_ROWS]]
+    return {"rows": len(rows), "first": first}
 
 
 def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:

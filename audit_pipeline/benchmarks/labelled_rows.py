@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from audit_pipeline.benchmarks.builder_interface import (
+    UNDATED,
     BuilderInputs,
     DrawnExamples,
     LabelledText,
     Provenance,
     build_examples_table,
+    summarise_rows,
 )
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.dates import UnreadableDateError, parse_dating
 from audit_pipeline.readers.labels import shorten_spelling
 from audit_pipeline.readers.text_rows import (
     Row,
@@ -27,7 +31,6 @@ from audit_pipeline.readers.text_rows import (
     UnusableRowError,
     column_names,
     explain_unusable_text,
-    read_day,
 )
 from audit_pipeline.splits.shared_text import find_texts_on_both_sides
 from audit_pipeline.store.paths import DataPaths
@@ -60,7 +63,8 @@ class LabelledRows:
     """The rows of one length that can be used, in their order, and those that cannot.
 
     ``origin`` says where they were read; ``version`` is a digest of their content, the same wherever they are stored.
-    ``left_out`` counts usable rows that the entry does not select, by reason.
+    ``left_out`` counts usable rows that the entry does not select, by reason. ``undated`` are usable rows whose date is
+    left out: it cannot be read, or it is a month or a year, which no column of the examples can hold.
     """
 
     texts: tuple[LabelledText, ...]
@@ -68,6 +72,7 @@ class LabelledRows:
     origin: str
     version: str
     left_out: Mapping[str, int] = field(default_factory=dict)
+    undated: tuple[Skipped, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,9 @@ def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> 
     """
     refuse_single_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
+    notes = {UNDATED: summarise_rows(rows.undated)} if rows.undated else {}
     return DrawnExamples(
-        build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped
+        build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped, notes
     )
 
 
@@ -167,11 +173,16 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     unit = get_word_unit(settings.unit)
     found: list[tuple[Row, LabelledText]] = []
     unusable: list[Skipped] = []
+    undated: list[Skipped] = []
     for row in selected:
+        published, problem = _read_day(row, grouped.date_column if grouped else None)
         try:
-            found.append((row, _build_labelled_text(row, spec, reading, unit)))
+            found.append((row, _build_labelled_text(row, spec, reading, unit, published)))
         except UnusableRowError as error:
             unusable.append(Skipped(row.location, row.index, str(error)))
+            continue
+        if problem is not None:
+            undated.append(Skipped(row.location, row.index, problem))
     placed, twice = _drop_repeated_texts(found)
     texts, both = _drop_conflicting_texts(placed, spec, unit)
     skipped = sorted([*file.skipped, *twice, *both, *unusable], key=lambda entry: entry.index)
@@ -185,7 +196,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
         says.append([[text.document_id, text.group, str(text.published)] for text in texts])
     if reading.place is not None:
         says.append([[text.context, text.split, text.collection, text.language] for text in texts])
-    return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out)
+    return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out, tuple(undated))
 
 
 def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]) -> int | None:
@@ -258,7 +269,20 @@ def _drop_repeated_texts(
     return texts, twice
 
 
-def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText:
+def _read_day(row: Row, column: str | None) -> tuple[date | None, str | None]:
+    """Return the day in ``column`` and None, or None and the reason why a date that is there is left out."""
+    try:
+        dating = None if column is None else parse_dating(row.values.get(column))
+    except UnreadableDateError as error:
+        return None, f"column '{column}': {error}"
+    if dating is not None and dating.earliest is not None:
+        return None, f"column '{column}': {row.values.get(column or '')!r} is more than one day"
+    return None if dating is None else dating.published, None
+
+
+def _build_labelled_text(
+    row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit, published: date | None
+) -> LabelledText:
     """Raises UnusableRowError."""
     settings = spec.settings_of(RowsSettings)
     text = reading.text(row)
@@ -272,12 +296,9 @@ def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: 
         document = text_sha256(unit.join(words[: reading.beginning]))[:16]
     else:
         document = _parse_name_column(row, settings.id_column)
-    group, published = document, None
-    if isinstance(settings, GroupedRowsSettings):
-        if settings.group_column is not None:
-            group = _parse_name_column(row, settings.group_column)
-        if settings.date_column is not None:
-            published = read_day(row.values, settings.date_column)
+    group = document
+    if isinstance(settings, GroupedRowsSettings) and settings.group_column is not None:
+        group = _parse_name_column(row, settings.group_column)
     place: dict[str, Any] = {"collection": spec.family, "language": settings.language}
     if reading.place is not None:
         place |= reading.place(row)

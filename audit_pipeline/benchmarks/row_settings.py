@@ -130,7 +130,7 @@ class GroupedRowsSettings(RowsSettings):
 
     exact_words: bool = Field(default=True, description="False: words names the benchmark, texts may be of any length")
     group_column: Text | None = Field(default=None, description="names the book, patent or article of a row")
-    date_column: Text | None = Field(default=None, description="an ISO date")
+    date_column: Text | None = Field(default=None, description="a date, such as 2024-05-31")
     date_kind: Text | None = Field(default=None, description="what that is the date of, in words")
 
     @property

@@ -69,8 +69,12 @@ def _format_languages(row: Row) -> str:
 def _format_date_range(row: Row) -> str:
     if row["newest"] is None:
         return "none are known"
-    span = f"{row['oldest']} to {row['newest']}"
-    return f"{span}; {row['undated']:,} without" if row["undated"] else span
+    parts = [f"{row['oldest']} to {row['newest']}"]
+    if row["dated_by_interval"]:
+        parts.append(f"{row['dated_by_interval']:,} known to the year, month or another interval")
+    if row["undated"]:
+        parts.append(f"{row['undated']:,} without")
+    return "; ".join(parts)
 
 
 _SIDES: Columns = (
@@ -157,7 +161,7 @@ def check(
     text_column: str | None = TEXT_COLUMN,
     title_column: str | None = option("Column of the title, in files of rows. Default: the file's name and a number."),
     group_column: str | None = option("Column of the book, patent or article that a row is a part of."),
-    date_column: str | None = option("Column of the date of first publication, as 2024-05-31."),
+    date_column: str | None = option("Column of the date of first publication: 2024-05-31, 2024-05 or 2024."),
     workspace: Path | None = option(
         "The folder for configuration, data and report. The same folder again goes on from what is there. Default: the "
         "workspace that the command is called in, where check made it; else ./corpus-audit-check.",

@@ -88,7 +88,7 @@ class OwnFiles:
 
 @dataclass(frozen=True)
 class SideFacts:
-    """What the documents of one side are, in numbers. ``newest`` and ``oldest`` are dates of those that have one."""
+    """Counts of the documents of one side."""
 
     side: str
     documents: int
@@ -96,9 +96,10 @@ class SideFacts:
     words: int
     windows: int
     languages: Mapping[str, int]
-    oldest: date | None
-    newest: date | None
+    oldest: date | None  # the first day that the date of a document allows
+    newest: date | None  # the last such day
     undated: int
+    dated_by_interval: int  # documents whose date is a year, a month or another interval
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,10 @@ class Inventory:
         return "exchangeable" if self.own.exchangeable else "temporal"
 
     def count_dated_from(self, day: date) -> int:
-        """How many of the audited documents are dated on that day or later."""
+        """Return the number of audited documents whose first possible day is that day or later."""
         return sum(
-            document.published is not None and document.published >= day for document in self.documents_of_side(AUDITED)
+            document.published is not None and (document.earliest or document.published) >= day
+            for document in self.documents_of_side(AUDITED)
         )
 
     @property
@@ -237,6 +239,7 @@ def _compute_side_facts(
     own = [document for document in documents if document.collection == side]
     own_lengths = [lengths[side, document.name] for document in own]
     dates = [document.published for document in own if document.published is not None]
+    first_days = [document.earliest or document.published for document in own if document.published is not None]
     return SideFacts(
         side=side,
         documents=len(own),
@@ -244,9 +247,10 @@ def _compute_side_facts(
         words=sum(own_lengths),
         windows=sum(min(_WINDOWS_PER_DOCUMENT, max(1, length // words)) for length in own_lengths),
         languages=dict(Counter(document.language for document in own).most_common()),
-        oldest=min(dates, default=None),
+        oldest=min(first_days, default=None),
         newest=max(dates, default=None),
         undated=len(own) - len(dates),
+        dated_by_interval=sum(document.earliest is not None for document in own),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
@@ -162,22 +161,6 @@ def read_name(values: Mapping[str, object], column: str) -> str | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else read_text(values, column)
-
-
-def read_day(values: Mapping[str, object], column: str) -> date | None:
-    """The day in ``column``, of a date, a time or an ISO date; None where it is null or blank, or there is no column.
-
-    Raises UnusableRowError for anything else.
-    """
-    value = values.get(column)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, date):
-        return value.date() if isinstance(value, datetime) else value
-    try:
-        return datetime.fromisoformat(value.strip() if isinstance(value, str) else "").date()
-    except ValueError:
-        raise UnusableRowError(f"column '{column}' is not an ISO date: {value!r}") from None
 
 
 def explain_unusable_text(value: object) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -18,6 +17,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.text_rows import (
@@ -26,7 +26,6 @@ from audit_pipeline.readers.text_rows import (
     choose_column,
     column_names,
     explain_unusable_text,
-    read_day,
     read_name,
     read_text,
 )
@@ -48,6 +47,7 @@ from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"
 DETECT = "detect"
+_QUOTED_DATES = 3
 _KINDLE = (".mobi", ".azw", ".azw3")
 
 
@@ -67,7 +67,7 @@ class LocalFilesSettings(SourceSection):
         default=None, description="the column with a row's title; None: the file's name and the row's number"
     )
     date_column: Text | None = Field(
-        default=None, description="the column with the date of first publication, such as 2024-05-31"
+        default=None, description="the column with the date of first publication: 2024-05-31, 2024-05, 2024"
     )
     group_column: Text | None = Field(
         default=None,
@@ -200,24 +200,40 @@ def _read_row_documents(name: str, path: Path, collection: str, settings: LocalF
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
     yield from (LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
+    unreadable_dates: list[str] = []
     for row in file.rows:
         row_name = f"{name}#{row.index}"
+        dating = None
         try:
-            yield _row_document(row_name, path, collection, row, text_column, settings)
+            dating = None if settings.date_column is None else parse_dating(row.values.get(settings.date_column))
+        except UnreadableDateError as error:
+            unreadable_dates.append(f"{row.location}: {error}")
+        try:
+            yield _row_document(row_name, path, collection, row, text_column, settings, dating)
         except UnusableRowError as unusable:
             yield LeftOut(row_name, f"{row.location}: {unusable}")
+    if unreadable_dates:
+        quoted = "; ".join(unreadable_dates[:_QUOTED_DATES])
+        more = f" and {len(unreadable_dates) - _QUOTED_DATES:,} more" * (len(unreadable_dates) > _QUOTED_DATES)
+        reason = f"not read, the texts are kept without a date ({quoted}{more}). {DATE_ADVICE}"
+        yield LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
 
 
 def _row_document(
-    name: str, path: Path, collection: str, row: Row, text_column: str, settings: LocalFilesSettings
+    name: str,
+    path: Path,
+    collection: str,
+    row: Row,
+    text_column: str,
+    settings: LocalFilesSettings,
+    dating: Dating | None,
 ) -> Document:
     text = read_text(row.values, text_column)
     title = read_name(row.values, settings.title_column) if settings.title_column else None
     group = read_name(row.values, settings.group_column) if settings.group_column else None
     if settings.group_column is not None and group is None:
         raise UnusableRowError(f"column '{settings.group_column}' names no group")
-    published = None if settings.date_column is None else read_day(row.values, settings.date_column)
-    return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, published, group)
+    return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, dating, group)
 
 
 def _document(
@@ -227,7 +243,7 @@ def _document(
     path: Path,
     title: str,
     text: str,
-    published: date | None = None,
+    dating: Dating | None = None,
     group: str | None = None,
 ) -> Document:
     language = settings.language
@@ -241,7 +257,8 @@ def _document(
         name=name,
         title=title,
         text=text,
-        published=published,
+        published=None if dating is None else dating.published,
+        earliest=None if dating is None else dating.earliest,
         language=language,
         licence=settings.licence,
         url=settings.url or path.resolve().as_uri(),

@@ -230,6 +230,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         {"input": "five", "label": 0, "book": None, "page": 10, "day": None},
         {"input": "six", "label": 0, "book": "C", "page": " ", "day": None},
         {"input": "seven", "label": 0, "book": "C", "page": 11, "day": "soon"},
+        {"input": "eight", "label": 0, "book": "C", "page": 12, "day": "2020"},
     ]
     write_jsonl(tmp_path, rows)
     columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
@@ -241,11 +242,17 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         ("rows:7", "rows:A", "2020-05-01", 2),
         ("rows:8", "rows:B", "None", 1),
         ("rows:9", "rows:B", "2024-01-02", 1),
+        ("rows:11", "rows:C", "None", 1),
+        ("rows:12", "rows:C", "None", 1),
     ]
     assert [entry.reason for entry in drawn.skipped] == [
         "column 'book' is null",
         "column 'page' is empty",
-        "column 'day' is not an ISO date: 'soon'",
+    ]
+    # The examples have no column for the other end of an interval.
+    assert [row["reason"] for row in drawn.notes["undated"]["first"]] == [
+        "column 'day': 'soon' is not a date that can be read",
+        "column 'day': '2020' is more than one day",
     ]
     assert [check.name for check in run_checks(drawn.examples, spec) if not check.passed] == []
     assert "exact_lengths" not in [check.name for check in run_checks(drawn.examples, spec)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
+from audit_pipeline.benchmarks.builder_interface import UNDATED
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
@@ -96,6 +97,10 @@ def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
     if skipped["rows"]:
         first = skipped["first"][0]
         yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+    undated = built.manifest.get(UNDATED)
+    if undated is not None:
+        first = undated["first"][0]
+        yield f"kept without a date in {name}: {undated['rows']} row(s), the first {first['row']}: {first['reason']}"
 
 
 def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:

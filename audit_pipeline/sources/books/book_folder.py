@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import codecs
 import re
-from calendar import monthrange
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_front_and_back_matter
@@ -34,18 +33,8 @@ ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": 
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
 
 _OTHER_FILE = f"not one of {', '.join(BOOK_FILES)}"
-_YEAR = re.compile(r"\d{4}")
-_MONTH = re.compile(r"(\d{4})-(\d{2})")
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\d%]|,\d)")
-
-
-@dataclass(frozen=True)
-class Dating:
-    """When a text was first published: the last day it can have been, and the first where that is another."""
-
-    published: date
-    earliest: date | None = None
 
 
 @dataclass(frozen=True)
@@ -62,31 +51,6 @@ class BookEntry:
     url: str | None = None
     group: str | None = None
     encoding: str | None = None
-
-
-def parse_dating(value: object) -> Dating | None:
-    """Return the dating that an ISO date, a year and month (1851-10) or a year (1851) means; else None."""
-    if isinstance(value, date):
-        return Dating(value.date() if isinstance(value, datetime) else value)
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    written = str(value).strip()
-    try:
-        if _YEAR.fullmatch(written):
-            return dating_from_years([int(written)])
-        if month := _MONTH.fullmatch(written):
-            first = date(int(month[1]), int(month[2]), 1)
-            return Dating(first.replace(day=monthrange(first.year, first.month)[1]), first)
-        return Dating(date.fromisoformat(written))
-    except ValueError:
-        return None
-
-
-def dating_from_years(years: Collection[int]) -> Dating | None:
-    """From the first day of the first year to the last day of the last; None without years or outside 1 to 9999."""
-    if not years or min(years) < 1 or max(years) > 9999:
-        return None
-    return Dating(date(max(years), 12, 31), date(min(years), 1, 1))
 
 
 def find_years(prose: str) -> list[int]:
@@ -128,12 +92,12 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
     key = (read_name(values, key_column) or "").strip()
     if not key:
         raise UnusableDocumentError(f"column '{key_column}' is empty")
-    published = values.get("published")
-    if published is None or (isinstance(published, str) and not published.strip()):
-        raise UnusableDocumentError("no date of first publication; fill in 'published'")
-    dating = parse_dating(published)
+    try:
+        dating = parse_dating(values.get("published"))
+    except UnreadableDateError as error:
+        raise UnusableDocumentError(f"'published': {error}. {DATE_ADVICE}") from error
     if dating is None:
-        raise UnusableDocumentError(f"'published' is not a date, a year and month, or a year: {published!r}")
+        raise UnusableDocumentError("no date of first publication; fill in 'published'")
     found = {column: read_name(values, column) for column in COLUMNS if column != "published"}
     labels = {column: name.strip() if name is not None else None for column, name in found.items()}
     language = labels["language"]

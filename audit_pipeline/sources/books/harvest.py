@@ -16,15 +16,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.readers.dates import Dating, dating_from_years
 from audit_pipeline.readers.whole_files.book_matter import find_gutenberg_head, remove_front_and_back_matter
 from audit_pipeline.readers.whole_files.document import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
     BookEntry,
-    Dating,
     apply_entry,
     clean_book_text,
-    dating_from_years,
     find_years,
     harvest_folder,
     read_metadata,

@@ -82,6 +82,6 @@ SOURCE = Source(
     LICENCE,
     BooksSettings,
     build_lazy_fetch(__name__),
-    version=3,
+    version=4,
     on_request=True,
 )

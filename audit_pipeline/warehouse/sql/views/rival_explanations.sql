@@ -19,8 +19,10 @@ WITH searched AS (
     GROUP BY ALL
 ), texts AS (
     -- A benchmark of rows names its documents by their examples.
-    SELECT benchmark, example_id, published, unnest(list_distinct([document_id, example_id])) AS document_id
-    FROM examples
+    -- The first day on which the text can have existed: a text of 1998 is not later than a model of May 1998.
+    SELECT examples.benchmark, examples.example_id, least(examples.published, documents.earliest) AS published,
+        unnest(list_distinct([examples.document_id, examples.example_id])) AS document_id
+    FROM examples LEFT JOIN documents ON documents.document_id = examples.document_id
 ), passages AS (
     SELECT document.benchmark, document.model, document.document_id, min(texts.published) AS published,
         list(DISTINCT texts.example_id) AS examples

@@ -1,0 +1,266 @@
+"""Dates as people and programs write them, read as the first and the last day that they can mean.
+
+A moment with a time zone falls on its day in UTC. A moment without a time zone falls on the day that is written.
+A year, a month or an ambiguous date such as 01/02/2024 is an interval.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from calendar import monthrange
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+DATE_ADVICE = "Write dates as 2024-05-31, 2024-05 or 2024."
+
+_ABSENT = frozenset(("", "nan", "nat", "none", "null", "<na>", "n/a", "na", "n.d.", "nd", "s.d.", "unknown", "-", "?"))
+_LONGEST_QUOTE = 40
+_FIRST_YEAR = 1000
+_MONTH_NAMES = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+
+
+@dataclass(frozen=True)
+class Dating:
+    """The days on which a text can have been published.
+
+    Attributes:
+        published: The last of these days.
+        earliest: The first of these days; None if it is the same day.
+    """
+
+    published: date
+    earliest: date | None = None
+
+    @property
+    def first_day(self) -> date:
+        """The first day on which the text can have been published."""
+        return self.earliest or self.published
+
+    def __str__(self) -> str:
+        return str(self.published) if self.earliest is None else f"{self.earliest} to {self.published}"
+
+
+class UnreadableDateError(ValueError):
+    """A value that is not a date. The message quotes the value."""
+
+
+def parse_dating(value: object, today: date | None = None) -> Dating | None:
+    """Return the days that a value means.
+
+    Args:
+        value: A date, a datetime, a number (a year, 20240531, or the time since 1970) or a date as it is written.
+        today: The current day in UTC. Dates that begin after the next day are refused.
+
+    Returns:
+        The dating, or None if the value is null, blank or a word for a missing date.
+
+    Raises:
+        UnreadableDateError: If the value is not a date that can be read, is before the year 1000 or in the future.
+    """
+    if _is_absent(value):
+        return None
+    quoted = repr(value) if len(repr(value)) <= _LONGEST_QUOTE else f"{repr(value)[:_LONGEST_QUOTE]}…"
+    try:
+        dating = _parse_value(value)
+    except (ValueError, OverflowError):
+        raise UnreadableDateError(f"{quoted} is not a date that can be read") from None
+    # Programs write the years 1 and 101 for a missing date.
+    if dating.first_day.year < _FIRST_YEAR:
+        raise UnreadableDateError(f"{quoted} is before the year {_FIRST_YEAR}")
+    # The next day begins up to 14 hours earlier in other time zones.
+    if dating.first_day > (today or datetime.now(UTC).date()) + timedelta(days=1):
+        raise UnreadableDateError(f"{quoted} is in the future")
+    return dating
+
+
+def dating_from_years(years: Collection[int]) -> Dating | None:
+    """Return the dating from the first day of the first year to the last day of the last year.
+
+    Returns:
+        The dating, or None if there is no year or a year is not between 1 and 9999.
+    """
+    if not years or min(years) < 1 or max(years) > 9999:
+        return None
+    return Dating(date(max(years), 12, 31), date(min(years), 1, 1))
+
+
+def span_datings(datings: Collection[Dating]) -> Dating | None:
+    """Return the dating from the first day to the last day of several datings, or None if there are none."""
+    if not datings:
+        return None
+    return _build_dating(min(dating.first_day for dating in datings), max(dating.published for dating in datings))
+
+
+def _is_absent(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
+
+
+def _build_dating(first: date, last: date) -> Dating:
+    if first > last:
+        raise ValueError("ends before it begins")
+    return Dating(last) if first == last else Dating(last, first)
+
+
+def _build_from_numbers(year: int, month: int = 0, day: int = 0) -> Dating:
+    """Return the dating of a year, a month or a day. 0 stands for an unknown month or day, as in 1998-05-00."""
+    if month == 0:
+        if day:
+            raise ValueError("a day of an unknown month")
+        return Dating(date(year, 12, 31), date(year, 1, 1))
+    first = date(year, month, day or 1)
+    return Dating(first) if day else Dating(first.replace(day=monthrange(year, month)[1]), first)
+
+
+def _build_from_moment(moment: datetime) -> Dating:
+    return Dating(moment.date() if moment.tzinfo is None else moment.astimezone(UTC).date())
+
+
+def _parse_value(value: object) -> Dating:
+    """Read a value that is not absent. Raises ValueError or OverflowError if it is no date."""
+    if isinstance(value, datetime):
+        return _build_from_moment(value)
+    if isinstance(value, date):
+        return Dating(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("no date")
+    return _parse_written(value if isinstance(value, str) else str(math.floor(value)))
+
+
+def _parse_written(value: str) -> Dating:
+    # Chinese and Japanese dates are the ISO date with signs for year, month and day.
+    written = value.replace("年", "-").replace("月", "-").replace("日", " ")
+    written = _REGION.sub("", " ".join(written.split()).rstrip("-"))
+    for pattern, read in _FORMS:
+        if found := pattern.fullmatch(written):
+            return read(*found.groups())
+    for mark in _RANGE_MARKS:
+        if written.count(mark) == 1:
+            first, last = map(_parse_written, written.split(mark))
+            return _build_dating(first.first_day, last.published)
+    return _read_moment(written)
+
+
+def _read_moment(written: str) -> Dating:
+    """Read an ISO moment. Its zone may be a name or follow a blank."""
+    joined = _SPACED_OFFSET.sub(r"\1", _ZONE_NAME.sub("+00:00", written))
+    return _build_from_moment(datetime.fromisoformat(joined))
+
+
+def _read_digits(digits: str) -> Dating:
+    """Read a year, a compact date or the time since 1970. The serial numbers of spreadsheets are no dates."""
+    if len(digits) == len("1998"):
+        return _build_from_numbers(int(digits))
+    if len(digits) in (len("20240531"), len("20240531120000")):
+        return _build_from_numbers(int(digits[:4]), int(digits[4:6]), int(digits[6:8]))
+    if _COMPACT_MINUTE.fullmatch(digits):
+        raise ValueError("a compact date, or milliseconds in the year 1976")
+    for least, units_per_second in _EPOCH_UNITS:
+        if least <= int(digits) < 100 * least:
+            return Dating(datetime.fromtimestamp(int(digits) // units_per_second, UTC).date())
+    raise ValueError("no date")
+
+
+def _read_year_first(year: str, _: str, month: str, day: str, clock: str | None) -> Dating:
+    if clock is None or 0 in (int(month), int(day)):
+        return _build_from_numbers(int(year), int(month), int(day))
+    return _read_moment(f"{year}-{int(month):02}-{int(day):02}T{clock}")
+
+
+def _read_year_and_number(year: str, mark: str, number: str) -> Dating:
+    """Read 1998-05 as a month and 1998-99 as two years. 2001/02 can be both, and two years contain the month."""
+    is_next_year = len(number) == len("02") and int(number) == (int(year) + 1) % 100
+    if is_next_year and (mark in "/–" or int(number) > _MONTHS_PER_YEAR):
+        return _read_years(year, str(int(year) + 1))
+    return _build_from_numbers(int(year), int(number))
+
+
+def _read_years(first: str, last: str) -> Dating:
+    return _build_dating(date(int(first), 1, 1), date(int(last), 12, 31))
+
+
+def _read_month_and_year(month: str, year: str) -> Dating:
+    return _build_from_numbers(int(year), int(month))
+
+
+def _read_year_last(first: str, mark: str, second: str, year: str) -> Dating:
+    """Read 31.12.2024 and 12/31/2024. If both orders are possible, the dating covers both days, except with dots.
+
+    With dots the day comes first in every language that writes dates so.
+    """
+    possible: list[Dating] = []
+    for day, month in ((int(first), int(second)), (int(second), int(first))):
+        if 1 <= month <= _MONTHS_PER_YEAR and not (possible and mark == "."):
+            possible.append(_build_from_numbers(int(year), month, day))
+    dating = span_datings(possible)
+    if dating is None:
+        raise ValueError("no month")
+    return dating
+
+
+def _read_day_of_named_month(day: str | None, month: str, year: str) -> Dating:
+    names = [name for name in _MONTH_NAMES if name == month.lower() or name[:3] == month.lower()[:4].removesuffix("t")]
+    if not names:
+        raise ValueError("no month")
+    return _build_from_numbers(int(year), _MONTH_NAMES.index(names[0]) + 1, int(day or 0))
+
+
+def _read_day_in_zone(day: str, offset: str) -> Dating:
+    begin = datetime.fromisoformat(f"{day}T00:00:00{offset}")
+    end = begin + timedelta(days=1, microseconds=-1)
+    return _build_dating(_build_from_moment(begin).published, _build_from_moment(end).published)
+
+
+def _read_week(year: str, week: str) -> Dating:
+    first = date.fromisocalendar(int(year), int(week), 1)
+    return _build_dating(first, first + timedelta(days=6))
+
+
+def _read_mail(written: str) -> Dating:
+    return _build_from_moment(parsedate_to_datetime(written))
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
+
+
+_MONTHS_PER_YEAR = 12
+_CLOCK = r"(?:,?[ T]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?)?"
+_WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,? )?"
+_DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
+_MONTH = r"([a-z]{3,9})\.?"
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., Dating]], ...] = (
+    (_compile(r"(\d+)(?:\.0*)?"), _read_digits),
+    (_compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[T ](\d.*))?"), _read_year_first),
+    (_compile(r"(\d{4})([-/.–])(\d{1,2})"), _read_year_and_number),
+    (_compile(r"(\d{4}) ?[-–—/] ?(\d{4})"), _read_years),
+    (_compile(r"(\d{1,2})[-/.](\d{4})"), _read_month_and_year),
+    (_compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}){_CLOCK}"), _read_year_last),
+    (_compile(r"(\d{4}-\d{2}-\d{2})(Z|[+-]\d{2}:?\d{2})"), _read_day_in_zone),
+    (_compile(r"(\d{4})-?W(\d{2})"), _read_week),
+    (_compile(rf"{_WEEKDAY}(?:{_DAY}[ -](?:of )?)?{_MONTH},?[ -](\d{{4}}){_CLOCK}"), _read_day_of_named_month),
+    (
+        _compile(rf"{_WEEKDAY}{_MONTH} {_DAY},? (\d{{4}}){_CLOCK}"),
+        lambda month, day, year: _read_day_of_named_month(day, month, year),
+    ),
+    (
+        _compile(
+            rf"({_WEEKDAY}\d{{1,2}}[ -][a-z]{{3}}[ -]\d{{4}} \d{{1,2}}:\d{{2}}(?::\d{{2}})? (?:[+-]\d{{4}}|GMT|UTC?))"
+        ),
+        _read_mail,
+    ),
+)
+_RANGE_MARKS = ("/", "–", "—", " - ", " to ", "..")
+_ZONE_NAME = _compile(r" ?(?:UTC|GMT)\Z")
+_SPACED_OFFSET = _compile(r" ([+-]\d{2}:?\d{2})\Z")
+_REGION = _compile(r"\[[\w/+-]+\]\Z")
+_COMPACT_MINUTE = _compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?:[01]\d|2[0-3])[0-5]\d")
+# The least value since 1973 of seconds, milliseconds, microseconds and nanoseconds, and how many make a second.
+_EPOCH_UNITS = ((10**8, 1), (10**11, 10**3), (10**14, 10**6), (10**17, 10**9))
