@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import shutil
+import unicodedata
 from itertools import groupby
 
 OTHER_VERSION = "made by another version of Corpus Audit: start a new folder"
@@ -84,8 +85,31 @@ def is_full_disk(error: OSError) -> bool:
 
 
 def to_one_line(error: BaseException | str) -> str:
-    """What an error says, in one line."""
-    return " ".join(str(error).split())
+    """Return the message of an error in one line, with unprintable characters spelled out."""
+    return escape_unprintable(" ".join(str(error).split()))
+
+
+# Persian and the scripts of India need the joiners to be spelled right.
+_HARMLESS = "\u200c\u200d"
+
+
+def escape_unprintable(text: str, keep: str = "") -> str:
+    """Return ``text`` with each character spelled out that a terminal obeys, or that hides or reorders others.
+
+    Line breaks are among them, since a name with a line break could forge a line of output. So are escape sequences,
+    marks of direction and lone surrogates. Blanks of any width stay.
+
+    Args:
+        keep: Characters that stay as well.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter in keep or letter in _HARMLESS or unicodedata.category(letter) == "Zs"
+        else repr(letter)[1:-1]
+        for letter in text
+    )
 
 
 # Characters in a row that are the prompt's: no message has as many of its own.

@@ -18,7 +18,6 @@ from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_
 from audit_pipeline.cli.command_declaration import (
     DETAILS,
     DEVICE,
-    EXISTING,
     FOLDER,
     LIMITS,
     MODEL,
@@ -44,7 +43,7 @@ from audit_pipeline.pipeline.console import (
     say,
     show_table,
 )
-from audit_pipeline.pipeline.options import AuditOptions, RunOptions
+from audit_pipeline.pipeline.options import EXISTING, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES

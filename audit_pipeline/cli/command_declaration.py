@@ -25,7 +25,6 @@ from audit_pipeline.pipeline.console import collect_output, quietly
 from audit_pipeline.pipeline.options import PATH, DeviceOptions, LimitOptions, Option, RunOptions, ScoreOptions
 
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
-EXISTING = click.Path(exists=True, path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 GO_ON = "The same command again goes on from there."

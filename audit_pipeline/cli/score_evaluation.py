@@ -18,7 +18,7 @@ from audit_pipeline.pipeline.console import (
     say,
     show_table,
 )
-from audit_pipeline.pipeline.options import FILE
+from audit_pipeline.pipeline.options import INPUT_FILE
 from audit_pipeline.report.number_format import DASH, format_interval, format_number, format_thousands
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
@@ -43,7 +43,7 @@ _EVALUATIONS: Columns = (
 
 @command(Place(Section.OWN_FILES, 30))
 def evaluate(
-    options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": FILE, "out": FOLDER}),
+    options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": INPUT_FILE, "out": FOLDER}),
 ) -> None:
     """Write findings and a report from scores of your own.
 

@@ -23,6 +23,7 @@ from audit_pipeline.config.problems import (
     format_problems,
 )
 from audit_pipeline.errors import ConfigError, to_one_line
+from audit_pipeline.readers.regular_files import read_regular_file
 from audit_pipeline.store.paths import config_dir, explain_unusable_name
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -44,7 +45,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     document.
     """
     try:
-        file = _parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        file = _parse_yaml(read_regular_file(path).decode("utf-8"), str(path))
     except FileNotFoundError as error:
         raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
     except yaml.MarkedYAMLError as error:

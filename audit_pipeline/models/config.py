@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, escape_unprintable
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.store.control_names import Role
@@ -376,6 +376,8 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     if os.path.exists(os.path.expanduser(name_or_path)):
         # The whole path is the name: it is a partition's key, and means the same from every folder.
         path = Path(name_or_path).expanduser().resolve()
+        if escape_unprintable(str(path)) != str(path):
+            raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
         try:
             if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
                 return _build_adapter_entry(path, models)

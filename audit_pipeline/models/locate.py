@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from audit_pipeline.models.config import (
     TrainedHere,
 )
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
+from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.store.control_files import require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -137,7 +139,9 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
             raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
-        raise ModelError(f"no model at {path}: the path does not exist")
+        kind = find_irregular_kind(path) if os.path.lexists(path) else None
+        raise ModelError(f"no model at {path}: {'the path does not exist' if kind is None else f'it is {kind}'}")
+    require_regular_model_files(path)
     _require_no_adapter(entry, path)
     ggufs = sorted(path.glob("*.gguf"))
     if entry.endpoint is not None and (path / "tokenizer.json").is_file():
@@ -154,6 +158,18 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     raise ModelError(f"{path} holds neither config.json with *.safetensors nor a .gguf file")
 
 
+_MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja", ".py")
+
+
+def require_regular_model_files(folder: Path) -> None:
+    """Raise ModelError if a file that a model is loaded from is a pipe or a device: reading it may wait for ever."""
+    for path in sorted(folder.iterdir()):
+        is_read = path.suffix in _MODEL_SUFFIXES and path.exists() and not path.is_dir()
+        kind = find_irregular_kind(path) if is_read else None
+        if kind is not None:
+            raise ModelError(f"{path} is {kind}, not a regular file: put the file there, or remove it")
+
+
 def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
     """Raise ModelError where a model run here has an adapter in its folder: the base model alone would be loaded."""
     adapters = sorted(file.name for pattern in _ADAPTER_PATTERNS for file in folder.glob(pattern))
@@ -167,6 +183,8 @@ def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
 def _locate_adapter(adapter: AdapterFiles) -> Path:
     if adapter.path is not None:
         folder = adapter.path.expanduser()
+        if folder.is_dir():
+            require_regular_model_files(folder)
     else:
         assert adapter.hub is not None
         with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +19,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from audit_pipeline.errors import escape_unprintable
 
 if TYPE_CHECKING:
     from audit_pipeline.readers.text_rows import Skipped
@@ -101,11 +102,15 @@ def is_json_output() -> bool:
 
 
 def say(words: str, **facts: object) -> None:
-    """Words on standard output, as they are; or ``facts``, which hold the same, in the JSON document."""
+    """Print words on standard output, or add ``facts``, which hold the same, to the JSON document.
+
+    Control characters are spelled out, except line breaks and tabs. A name of the user's goes through
+    :func:`escape_unprintable` before it becomes a part of several lines.
+    """
     document = _document.get()
     if document is None and _layout.get() is None:
         end_step()
-        STDOUT.print(words, markup=False, highlight=False, soft_wrap=True)
+        STDOUT.print(escape_control_characters(words), markup=False, highlight=False, soft_wrap=True)
     elif document is not None and facts:
         _add(document, facts)
     elif words.strip():
@@ -221,20 +226,15 @@ def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
 
 
 def escape_control_characters(text: str) -> str:
-    """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
-    return "".join(
-        letter
-        if letter.isprintable() or letter in "\n\t" or unicodedata.category(letter) == "Zs"
-        else repr(letter)[1:-1]
-        for letter in text
-    )
+    """Return ``text`` with the codes spelled out that a terminal would obey. Its line breaks and tabs stay."""
+    return escape_unprintable(text, keep="\n\t")
 
 
 def format_cell_value(value: object) -> str:
     """A cell of a table of results."""
     if value is None:
         return ""
-    return f"{value:z.4g}" if isinstance(value, float) else escape_control_characters(str(value))
+    return f"{value:z.4g}" if isinstance(value, float) else escape_unprintable(str(value))
 
 
 def print_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, what: str = "row(s)") -> None:
@@ -244,7 +244,7 @@ def print_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, wha
         return
     print_message(f"{total} {what} skipped:")
     for row in skipped_rows[:_NAMED_SKIPS]:
-        print_message(f"  {row.location}: {row.reason}")
+        print_message(escape_unprintable(f"  {row.location}: {row.reason}"))
     if total > _NAMED_SKIPS:
         print_message(f"  and {total - _NAMED_SKIPS} more")
 

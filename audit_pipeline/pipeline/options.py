@@ -6,6 +6,7 @@ parameter in Python.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 import click
 
 from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.readers.regular_files import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
 
@@ -45,9 +47,31 @@ class _Kinds(_Names):
         return tuple(dict.fromkeys(["base", *names]))
 
 
+class _InputPath(click.Path):
+    """A path that is read: a folder, a regular file, or - for standard input. A pipe or device could wait for ever."""
+
+    def convert(
+        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
+        path = Path(value)
+        if not is_unicode(os.path.abspath(path)):
+            self.fail(
+                f"{os.path.abspath(path)!r} is a name that is not UTF-8. Rename the file or its folder.", param, ctx
+            )
+        if path != Path("-") and not path.is_dir() and os.path.lexists(path):
+            kind = find_irregular_kind(path)
+            if kind is not None:
+                self.fail(f"{str(path)!r} is {kind}. Name a regular file, such as a copy of its content.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE = click.Path(path_type=Path, dir_okay=False)
-PATH = click.Path(path_type=Path)
-"""A file, a folder, or - for standard input."""
+"""A file to write."""
+PATH = _InputPath(path_type=Path)
+"""A file, a folder, or - for standard input, which are read."""
+INPUT_FILE = _InputPath(path_type=Path, dir_okay=False)
+EXISTING = _InputPath(exists=True, path_type=Path)
+EXISTING_FILE = _InputPath(exists=True, path_type=Path, dir_okay=False)
 NAMES, KINDS = _Names(), _Kinds()
 
 
@@ -195,7 +219,7 @@ class ScoreOptions(RunOptions):
     ] = None
     frequencies: Annotated[
         PathLike[str] | None,
-        Option("Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.", FILE),
+        Option("Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.", INPUT_FILE),
     ] = None
     prefix_texts: Annotated[
         PathLike[str] | None,

@@ -17,6 +17,7 @@ from typing import IO, Any, BinaryIO, cast
 import pyarrow as pa
 
 from audit_pipeline.errors import to_one_line
+from audit_pipeline.readers.regular_files import open_regular_file
 from audit_pipeline.readers.text_rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
@@ -69,7 +70,7 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
     """
     with ExitStack() as stack:
         stack.enter_context(faults_as_errors(file))
-        raw = file.spooled if file.spooled is not None else stack.enter_context(file.path.open("rb"))
+        raw = file.spooled if file.spooled is not None else stack.enter_context(open_regular_file(file.path))
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
         content = io.BufferedReader(_NonClosingReader(raw), _BUFFER)
@@ -91,7 +92,7 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFileError(
-            file.path, f"is not a readable .gz file ({to_one_line(error)}); fetch it again"
+            file.path, f"is not a readable .gz file ({to_one_line(error)}): it may be cut off; use another copy"
         ) from error
     except OSError as error:
         raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.readers import row_formats
 from audit_pipeline.readers.file_bytes import (
     COMPRESSIONS,
@@ -16,10 +17,10 @@ from audit_pipeline.readers.file_bytes import (
     InputFile,
     read_standard_input,
 )
+from audit_pipeline.readers.regular_files import find_irregular_kind, open_regular_file
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind, open_saved_dataset
 from audit_pipeline.readers.row_stream import RowFormat, RowStream, TextStream
 from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
-from audit_pipeline.store.integrity import file_sha256
 
 
 def _find_formats() -> dict[str, RowFormat]:
@@ -68,16 +69,16 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
     if path.is_dir():
         if detect_saved_kind(path) is None:
             raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
-        return open_saved_dataset(InputFile(path, name or path.name, ""))
+        return open_saved_dataset(InputFile(path, name or escape_unprintable(path.name), ""))
     suffix = find_suffix(path)
     if suffix is None:
         raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
+    if (kind := find_irregular_kind(path)) is not None:
+        problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file"
+        raise DataError(f"{path}: {problem}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")
-    kind = suffix.removesuffix(packed)
-    file = InputFile(path, name or path.name, kind, packed, string_lines)
-    return _FORMATS[kind].open(file)
+    file = InputFile(path, name or escape_unprintable(path.name), suffix.removesuffix(packed), packed, string_lines)
+    return _FORMATS[file.kind].open(file)
 
 
 def open_texts(
@@ -128,6 +129,7 @@ def compute_file_digest(path: Path) -> str:
     Raises OSError.
     """
     if not path.is_dir():
-        return file_sha256(path)
+        with open_regular_file(path) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     inside = [f"{file.name} {compute_file_digest(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
     return hashlib.sha256("".join(inside).encode()).hexdigest()

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field
 
 from audit_pipeline.config.validation import StrictSettings, Text
+from audit_pipeline.errors import escape_unprintable
 from audit_pipeline.readers.whole_files.document import Places
 
 FILE_NAME = "sources.yaml"
@@ -69,6 +70,9 @@ class MissingPart:
     collection: str | None = None
     name: str | None = None
 
+    def __post_init__(self) -> None:
+        _make_printable(self)
+
     def can_contain(self, collection: str, name: str) -> bool:
         """Return whether the document was, or may have been, in this part."""
         return self.collection == collection and (
@@ -82,6 +86,15 @@ class LeftOut:
 
     part: str
     reason: str
+
+    def __post_init__(self) -> None:
+        _make_printable(self)
+
+
+def _make_printable(unused: MissingPart | LeftOut) -> None:
+    """Spell out control characters: part and reason hold names of files, and become lines of output."""
+    object.__setattr__(unused, "part", escape_unprintable(unused.part))
+    object.__setattr__(unused, "reason", escape_unprintable(unused.reason))
 
 
 HarvestItem = Document | MissingPart | LeftOut

@@ -10,6 +10,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
@@ -152,5 +153,11 @@ def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
         for above, folders, names in os.walk(path):
             folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
             files += [file for name in names if (file := Path(above) / name).is_file()]
-    found = [(file, file.stat()) for file in sorted(files) if file.exists()]
-    return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
+    stamps = []
+    for file in sorted(files):
+        with suppress(OSError):
+            status = file.stat()
+            # A name that is not UTF-8 has lone surrogates, which no digest can be computed of.
+            name = file.relative_to(path.parent).as_posix().encode("utf-8", "backslashreplace").decode()
+            stamps.append((name, status.st_size, status.st_mtime_ns))
+    return stamps

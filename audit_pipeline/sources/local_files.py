@@ -16,9 +16,10 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.config.validation import Text
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import DataError, SourceError, escape_unprintable
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
+from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.text_rows import (
     Row,
@@ -138,13 +139,14 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     common = Path(os.path.commonpath([root.parent for root in absolute]))
     for root, path in zip(roots, absolute, strict=True):
         above = path if root.is_dir() else path.parent
-        yield root, "" if above == common else f"{above.relative_to(common).as_posix()}/"
+        yield root, "" if above == common else escape_unprintable(f"{above.relative_to(common).as_posix()}/")
 
 
 def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     if not root.exists():
         # Without a name it may have been any of the collection's documents.
-        yield MissingPart(prefix or collection, f"{root}: no such file or folder", collection)
+        problem = "no such file or folder" if not os.path.lexists(root) else f"is {find_irregular_kind(root)}"
+        yield MissingPart(prefix or collection, f"{root}: {problem}", collection)
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
@@ -163,8 +165,9 @@ def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFiles
 
 def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
     """Name below the root, path, and for a file that is not read the reason; in order of names."""
-    if root.is_file() or detect_saved_kind(root) is not None:
-        return [(root.name, root, None)]
+    if not root.is_dir() or detect_saved_kind(root) is not None:
+        refusal = None if root.is_dir() else find_irregular_kind(root)
+        return [(escape_unprintable(root.name), root, refusal)]
     return sorted(
         walk_files(
             root,
@@ -255,7 +258,7 @@ def _document(
     return Document(
         collection=collection,
         name=name,
-        title=title,
+        title=escape_unprintable(" ".join(title.split())),
         text=text,
         published=None if dating is None else dating.published,
         earliest=None if dating is None else dating.earliest,

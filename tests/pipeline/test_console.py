@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit_pipeline.errors import escape_unprintable, to_one_line
 from audit_pipeline.pipeline.console import (
     Columns,
     collect_output,
     escape_control_characters,
     is_json_output,
+    print_message,
     say,
     show_table,
 )
@@ -100,6 +102,17 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
         fail(done=3)
     assert json.loads(capsys.readouterr().out) == {"done": 3}, "what was found before the error is not lost"
     assert not is_json_output()
+
+
+def test_a_name_in_a_line_or_a_cell_forges_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\nError: forged\x1b[2J\u202e\udcff"
+    print_message(f"Error: {to_one_line(f'no such file {name}')}")
+    say(f"one {escape_unprintable(name)}\ntwo \x1b[2J")
+    show_table("files", [{"file": name}], (("file", "file"),))
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [r"Error: no such file a Error: forged\x1b[2J\u202e\udcff"]
+    spelled = r"a\nError: forged\x1b[2J\u202e\udcff"
+    assert [line.rstrip() for line in shown.out.splitlines()] == [f"one {spelled}", r"two \x1b[2J", "file", spelled]
 
 
 def test_blanks_of_any_width_are_shown_as_they_are() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from datetime import date
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES
+from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Harvest
-from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.config import SourceSettings, list_file_stamps
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 
 
@@ -80,6 +83,96 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     assert "invalid UTF-8 at byte 3" in missing.reason
     assert missing.can_contain("shelf", "latin.txt")
     assert not missing.can_contain("shelf", "latin.txt.md")
+
+
+def test_what_is_no_regular_file_is_named_with_its_kind(tmp_path: Path) -> None:
+    for name, target in {"self.txt": "self.txt", "there.txt": "back.txt", "back.txt": "there.txt"}.items():
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "absent.txt")
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "folder.txt" / "around").symlink_to(tmp_path)
+    (tmp_path / "folder.txt" / "inner.txt").write_text("An inner text.")
+    os.mkfifo(tmp_path / "pipe.pdf")
+    harvest = harvest_local_files(settings(tmp_path))
+    assert [document.name for document in harvest.documents] == ["folder.txt/inner.txt"]
+    circle = "a link to itself or in a circle"
+    assert reasons(harvest) == {
+        **dict.fromkeys(("back.txt", "self.txt", "there.txt"), circle),
+        "zero.jsonl": "a device",
+        "folder.txt/around": "a linked folder",
+        "pipe.pdf": "a pipe",
+    }
+    (missing,) = harvest.missing
+    assert (missing.part, "it is a broken link" in missing.reason) == ("gone.txt", True)
+    assert reasons(harvest_local_files(settings(tmp_path / "pipe.pdf"))) == {"pipe.pdf": "a pipe"}
+    assert circle in harvest_local_files(settings(tmp_path / "self.txt")).missing[0].reason
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open.txt").write_text("A text.")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def scan_with_permission(path: str) -> object:
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_with_permission)
+    harvest = harvest_local_files(settings(tmp_path))
+    assert [document.name for document in harvest.documents] == ["open.txt"]
+    assert reasons(harvest) == {"closed": "a folder that cannot be read (Permission denied)"}
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    (tmp_path / "b.txt").write_text("Another text.")
+    read = local_files.read_document
+
+    def read_and_remove(path: Path) -> object:
+        (tmp_path / "b.txt").unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(local_files, "read_document", read_and_remove)
+    harvest = harvest_local_files(settings(tmp_path))
+    assert [document.name for document in harvest.documents] == ["a.txt"]
+    assert [(part.part, "has vanished" in part.reason) for part in harvest.missing] == [("b.txt", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nError: forged.txt", r"a\nError: forged.txt"),
+        ("a\rforged.txt", r"a\rforged.txt"),
+        ("a\x1b[31m.txt", r"a\x1b[31m.txt"),
+        ("a\u202etxt.exe.txt", r"a\u202etxt.exe.txt"),
+        ("a\u2028b.txt", r"a\u2028b.txt"),
+        ("میخواهم\u200cها.txt", "میخواهم\u200cها.txt"),
+    ],
+)
+def test_names_forge_no_line_and_hide_nothing(tmp_path: Path, name: str, shown: str) -> None:
+    (tmp_path / name).write_text("A text.")
+    (tmp_path / f"{name}.jsonl").write_text('{"text": "A row."}\n{"no": 1}\n')
+    harvest = harvest_local_files(settings(tmp_path))
+    assert [document.name for document in harvest.documents] == [shown, f"{shown}.jsonl#0"]
+    assert [document.title.isprintable() or "\u200c" in name for document in harvest.documents] == [True, True]
+    assert reasons(harvest) == {f"{shown}.jsonl#1": f"{shown}.jsonl:2: no column 'text'"}
+
+
+def test_a_name_that_is_not_utf8_is_named_and_changes_no_digest_into_an_error(tmp_path: Path) -> None:
+    Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff.txt")).write_text("A text.")
+    harvest = harvest_local_files(settings(tmp_path))
+    assert reasons(harvest) == {r"bad\udcff.txt": "a name that is not UTF-8"}
+    assert [name for name, _, _ in list_file_stamps(tmp_path)] == [rf"{tmp_path.name}/bad\udcff.txt"]
+
+
+def test_two_names_that_are_shown_alike_are_not_one_document(tmp_path: Path) -> None:
+    for name in ("a\nb.txt", r"a\nb.txt"):
+        (tmp_path / name).write_text(f"The text of {name!r}.")
+    harvest = harvest_local_files(settings(tmp_path))
+    assert len(harvest.documents) == 1
+    assert "rename it" in reasons(harvest)[r"a\nb.txt"]
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:

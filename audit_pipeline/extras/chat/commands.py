@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.command_declaration import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
+from audit_pipeline.cli.command_declaration import GO_ON, TEXT_COLUMN, Place, Section, command, option
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
@@ -23,7 +23,7 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import FILE, NAMES
+from audit_pipeline.pipeline.options import EXISTING, INPUT_FILE, NAMES
 from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -96,7 +96,7 @@ def ask(
     draws: int = option("Drawn answers in addition to the likeliest.", default=DRAWS, least=0),
     passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
     outputs: Path | None = option(
-        "Rows of document, passage, prompt, output: nothing is asked, these are measured.", FILE
+        "Rows of document, passage, prompt, output: nothing is asked, these are measured.", INPUT_FILE
     ),
     text_column: str | None = TEXT_COLUMN,
     max_requests: int | None = option("The most requests that are sent.", least=1),

@@ -20,7 +20,7 @@ from audit_pipeline.cli.run_setup import (
     resolve_built_benchmark,
     resolve_model_option,
 )
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -32,7 +32,7 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import FILE
+from audit_pipeline.pipeline.options import FILE, INPUT_FILE
 from audit_pipeline.report.number_format import format_estimate, format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -253,9 +253,15 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
             )
 
 
+_SHOWN_FILES = 5
+
+
 def _print_ignored(names: Sequence[str], corpus: object) -> None:
     if names:
-        print_message(f"not read, of another kind: {len(names):,} file(s) in {corpus}, the first {names[0]}")
+        shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
+        print_message(
+            f"not read, of another kind: {len(names):,} file(s) in {escape_unprintable(str(corpus))}: {shown}"
+        )
 
 
 @command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
@@ -264,7 +270,7 @@ def items(
     corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
     model: str | None = option("A model that was audited on the benchmark, for its evidence."),
     results: Path | None = option(
-        "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", FILE
+        "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", INPUT_FILE
     ),
     clean: Path | None = option(
         "Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.", FILE

@@ -9,6 +9,7 @@ bytes can be checked.
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,10 @@ from typing import Any, Protocol
 import httpx2
 from huggingface_hub import HfApi
 
-from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
 from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
+from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.json_lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
 from audit_pipeline.sources.base import Document
@@ -116,7 +118,7 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
     such file, and none of a readable kind in the folder.
     """
     files, _ = list_corpus_files(path)
-    names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
+    names = [name_corpus_file(file, path) for file in files]
     try:
         identities = {file: file_identity(file) for file in files}
         version = digest([[name, compute_file_digest(file)] for name, file in zip(names, files, strict=True)])
@@ -151,8 +153,9 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
 
     A data set that was saved counts as a file. Raises DataError where there is no such file, or none of such a kind.
     """
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder")
+    if (kind := find_irregular_kind(path)) is not None and not path.is_dir():
+        problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file or folder"
+        raise DataError(f"{path}: {problem}")
     if has_row_format(path):
         return [path], []
     if not path.is_dir():
@@ -161,16 +164,28 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     ignored: list[str] = []
     folders = [path]
     while folders:
-        for entry in folders.pop().iterdir():
-            if has_row_format(entry) and entry.exists():
+        folder = folders.pop()
+        try:
+            entries = list(folder.iterdir())
+        except OSError as error:
+            ignored.append(f"{name_corpus_file(folder, path)} (a folder that cannot be read: {error.strerror})")
+            continue
+        for entry in entries:
+            kind = find_irregular_kind(entry)
+            if has_row_format(entry) and (kind is None or entry.is_dir()):
                 files.append(entry)
             elif entry.is_dir() and not entry.is_symlink():
                 folders.append(entry)
             elif not any(map(_NO_DATA.match, entry.relative_to(path).parts)):
-                ignored.append(str(entry.relative_to(path)))
+                ignored.append(name_corpus_file(entry, path) + (f" ({kind})" if kind else ""))
     if not files:
         raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
     return sorted(files), sorted(ignored)
+
+
+def name_corpus_file(file: Path, root: Path) -> str:
+    """Return the printable name of a file from its folder ``root`` on, or its own name if it is ``root``."""
+    return escape_unprintable(file.name if file == root else str(file.relative_to(root)))
 
 
 _REMEDY = "or set path to a copy of its files"

@@ -27,6 +27,7 @@ from audit_pipeline.extras.corpora.corpus_stream import (
     corpus_from_source,
     list_corpus_files,
     list_hub_files,
+    name_corpus_file,
 )
 from audit_pipeline.extras.corpora.evidence_rule import EvidenceIndex, build_evidence_index
 from audit_pipeline.extras.corpora.matching import CorpusDocument, Matcher
@@ -134,7 +135,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     where there is no such corpus, it cannot be listed, or no shard matches.
     """
     references, path = load_references(), Path(corpus).expanduser()
-    name = corpus if corpus in references.names else path.resolve().name
+    name = corpus if corpus in references.names else os.path.basename(os.path.realpath(path))
     if corpus in references.names:
         entry = references.named(corpus)
         column, ignored = text_column or entry.text_column, list[str]()
@@ -151,7 +152,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
             ]
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
-    elif path.exists():
+    elif os.path.lexists(path):
         shards, ignored = _list_shards(path, text_column)
     else:
         names = ", ".join(references.names)
@@ -169,7 +170,7 @@ def _list_shards(path: Path, text_column: str | None) -> tuple[list[Shard], list
     shards = []
     files, ignored = list_corpus_files(path)
     for file in files:
-        name = str(file.relative_to(path)) if path.is_dir() else file.name
+        name = name_corpus_file(file, path)
         status = file.stat()
         shards.append(Shard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column))
     return shards, ignored

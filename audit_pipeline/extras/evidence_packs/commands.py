@@ -19,14 +19,13 @@ from audit_pipeline.cli.run_setup import (
 )
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import Columns, print_message, print_step, report_slow_work, say, show_table
-from audit_pipeline.pipeline.options import BENCHMARK, FILE, RunOptions
+from audit_pipeline.pipeline.options import BENCHMARK, EXISTING_FILE, FILE, RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.store.paths import DataPaths
 
-_READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
 AUTHORITY = option(
     "A timestamp authority (RFC 3161) that stamps the file's digest; nothing else is sent to it.",
     default=None,
@@ -122,7 +121,7 @@ def pack(
 
 @command(Place(Section.PROOF, 30))
 def verify(
-    file: Path = argument(type=_READABLE),
+    file: Path = argument(type=EXISTING_FILE),
     rerun: int | None = option(
         "Run N texts and N windows of each benchmark again, with --model.", least=1, metavar="N"
     ),
@@ -130,7 +129,7 @@ def verify(
     model: str | None = option("The model's weights: a name in config/models.yaml, a hub id, or a path."),
     certificates: Path | None = option(
         "Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
-        _READABLE,
+        EXISTING_FILE,
     ),
 ) -> None:
     """Check a pack: its digests, lineage, plan, findings.

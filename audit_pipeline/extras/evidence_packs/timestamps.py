@@ -25,6 +25,7 @@ from rfc3161_client import (
 
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.readers.guarded_responses import DamagedAnswerError, GuardedAdapter, OversizedAnswerError
+from audit_pipeline.readers.regular_files import read_regular_file
 
 _TIMEOUT = 30.0
 _MOST_BYTES = 1 << 20
@@ -92,7 +93,7 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
     ``certificates`` (PEM)."""
     decoded = _decode(response)
     try:
-        trusted = x509.load_pem_x509_certificates(certificates.read_bytes())
+        trusted = x509.load_pem_x509_certificates(read_regular_file(certificates))
     except (OSError, ValueError) as error:
         raise DataError(f"{certificates}: no certificates in PEM can be read ({error})") from error
     roots, signers = list(dict.fromkeys(trusted)), _list_signers(decoded)

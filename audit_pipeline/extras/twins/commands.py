@@ -24,7 +24,7 @@ from audit_pipeline.cli.run_setup import open_texts
 from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY
 from audit_pipeline.pipeline.console import Columns, say, show_table
-from audit_pipeline.pipeline.options import FILE, PATH, RunOptions
+from audit_pipeline.pipeline.options import FILE, INPUT_FILE, PATH, RunOptions
 from audit_pipeline.report.number_format import format_probability, format_thousands
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _say_secret(secret: Path, twins: Twins) -> None:
 def twins_test(
     model: str = MODEL,
     run: RunOptions = fields(*DEVICE, *LIMITS),
-    secret: Path = option("The secret file that the versions were drawn into.", FILE),
+    secret: Path = option("The secret file that the versions were drawn into.", INPUT_FILE),
     published: Path | None = option("What was published, to make sure that the secret file is of these items."),
     detector: tuple[str, ...] = option(
         "A detector that needs the text's own pass alone, named before scores are looked at; several decide together. "

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.readers.formats import read_rows
+from audit_pipeline.readers.regular_files import read_regular_file
 from audit_pipeline.readers.text_rows import Row, explain_unusable_text, find_column
 from audit_pipeline.store.files import read_json, write_atomically
 from audit_pipeline.store.integrity import add_json_digest, format_json
@@ -192,7 +193,7 @@ def read_twins(secret: Path) -> Twins:
     Raises DataError where it cannot be read, is not as it was written, or its timestamp is of another file.
     """
     try:
-        content, document = secret.read_bytes(), read_json(secret)
+        content, document = read_regular_file(secret), read_json(secret)
         items = [Item(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
     except (OSError, KeyError, TypeError, ValueError) as error:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
+from audit_pipeline.readers.regular_files import require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique_columns
 
@@ -119,6 +120,7 @@ def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
 @contextmanager
 def _open_ipc(path: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
     """An Arrow file or stream, which is mapped, not read into memory."""
+    require_regular_file(path)
     with pa.memory_map(str(path)) as mapped:
         is_file = mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         mapped.seek(0)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow.parquet as pq
 
 from audit_pipeline.readers.file_bytes import InputFile
+from audit_pipeline.readers.regular_files import require_regular_file
 from audit_pipeline.readers.row_formats.arrow import ROWS_AT_ONCE, arrow_faults_as_errors, iterate_rows
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import require_unique_columns
@@ -27,11 +28,10 @@ def open_parquet_rows(file: InputFile) -> RowStream:
 
 @contextmanager
 def _open(file: InputFile) -> Iterator[pq.ParquetFile]:
-    with (
-        arrow_faults_as_errors(file, "Parquet file"),
-        pq.ParquetFile(file.path, page_checksum_verification=True) as opened,
-    ):
-        yield opened
+    with arrow_faults_as_errors(file, "Parquet file"):
+        require_regular_file(file.path)
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+            yield opened
 
 
 FORMAT = RowFormat((".parquet",), open_parquet_rows)

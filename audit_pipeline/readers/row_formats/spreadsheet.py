@@ -9,6 +9,7 @@ from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
+from audit_pipeline.readers.regular_files import require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, UnreadableFileError, clean_header
 
@@ -32,6 +33,7 @@ def open_spreadsheet(file: InputFile) -> RowStream:
 def _iterate_records(file: InputFile) -> Iterator[tuple[int, list[object]]]:
     """The rows that are not blank, with their numbers in the sheet."""
     try:
+        require_regular_file(file.path)
         with CalamineWorkbook.from_path(file.path) as workbook:
             names = [sheet.name for sheet in workbook.sheets_metadata if sheet.typ is SheetTypeEnum.WorkSheet]
             sheets = [sheet for sheet in map(workbook.get_sheet_by_name, names) if sheet.height]

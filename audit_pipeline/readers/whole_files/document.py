@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import REPAIRS, describe_unknown_characters, explain_illegible
 
 Places: TypeAlias = tuple[tuple[int, str], ...]
@@ -125,7 +126,7 @@ def read_plain(path: Path) -> WholeDocument:
         DataError: If the file is not UTF-8.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
     return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
@@ -157,6 +158,7 @@ def read_document(path: Path) -> WholeDocument:
     module, name = _READERS[path.suffix.lower()].split(".")
     reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     try:
+        require_regular_file(path)
         if path.stat().st_size > MOST_FILE_BYTES:
             raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
         whole = reader(path)

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import read_rows
+from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_front_and_back_matter
 from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
@@ -242,6 +243,7 @@ def _iterate_entries(
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
     """Return the book without front and back matter."""
+    require_regular_file(path)
     if path.suffix.lower() == ".epub":
         try:
             whole = extract_book_text(read_epub(path))
@@ -251,5 +253,5 @@ def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
         return whole
     if path.suffix.lower() != ".txt":
         raise UnusableDocumentError(_OTHER_FILE)
-    text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
+    text = decode_book_text(read_regular_file(path), ENCODINGS[(entry.encoding or "utf-8").lower()])
     return WholeDocument(require_book_text(remove_front_and_back_matter(text)), places=NO_LINES)

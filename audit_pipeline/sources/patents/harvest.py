@@ -15,6 +15,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
+from audit_pipeline.readers.regular_files import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
@@ -51,7 +52,9 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
         return
     paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
-        if find_suffix(path) not in ROW_SUFFIXES or not path.is_file():
+        if (kind := find_irregular_kind(path)) is not None:
+            yield LeftOut(path.name, kind)
+        elif find_suffix(path) not in ROW_SUFFIXES:
             yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
         else:
             try:
@@ -153,7 +156,7 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
             yield LeftOut(name, refusal or f"not one of {', '.join(SUFFIXES)}")
             continue
         try:
-            yield name, path.read_bytes()
+            yield name, read_regular_file(path)
         except OSError as error:
             yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
 

@@ -1,0 +1,84 @@
+"""Files that can be opened without waiting: which paths are regular files, and opening those alone.
+
+A named pipe waits for a writer, and a device may never end. So only regular files are opened. Everything else has a
+kind, which the caller names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+BROKEN_LINK = "a broken link"
+VANISHED = "a file that has vanished"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+# Windows has no such flag, and no pipes among its files.
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def find_irregular_kind(path: Path) -> str | None:
+    """Return what ``path`` is, such as "a pipe", or None if it is a regular file or a link to one."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a link to itself or in a circle"
+        if isinstance(error, FileNotFoundError):
+            return BROKEN_LINK if os.path.islink(path) else VANISHED
+        return f"a file that cannot be reached ({error.strerror})"
+    return _name_kind(mode)
+
+
+def is_unicode(name: str) -> bool:
+    """Return False for the name of a file that is not UTF-8, in which Python puts lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading bytes.
+
+    Raises:
+        OSError: If the file cannot be opened, or is no regular file. This holds even if it became a pipe just now.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    except OSError as error:
+        kind = find_irregular_kind(path)
+        if kind is None:
+            raise
+        raise OSError(error.errno, f"it is {kind}", str(path)) from error
+    kind = _name_kind(os.fstat(descriptor).st_mode)
+    if kind is not None:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raises OSError as :func:`open_regular_file` does."""
+    with open_regular_file(path) as file:
+        return file.read()
+
+
+def require_regular_file(path: Path) -> None:
+    """Raise OSError unless ``path`` is a regular file that can be opened, for libraries that open files themselves."""
+    open_regular_file(path).close()
+
+
+def _name_kind(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "no regular file")
