@@ -32,7 +32,7 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     explain_unusable_text,
 )
-from audit_pipeline.splits.shared_text import find_texts_on_both_sides
+from audit_pipeline.splits.shared_text import build_comparison_key, find_texts_on_both_sides
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest, text_sha256
 
@@ -247,19 +247,22 @@ def _drop_conflicting_texts(
 def _drop_repeated_texts(
     rows_with_texts: Sequence[tuple[Row, LabelledText]],
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
-    """The texts in their order, each once with its row, and the rows that fall away for it."""
-    labels: dict[tuple[str | None, str], set[int | None]] = defaultdict(set)
-    kept: dict[tuple[str | None, str], tuple[str, str, str, int]] = {}
-    for row, text in rows_with_texts:
-        read = (text.context, text.text)
+    """Return each text once, with its row, in the order of the rows, and the rows that repeat a text.
+
+    A text in another spelling is the same text.
+    """
+    keys = [(build_comparison_key(text.context or ""), build_comparison_key(text.text)) for _, text in rows_with_texts]
+    labels: dict[tuple[str, str], set[int | None]] = defaultdict(set)
+    kept: dict[tuple[str, str], tuple[str, str, str, int]] = {}
+    for read, (row, text) in zip(keys, rows_with_texts, strict=True):
         labels[read].add(text.label)
         rank = (text.document_id, text.group, str(text.published), row.index)
         kept[read] = min(kept.get(read, rank), rank)
     texts: list[tuple[Row, LabelledText]] = []
     twice: list[Skipped] = []
-    for row, text in rows_with_texts:
-        *_, index = kept[text.context, text.text]
-        if len(labels[text.context, text.text]) > 1:
+    for read, (row, text) in zip(keys, rows_with_texts, strict=True):
+        *_, index = kept[read]
+        if len(labels[read]) > 1:
             twice.append(Skipped(row.location, row.index, "the same text occurs elsewhere with another label"))
         elif index == row.index:
             texts.append((row, text))

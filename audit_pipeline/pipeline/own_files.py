@@ -26,13 +26,14 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.words import UnitName, get_word_unit
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace_creation import create_workspace, read_default_header
-from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.errors import ConfigError, DataError, escape_unprintable
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.readers.whole_files.document import is_single_document
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
+from audit_pipeline.splits.shared_text import build_comparison_key
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.files import read_json, write_json
@@ -149,7 +150,7 @@ class Inventory:
     @property
     def title(self) -> str:
         """What a report calls the files: the names of the first that were given, and how many more there are."""
-        names = [path.name for path in self.own.sides[AUDITED]]
+        names = [escape_unprintable(path.name) for path in self.own.sides[AUDITED]]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"Your files: {', '.join(names[:_NAMED])}{more}"
 
@@ -255,10 +256,11 @@ def _compute_side_facts(
 
 
 def _require_disjoint_sides(documents: Sequence[Document]) -> None:
-    """Raise DataError where a text, or a group, is on two sides: it is not known which is right."""
+    """Raise DataError if a text, in any spelling, or a group is on two sides: it is not known which is right."""
     seen: dict[tuple[str, str | None], Document] = {}
     for document in documents:
-        keys = (("the same text", text_sha256(document.text)), (f"the group '{document.group}'", document.group))
+        text_key = text_sha256(build_comparison_key(document.text))
+        keys = (("the same text", text_key), (f"the group '{document.group}'", document.group))
         for what, key in keys:
             other = document if key is None else seen.setdefault((what, key), document)
             if other.collection != document.collection:

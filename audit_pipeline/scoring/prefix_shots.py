@@ -16,6 +16,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.readers.file_bytes import STANDARD_INPUT
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.labels import LabelReader
+from audit_pipeline.splits.shared_text import build_comparison_key, level_words
 from audit_pipeline.tables import MEMBER, NON_MEMBER, build_model_inputs, digest
 
 _BEGINNING_WORDS = 32
@@ -48,32 +49,33 @@ class Shots:
     of_document: Mapping[str, int]
 
     @cached_property
-    def _normalised_texts(self) -> Sequence[str]:
-        return [_normalise_whitespace(text) for text in self.texts]
+    def _levelled_texts(self) -> Sequence[str]:
+        return [level_words(text) for text in self.texts]
+
+    @cached_property
+    def _keys(self) -> Mapping[str, int]:
+        # The first of equal texts counts, since it is in more prefixes.
+        return {build_comparison_key(text): place for place, text in reversed(list(enumerate(self.texts)))}
 
     @cached_property
     def _beginnings(self) -> Mapping[str, int]:
-        # The first of equal ones counts: it is in more prefixes.
-        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._normalised_texts)))}
+        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._levelled_texts)))}
 
     def find_revealing_shot(self, text: str) -> int | None:
-        """The first shot that is of the document of ``text``, by its place; None where none is.
+        """Return the place of the first shot that is of the document of ``text``, or None.
 
-        Apart from what is known of documents: texts that begin with the same 32 words are of one document, and so are a
-        text and another that is in it.
+        Apart from what is known of documents, texts are of one document if they begin with the same 32 words, if one
+        is in the other, or if they are one text in two spellings.
         """
-        words = _normalise_whitespace(text)
-        found = [place for place, shot in enumerate(self._normalised_texts) if shot in words or words in shot]
-        found += [
-            table[key]
-            for table, key in ((self.of_document, text), (self._beginnings, _take_first_words(words)))
-            if key in table
-        ]
+        words = level_words(text)
+        found = [place for place, shot in enumerate(self._levelled_texts) if shot in words or words in shot]
+        tables = (
+            (self.of_document, text),
+            (self._beginnings, _take_first_words(words)),
+            (self._keys, build_comparison_key(text)),
+        )
+        found += [table[key] for table, key in tables if key in table]
         return min(found, default=None)
-
-
-def _normalise_whitespace(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _take_first_words(words: str) -> str:
@@ -122,7 +124,8 @@ def read_known_texts(
     if len(from_input) > 1:
         raise ConfigError(f"{' and '.join(from_input)} cannot all read standard input: name a file for all but one")
     texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
-    both = set(texts.get(NON_MEMBERS, ())).intersection(texts.get(MEMBERS, ()))
+    keys = {side: {build_comparison_key(text) for text in of_side} for side, of_side in texts.items()}
+    both = keys.get(NON_MEMBERS, set()) & keys.get(MEMBERS, set())
     if both:
         raise ConfigError(
             f"{len(both):,} text(s) of {NON_MEMBERS.option} are in the file of {MEMBERS.option}, too: "
@@ -132,7 +135,7 @@ def read_known_texts(
 
 
 def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
-    """The texts of a user's file of one side, each once, in file order.
+    """Return the texts of a user's file of one side, in file order. Each text is returned once, in its first spelling.
 
     Raises DataError where a row cannot be read, and where its label says that its text is of the other side or is not
     understood: the first texts make the prefix, so one that is left out changes it.
@@ -158,4 +161,7 @@ def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_co
     not_understood = labels.describe_not_understood(f"the first in {strange}")
     if not_understood is not None:
         raise DataError(f"{path}: {not_understood}")
-    return list(dict.fromkeys(texts))
+    first_spellings: dict[str, str] = {}
+    for text in texts:
+        first_spellings.setdefault(build_comparison_key(text), text)
+    return list(first_spellings.values())

@@ -17,7 +17,9 @@ benchmark, which is less: a small overlap here does not say that the overlap wit
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -118,12 +120,17 @@ def find_texts_on_both_sides(
 ) -> list[int]:
     """Return the places of the texts that are on the other side, too, in order.
 
-    ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
-    after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
-    similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
+    Two texts are one if :func:`build_comparison_key` gives one key for both, or if they are near-duplicates: the
+    Jaccard similarity of their 5-word sequences is at least ``threshold``. Near-duplicates are looked for among at
+    most MOST_COMPARED texts. Empty texts are compared by their digests.
+
+    Args:
+        texts: The texts [n].
+        digests: The digest of each text [n].
+        labels: 1 or 0 for each text, or None if it is unknown [n].
     """
     level = list(map(normalise_text, texts))
-    keys = [text or digest for text, digest in zip(level, digests, strict=True)]
+    keys = [build_comparison_key(text) or digest for text, digest in zip(texts, digests, strict=True)]
     first_places: dict[str, int] = {}
     contradicting: set[str] = set()
     for place, (key, label) in enumerate(zip(keys, labels, strict=True)):
@@ -135,7 +142,7 @@ def find_texts_on_both_sides(
     for pair in find_near_duplicates(compared, threshold, split=split):
         first, second = chosen[pair.first], chosen[pair.second]
         if labels[first] != labels[second]:
-            contradicting |= {level[first], level[second]}
+            contradicting |= {keys[first], keys[second]}
     return [place for place, key in enumerate(keys) if key in contradicting and labels[place] is not None]
 
 
@@ -149,6 +156,48 @@ def normalise_text(text: str) -> str:
             if unicodedata.category(character) == "Cf":
                 text = text.replace(character, "")
     return " ".join(text.casefold().split())
+
+
+def level_words(text: str) -> str:
+    """Return the words of a text, separated by single blanks, in the form in which texts are compared.
+
+    A word is a run of letters, marks, digits and symbols such as + and €. Case, the form of a character (NFKC),
+    characters of no width and punctuation do not count. A text without any word is returned as
+    :func:`normalise_text` has it.
+    """
+    level = normalise_text(text)
+    return " ".join(_blank_punctuation(level).split()) or level
+
+
+def build_comparison_key(text: str) -> str:
+    """Return a string that two texts share if they are one text in two spellings.
+
+    The key holds the words of :func:`level_words` without the blanks between them, because another wrapping cuts
+    words, and Chinese has no blanks. What separates two digits stays, and so does a minus sign: 1.5 is not 15.
+    """
+    level = _SIGN.sub("−", normalise_text(text))
+    parts = _BETWEEN_DIGITS.split(level)
+    words = ["".join(_blank_punctuation(part).split()) for part in parts[::2]]
+    separators = [_level_separator(part) for part in parts[1::2]] + [""]
+    key = "".join(itertools.chain.from_iterable(zip(words, separators, strict=True)))
+    return key or level
+
+
+_SIGN = re.compile(r"(?<!\w)[-‐‑–](?=\d)")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)([^\w]+)(?=\d)")
+_COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
+"""Unicode categories of the characters that words are made of, by their beginnings. Accents alone (Sk) are quotes."""
+
+
+def _blank_punctuation(level: str) -> str:
+    # A text has few distinct characters: each is looked up once.
+    others = {ord(letter): " " for letter in set(level) if not unicodedata.category(letter).startswith(_COUNTED)}
+    return level.translate(others)
+
+
+def _level_separator(separator: str) -> str:
+    dashes = {ord(letter): "-" for letter in separator if unicodedata.category(letter) == "Pd" or letter == "−"}
+    return "".join(separator.translate(dashes).split()) or " "
 
 
 SIZES = (7, 13)

@@ -79,6 +79,15 @@ def test_the_same_text_is_taken_once_and_languages_are_chosen() -> None:
     assert drawn.documents_left_out == {"not in the language en": 1}
 
 
+def test_a_text_on_both_sides_is_on_none_in_any_spelling() -> None:
+    both, more = words_of("both", 10), words_of("more", 10)
+    new = words_of("new", 10)
+    documents = [document("a", OLD, text=f"{both} {more}"), document("b", NEW, text=f"{both.upper()} {new}")]
+    held_out = {"published_from": "2024-01-01"}
+    rows = rows_of(documents, held_out=held_out, design="temporal")
+    assert [(row["text"], row["label"]) for row in rows] == [(more, None), (new, 0)]
+
+
 def test_nothing_left_and_a_document_twice_are_errors() -> None:
     with pytest.raises(DataError, match=r"shelf_10: no text is left to audit \(1 shorter than 10 words\); shorten"):
         rows_of([document("short", None, 3)])

@@ -183,6 +183,9 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     before = held_out.read_bytes()
     same = extract("--held-out", str(held_out))
     assert "audited and held out at the same time: book.txt (row 0)" in same.stderr
+    pq.write_table(pa.table({"text": [TEXT.upper().replace(" ", "\u00a0\n")]}), held_out)
+    assert "audited and held out at the same time: book.txt (row 0)" in extract("--held-out", str(held_out)).stderr
+    pq.write_table(pa.table({"text": [TEXT]}), held_out)
     pq.write_table(pa.table({"text": ["Two words."]}), held_out)
     assert "no held-out document is as long as a window" in extract("--dry-run", "--held-out", str(held_out)).stderr
     held_out.write_bytes(before)

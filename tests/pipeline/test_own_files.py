@@ -66,6 +66,7 @@ def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_pat
     ("held_out", "members", "said"),
     [
         ({"a": ENGLISH}, {}, "the same text is audited and held-out at once"),
+        ({"a": ENGLISH.upper().replace(" ", "\u00a0\n")}, {}, "the same text is audited and held-out at once"),
         ({"b": " "}, {}, "no document can be read of the held-out files"),
         ({"b": GERMAN}, {"c": GERMAN}, "the same text is held-out and members at once"),
         ({"b": GERMAN}, {"c": " "}, "no document can be read of the members files"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_a_text_within_another_is_of_its_document() -> None:
     assert shots.find_revealing_shot(f"before {words(0, 10)} behind") == 0
     assert shots.find_revealing_shot(words(2, 3)) == 0
     assert shots.find_revealing_shot(f"before {words(0, 9)} behind") is None
+
+
+def test_a_text_in_another_spelling_is_revealed() -> None:
+    text = 'L\'été, "the first" re-read of été: 1.5 km'
+    shots = Shots(["another text altogether", text], "here", {})
+    for spelled in (
+        unicodedata.normalize("NFD", text),
+        text.upper().replace(" ", "\u00a0\n"),
+        text.replace('"', "\u201d").replace("'", "\u2019"),
+        text.replace("altogether", "").replace("first", "fi\u00adrst"),
+        f"A preface. {text.replace('fi', chr(0xFB01))}",
+    ):
+        assert shots.find_revealing_shot(spelled) == 1
+    assert shots.find_revealing_shot(text.replace("first", "second")) is None
+    assert Shots(["!!!"], "here", {}).find_revealing_shot("Really!") is None
 
 
 def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:

@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 
 import pytest
 
 from audit_pipeline.splits import shared_text
-from audit_pipeline.splits.shared_text import find_texts_on_both_sides, normalise_text
+from audit_pipeline.splits.shared_text import (
+    build_comparison_key,
+    find_texts_on_both_sides,
+    level_words,
+    normalise_text,
+)
 
 TEXT = "The harbour was full of copper kettles, and nobody in the orchard asked for the winter ladder or a thimble."
 OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves before barley and timber are on the wagon."
+
+
+SPELLINGS: tuple[Callable[[str], str], ...] = (
+    lambda text: unicodedata.normalize("NFD", text),
+    lambda text: text.replace(" ", "\u00a0"),
+    lambda text: text.replace("ou", "o\u00adu").replace("ed", "e\u200bd"),
+    lambda text: text.replace("'", "\u2019").replace('"', "\u201d"),
+    lambda text: text.replace("fi", "\ufb01"),
+    lambda text: text.replace(" ", "\r\n"),
+    lambda text: text.replace("harbour", "har-\nbour"),
+    lambda text: text.replace("-", "\u2010").replace(",", " \u2014"),
+    lambda text: "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text),
+    str.upper,
+    lambda text: f"{text.replace(' ', '  ')}   \n\n",
+    lambda text: f"\ufeff{text}",
+)
+SPELLED = "The first 'café' of the harbour: 1.5 km of re-read \"papers\", finished in été."
+
+
+@pytest.mark.parametrize("spell", SPELLINGS)
+def test_another_spelling_has_the_same_key(spell: Callable[[str], str]) -> None:
+    assert build_comparison_key(spell(SPELLED)) == build_comparison_key(SPELLED)
+    wrapped = SPELLED.replace("harbour", "har bour")
+    assert level_words(spell(SPELLED)) in (level_words(SPELLED), level_words(wrapped))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1.5", "15"),
+        ("5 - 3", "5 + 3"),
+        ("5*3", "5/3"),
+        ("x = -5", "x = 5"),
+        ("a+b", "a b"),
+        ("!!!", "???"),
+        ("कि", "का"),
+        ("12 3", "1 23"),
+        ("$5", "€5"),
+        ("not", "knot"),
+    ],
+)
+def test_other_texts_have_other_keys(one: str, other: str) -> None:
+    assert build_comparison_key(one) != build_comparison_key(other)
+
+
+def test_what_separates_chinese_lines_does_not_count() -> None:
+    assert build_comparison_key("灯笼在马车\n下长山。") == build_comparison_key("灯笼在马车下长山")
 
 
 def found(*labelled: tuple[str, int | None]) -> list[int]:
@@ -30,6 +83,7 @@ def found(*labelled: tuple[str, int | None]) -> list[int]:
         lambda text: text.replace("full", "ﬀull".replace("ﬀ", "f")),
         lambda text: text.replace("kettles", "cups"),
         lambda text: f"{text} And so on.",
+        *SPELLINGS,
     ],
 )
 def test_one_text_under_two_labels(change: Callable[[str], str]) -> None:

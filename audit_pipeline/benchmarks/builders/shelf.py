@@ -25,6 +25,7 @@ from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError
+from audit_pipeline.splits.shared_text import build_comparison_key
 from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest
 
 
@@ -123,7 +124,8 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     Windows of exactly ``spec.words`` words tile each document from its first word on, none overlapping another. Of
     more than windows_per_document so many are taken, by a hash of (seed, family, document, place), and put in the
     document's order. A document shorter than a window is left out, or with `short: keep` taken whole. Words after the
-    last whole window are in no text. A text that occurred before, in the order of document ids, is not taken again.
+    last whole window are in no text. A text that occurred before, in the order of document ids, is not taken again,
+    whatever its spelling. A text that occurs on two sides is on none.
 
     Texts of documents that the settings know as held out have the label 0, of known members 1, and are in the
     calibration split; documents of other sources than the shelf's that are neither are left out. All others are
@@ -135,7 +137,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     unit = get_word_unit(settings.unit)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
-    seen: set[str] = set()
+    labels_of_text: dict[str, set[int | None]] = {}
     texts: list[LabelledText] = []
     rows = sort_by_id(documents)
     knows = settings.evaluates == "known"
@@ -151,15 +153,21 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
         if not windows:
             documents_left_out[f"shorter than {spec.length} words"] += 1
         for text in windows:
-            if text in seen:
+            key = build_comparison_key(text)
+            if key in labels_of_text:
+                labels_of_text[key].add(label)
                 texts_left_out["the same as another"] += 1
             elif spec.has_exact_length and len(unit.split(text)) != spec.length:
                 # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
                 texts_left_out["another number of words when taken by itself"] += 1
             else:
-                seen.add(text)
+                labels_of_text[key] = {label}
                 split: Split = "evaluation" if knows or label is None else "calibration"
                 texts.append(LabelledText.of(document, text, label, split))
+    both = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) > 1]
+    if both:
+        texts_left_out["on both sides"] += len(both)
+        texts = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) == 1]
     if settings.held_out is not None and all(text.label != NON_MEMBER for text in texts):
         raise DataError(f"{spec.name}: no document is held out; correct held_out, or remove it and compare nothing")
     if knows and all(text.label != MEMBER for text in texts):

@@ -256,8 +256,13 @@ def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
     """Return both together, those on the other side marked; raises DataError where a document is on both sides."""
-    held_out = {document.text: document.name for document in held_out_documents}
-    both = [f"{document.name} ({held_out[document.text]})" for document in documents if document.text in held_out]
+    # Imported here: help waits for no numpy.
+    from audit_pipeline.splits.shared_text import build_comparison_key
+
+    held_out = {build_comparison_key(document.text): document.name for document in held_out_documents}
+    keys = [build_comparison_key(document.text) for document in documents]
+    named = zip(documents, keys, strict=True)
+    both = [f"{document.name} ({held_out[key]})" for document, key in named if key in held_out]
     if both:
         raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
     return [*documents, *(replace(document, side="held_out") for document in held_out_documents)]
