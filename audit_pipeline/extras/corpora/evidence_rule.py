@@ -24,13 +24,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
 from audit_pipeline.extras.corpora.text_index import HashTable, Passage, PassageSet, TextIndex, build_hash_table
-from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character
+from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
 
 CHANCE = 0.01
@@ -86,8 +87,9 @@ def build_evidence_index(
 ) -> EvidenceIndex:
     """Build the index of ``texts``, which were split; ``item_of`` and ``set_of`` [t]: the item and test set of each."""
     distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
+    # A half-width kana is of a script without spaces only in NFKC.
     found = [
-        texts[text][words.starts[word] : words.ends[word]]
+        normalise(texts[text][words.starts[word] : words.ends[word]])
         for text, word in zip(index.find_texts(firsts).tolist(), firsts.tolist(), strict=True)
     ]
     is_character = np.array([is_by_character(word[0]) for word in found], np.bool_)
@@ -265,11 +267,11 @@ class EvidenceJudge:
     def _name_part(self, characters: str, text: int, kept: Passage) -> OverlapPart:
         """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
         matched = self.flag_passage_words(text, kept)
-        asked = [*_QUESTION.finditer(characters)][-1:]
-        if asked:
+        asked = find_question(characters)
+        if asked is not None:
             begin, end = self._index.first_word[text : text + 2].tolist()
             starts = self._index.starts[begin:end]
-            sentence = (starts >= asked[0].start()) & (starts < asked[0].end())
+            sentence = (starts >= asked[0]) & (starts < asked[1])
             if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
                 return "context"
         everything = self.flag_own_words(text, np.ones(len(matched), np.bool_))
@@ -293,7 +295,27 @@ class EvidenceJudge:
 
 
 _PARTS: Sequence[OverlapPart] = ("question and answer", "text", "question", "answer", "part", "context")
-_QUESTION = re.compile(r"(?:[^.!?。！？\n]|[.!?](?!\s))+[?？]")
+
+_GREEK = r"[\u0300-\u03ff\u1f00-\u1fff]"
+_GREEK_MARK = rf"(?:(?<={_GREEK})|(?<={_GREEK}[»”\"')]));"
+"""Greek asks with a semicolon. NFKC makes one of U+037E, too, so texts are looked at as they were given."""
+_MARKS = r"\u037e؟፧᥅‽⁇⁈⁉❓❔⳺⳻⸮⹔꘏꛷︖﹖？𑅃"
+"""Marks that end a question wherever they are; ? does if no word follows at once, as in an address."""
+_QUESTION_MARK = re.compile(rf"\?(?![\w=&])|[{_MARKS}՞]|{_GREEK_MARK}")
+_SENTENCE_END = re.compile(rf"[.!?…](?=\s)|[{_MARKS}。！．｡։۔।॥။።\n]|{_GREEK_MARK}")
+
+
+def find_question(text: str) -> tuple[int, int] | None:
+    """Return the characters [start, end) of the last sentence of a text that is a question; None if none is.
+
+    Armenian sets its mark inside the sentence; there the question ends with the sentence.
+    """
+    cuts = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    for start, end in reversed([*pairwise(cuts)]):
+        marks = [*_QUESTION_MARK.finditer(text, start, end)]
+        if marks and any(map(str.isalnum, text[start : marks[-1].start()])):
+            return start, end if marks[-1].group() == "՞" else marks[-1].end()
+    return None
 
 
 def group_by_text(index: TextIndex, passages: Iterable[Passage]) -> dict[int, list[Passage]]:

@@ -35,7 +35,7 @@ _CONTEXT = 120
 _CONTEXT_WORDS = 12
 _WORDS_PER_SEED, _MOST_SEEDS = 20, 9
 """A text has a seed for every so many words, at most so many: nine seeds of five words are a run of thirteen."""
-_BREAK = re.compile(r"[.!?:;\n。！？：；]")
+_BREAK = re.compile(r"[.!?:;…\n。！？：；؟؛։۔।॥။።፧‽⁇⁈⁉]")
 
 
 @dataclass(frozen=True)

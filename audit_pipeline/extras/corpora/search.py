@@ -204,7 +204,7 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
         yield TextRow(f"{name}, part {number + 1}", number, kept.decode("utf-8", "replace"), {})
 
 
-SEARCH_VERSION = 3
+SEARCH_VERSION = 4
 CHECKPOINT_SECONDS = 30.0
 
 

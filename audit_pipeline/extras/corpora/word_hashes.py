@@ -1,11 +1,19 @@
-"""Texts as words that can be compared: one hash a word, and the word's place in its text.
+"""Texts as words that can be compared: one hash per word, and the word's place in its text.
 
-A word is a run of Unicode letters, marks and digits, in lower case, after NFKC; everything else separates. Scripts that
-are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters.
+**The rule.** Two texts are compared as follows, and both sides of every comparison follow the same rule:
 
-A word's hash is a polynomial over its characters' random values, modulo 2**64, and a run's hash one over its words'. So
-all of a block are computed at once, from running sums. Two different runs have one hash with a probability of about
-2**-64.
+1. The text is put into NFKC (:func:`normalise`).
+2. Characters of no width are dropped: soft hyphens, joiners, marks of direction, variation selectors.
+3. Each character is replaced by its full case folding (ẞ and ß are ss). The dot of İ and the missing dot of ı do not
+   count: both are i.
+4. A word is a run of letters, marks and digits. Everything else separates words. Scripts that are written without
+   spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters.
+
+:func:`hash_words` applies steps 2 to 4. What asks for a single character or word of a text has to normalise it first.
+
+A word's hash is a polynomial over its characters' random values, modulo 2**64, and a run's hash is a polynomial over
+its words' hashes. So all hashes of a block are computed at once, from running sums. Two different runs have equal
+hashes with a probability of about 2**-64.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -43,9 +51,12 @@ _BY_CHARACTER = (
     (0x20000, _LAST_LETTER),
 )
 """Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
-_SEPARATOR, _LETTER, _WHOLE = 0, 1, 2
-_NO_LETTERS = (*range(0xFE00, 0xFE10), 0x20E3)
-"""Marks that only say how a sign looks: variation selectors, the keycap."""
+_SEPARATOR, _LETTER, _WHOLE, _REFOLDED = 0, 1, 2, 3
+"""Kinds of characters. Refolded are those that case folding replaces by none or by several characters."""
+_DROPPED_MARKS = (*range(0xFE00, 0xFE10), 0x034F, 0x0307)
+"""Marks that are dropped: variation selectors, the grapheme joiner, the dot that İ leaves above its i in lower case.
+NFKC joins the dot to every other letter that is written with one."""
+_KEYCAP = 0x20E3
 
 _OF_CHARACTERS = np.uint64(0x9E3779B97F4A7C15)
 _OF_WORDS = 0xD6E8FEB86659FD93
@@ -65,13 +76,13 @@ class Words:
 
 
 def normalise(text: str) -> str:
-    """Return the text as its words are read: in NFKC."""
+    """Return the text in NFKC, as :func:`hash_words` needs it."""
     return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
 
 
 def is_by_character(character: str) -> bool:
-    """Return whether a character is of a script that is written without spaces, and a word by itself."""
-    kinds, _ = _build_character_tables()
+    """Return whether a character of a normalised text is a word by itself, as in scripts without spaces."""
+    kinds, _, _ = _build_character_tables()
     return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
 
 
@@ -121,10 +132,14 @@ def hash_words_of_normals(normals: Sequence[str]) -> tuple[Words, Places]:
 def hash_words(normal: str) -> Words:
     """Return the words of a text that is normalised already."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
-    kinds, values = _build_character_tables()
+    kinds, values, _ = _build_character_tables()
     if not normal.isascii():
         points = np.minimum(points, len(kinds) - 1)
     kind = kinds[points]
+    origins: Places | None = None
+    if not normal.isascii() and kind.max(initial=0) == _REFOLDED:
+        points, origins = _fold_case(points, kind == _REFOLDED)
+        kind = kinds[points]
     padded = np.concatenate([[np.uint8(_SEPARATOR)], kind, [np.uint8(_SEPARATOR)]])
     # A boundary lies where the kind changes, and on both sides of a character that is a word by itself.
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
@@ -133,15 +148,38 @@ def hash_words(normal: str) -> Words:
     powers, inverses = _compute_powers(1 << max(len(points), 1).bit_length())
     sums = np.zeros(len(points) + 1, np.uint64)
     np.cumsum(values[points] * powers[: len(points)], out=sums[1:])
-    return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
+    hashes = _mix((sums[ends] - sums[starts]) * inverses[starts])
+    if origins is None:
+        return Words(hashes, starts, ends)
+    return Words(hashes, origins[starts], origins[ends - 1] + 1)
+
+
+def _fold_case(
+    points: npt.NDArray[np.uint32], is_refolded: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.uint32], Places]:
+    """Return code points with the refolded characters replaced, and the place in ``points`` that each comes from."""
+    _, _, foldings = _build_character_tables()
+    distinct = np.unique(points[is_refolded]).tolist()
+    counts = np.ones(len(points), np.int64)
+    for point in distinct:
+        counts[points == point] = len(foldings[point])
+    begins = np.cumsum(counts) - counts
+    origins = np.repeat(np.arange(len(points)), counts)
+    folded = points[origins]
+    for point in distinct:
+        places = begins[points == point]
+        for offset, character in enumerate(foldings[point]):
+            folded[places + offset] = ord(character)
+    return folded, origins
 
 
 def find_word_end(normal: str, place: int, end: int) -> int:
     """Return the last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
-    kinds, _ = _build_character_tables()
+    kinds, _, _ = _build_character_tables()
     for begin in (max(place, end - 1000), place):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
-        outside = np.flatnonzero(kinds[np.minimum(points, len(kinds) - 1)] != _LETTER)
+        kind = kinds[np.minimum(points, len(kinds) - 1)]
+        outside = np.flatnonzero((kind == _SEPARATOR) | (kind == _WHOLE))
         if len(outside):
             return begin + int(outside[-1]) + 1
     return end
@@ -199,16 +237,27 @@ def _compile_cluster_pattern() -> re.Pattern[str]:
 
 
 @cache
-def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
-    """Return of every code point its kind and its value; the last entry is that of all that are larger."""
+def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes, Mapping[int, str]]:
+    """Return the kind and the value of every code point, and what the refolded ones are replaced by.
+
+    The last entry of kinds and values is that of all larger code points.
+    """
     characters = list(map(chr, range(_LAST_LETTER + 1)))
-    kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
-    kinds[list(_NO_LETTERS)] = _SEPARATOR
-    lower = [character.casefold() for character in characters]
-    folded = np.array([ord(low[0]) if len(low) == 1 else point for point, low in enumerate(lower)], np.uint64)
+    categories = list(map(unicodedata.category, characters))
+    kinds = np.array([category[0] in "LMN" for category in categories], np.uint8)
+    kinds[_KEYCAP] = _SEPARATOR
+    # Case folding takes ΐ apart as far as ι, but its capital is Ϊ with an accent, as NFKC has no sign for both.
+    folded = [character.casefold().replace("ι\u0308", "ϊ").replace("υ\u0308", "ϋ") for character in characters]
+    for point, category in enumerate(categories):
+        if category == "Cf" or point in _DROPPED_MARKS:
+            folded[point] = ""
+    folded[ord("ı")] = folded[ord("İ")] = "i"
+    foldings = {point: folding for point, folding in enumerate(folded) if len(folding) != 1}
     for first, end in _BY_CHARACTER:
         kinds[first:end] = np.where(kinds[first:end] == _SEPARATOR, _SEPARATOR, _WHOLE)
-    return kinds, _mix(folded + np.uint64(1))
+    kinds[list(foldings)] = _REFOLDED
+    singles = [ord(folding) if len(folding) == 1 else point for point, folding in enumerate(folded)]
+    return kinds, _mix(np.array(singles, np.uint64) + np.uint64(1)), foldings
 
 
 @cache

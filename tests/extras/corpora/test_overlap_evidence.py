@@ -15,7 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.evidence_rule import align, compute_shared_threshold, find_longest_stretch
+from audit_pipeline.extras.corpora.evidence_rule import (
+    align,
+    compute_shared_threshold,
+    find_longest_stretch,
+    find_question,
+)
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import (
     AuditedTexts,
@@ -189,6 +194,28 @@ def test_verdicts(
         documents[number * 5] += f".\n{text}.\n{documents[number * 5 + 1]}"
     _, [row] = search(tmp_path, documents, [item])
     assert verdict_of(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("It rains. Who is wet? Nobody.", " Who is wet?"),
+        ("Who? See a.b/c?d=1 and go.", "Who?"),
+        ("النص هنا. ما هي العاصمة؟", " ما هي العاصمة؟"),
+        ("Το κείμενο. Ποια είναι η πρωτεύουσα\u037e", " Ποια είναι η πρωτεύουσα\u037e"),
+        ("Το κείμενο. Ποια είναι;", " Ποια είναι;"),
+        ("let a = 1; let b = 2;", None),
+        ("文です。何ですか？", "何ですか？"),
+        ("文です。何ですか\uff1f答え。", "何ですか\uff1f"),
+        ("Տեքստ։ Ո՞վ է նա։ Վերջ։", " Ո՞վ է նա։"),
+        ("पाठ है। राजधानी क्या है? उत्तर।", " राजधानी क्या है?"),
+        ("no question here.", None),
+        ("?", None),
+    ],
+)
+def test_which_sentence_is_the_question(text: str, question: str | None) -> None:
+    found = find_question(text)
+    assert (None if found is None else text[slice(*found)]) == question
 
 
 def test_what_several_items_of_a_test_set_share_says_nothing(tmp_path: Path) -> None:

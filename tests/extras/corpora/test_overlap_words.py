@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.extras.corpora.word_hashes import hash_runs, hash_words_of_texts, map_to_original
 
-SENTENCES = st.text(alphabet="aB é\u0301ㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
+SENTENCES = st.text(alphabet="aB é\u0301\u00ad\u200bẞŉㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
 
 
 def words_of(text: str) -> list[str]:
@@ -46,6 +46,47 @@ def test_the_same_words_have_the_same_hash_wherever_they_stand(texts: list[str])
             assert np.array_equal(getattr(words, name)[own], getattr(alone, name))
     lower = [hash_words_of_texts([unicodedata.normalize("NFD", text)])[0].hashes for text in texts]
     assert np.array_equal(np.concatenate([*lower, np.empty(0, np.uint64)]), words.hashes)
+
+
+def test_neither_case_nor_the_form_of_a_character_matters() -> None:
+    groups = []
+    for character in map(chr, [*range(0xD800), *range(0xE000, 0x20000)]):
+        spelling = f"x{character}y"
+        forms = [unicodedata.normalize(form, spelling) for form in ("NFC", "NFD", "NFKD")]
+        cases = [f"x{change(character)}y" for change in (str.lower, str.upper, str.casefold)]
+        groups.append({spelling, *forms, *cases})
+    groups = [group for group in groups if len(group) > 1]
+    hashes, first_word = hash_words_of_texts([spelling for group in groups for spelling in group])
+    words = np.split(hashes.hashes, first_word[1:-1])
+    at = 0
+    for group in groups:
+        first = words[at].tolist()
+        assert all(other.tolist() == first for other in words[at : at + len(group)]), group
+        at += len(group)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("Große Straße", "GROẞE STRASSE"),
+        ("İSTANBUL ISPARTA", "istanbul ısparta"),
+        ("ex\u00adam\u200bple \ufeffmi\u200cxed", "example mixed"),
+        ("ｶﾞｯｺｳ", "ガッコウ"),
+        ("ＡＢＣ ①", "abc 1"),
+        ("ῼ ᾈδης", "ῳ ᾀδησ"),
+    ],
+)
+def test_two_spellings_of_a_text_have_the_same_words(text: str, other: str) -> None:
+    first, second = (hash_words_of_texts([spelling])[0].hashes.tolist() for spelling in (text, other))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("\u00adGroß\u00ade, ẞ", ["Groß\u00ade", "ẞ"]), ("ﬁn ŉa\u200b b", ["ﬁn", "ŉa", "b"]), ("i̇ x", ["i", "x"])],
+)
+def test_places_of_folded_words_are_those_of_the_given_text(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
 
 
 @given(SENTENCES)
