@@ -77,6 +77,10 @@ class OtherTokenizerWarning(UserWarning):
     """A tokenizer that transformers builds otherwise than its file says."""
 
 
+class UnreadFilesWarning(UserWarning):
+    """Files beside those of a model that look as if they belonged to it, and are not read."""
+
+
 def is_full_disk(error: OSError) -> bool:
     """Whether the system says that a disk, or a quota, is full."""
     # Of a folder that is copied: all that failed, each in words.

@@ -15,6 +15,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, compute_endpoint_fingerprint, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
+from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.paths import DataPaths
@@ -97,8 +98,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             elif located.commit is not None:
                 weights = f"hub:{entry.hub}@{located.commit}"
             else:
-                shards = sorted(located.folder.glob("*.safetensors"))
-                weights = digest([(shard.name, _load_or_compute_digest(shard, paths)) for shard in shards])
+                weights = _digest_weights(choose_weight_files(located.folder, entry.name), paths)
         adapter = None
         if located.adapter is not None:
             # The name of its base is not in it: that is digested itself.
@@ -128,6 +128,17 @@ def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPath
     if entry.endpoint is None:
         return None
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
+
+
+def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
+    """Return the digest of exactly the files that are loaded.
+
+    The index is part of it only if it decides between two tensors of one name, or leaves a tensor out.
+    """
+    digests: list[object] = [(path.name, _load_or_compute_digest(path, paths)) for path in weights.paths]
+    if weights.shard_by_tensor is not None and weights.find_tensors_beside_index():
+        digests.append(sorted(weights.shard_by_tensor.items()))
+    return digest(digests)
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:

@@ -19,6 +19,7 @@ from audit_pipeline.models.config import (
     ModelEntry,
     TrainedHere,
 )
+from audit_pipeline.models.weight_files import INDEX_FILE, choose_weight_files
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.store.control_files import require_intact_control
@@ -27,7 +28,7 @@ from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
-_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", "adapters.safetensors")
+_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", "*adapters.safetensors")
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -147,7 +148,7 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if entry.endpoint is not None and (path / "tokenizer.json").is_file():
         return LocatedModel(entry, path, None, None)
     if (path / "config.json").is_file():
-        _require_safetensors(entry, path, str(path))
+        _require_weights(entry, path, str(path))
         return LocatedModel(entry, path, None, None)
     if len(ggufs) == 1:
         return LocatedModel(entry, path, ggufs[0], None)
@@ -200,12 +201,16 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     return folder
 
 
-def _require_safetensors(entry: ModelEntry, folder: Path, name: str) -> None:
-    if entry.endpoint is None and not any(folder.glob("*.safetensors")):
+def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
+    if entry.endpoint is not None:
+        return
+    has_index = (folder / INDEX_FILE).exists()
+    if not has_index and not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"{name} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never read; "
             "take a model that has *.safetensors, or give the path of a .gguf file"
         )
+    choose_weight_files(folder, entry.name)
 
 
 def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
@@ -216,5 +221,5 @@ def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     with hub_faults_as_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)
-    _require_safetensors(entry, folder, at)
+    _require_weights(entry, folder, at)
     return LocatedModel(entry, folder, None, folder.name)

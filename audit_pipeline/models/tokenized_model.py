@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Protocol
 
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, UnreadFilesWarning
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
@@ -22,6 +23,7 @@ from audit_pipeline.models.endpoint_history import history_path, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.quantisation import Quantisation, read_quantisation
+from audit_pipeline.models.weight_files import choose_weight_files
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
@@ -97,6 +99,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
+    _name_unread_weights(located)
     folder = kept_tokenizer_folder(identity, paths) if entry.card is None else located.folder
     # Code of the model's own may be part of its tokenizer, and is in no digest.
     converted = None if entry.trust_remote_code else read_tokenizer(folder)
@@ -138,6 +141,16 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         config_folder=located.folder if located.gguf is None else folder,
         weights_folder=converted_weights_folder(identity, entry.dtype, paths) if is_converted else located.folder,
     )
+
+
+def _name_unread_weights(located: LocatedModel) -> None:
+    """Warn if the folder holds other weights than those that are read."""
+    if located.gguf is not None or located.entry.endpoint is not None or located.entry.card is not None:
+        return
+    weights = choose_weight_files(located.folder, located.entry.name)
+    unread = weights.list_unread(compare_times=located.commit is None)
+    if unread:
+        warnings.warn(UnreadFilesWarning(weights.describe_choice(unread, located.entry.name)), stacklevel=2)
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:

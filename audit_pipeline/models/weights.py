@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,13 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, UnreadFilesWarning
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.converted_files import read_manifest_if_whole
 from audit_pipeline.models.model_checks import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.quantisation import require_quantisation_package
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.store.files import read_json
+from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files, shorten_names
 
 # The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
@@ -98,33 +99,23 @@ def measure_gpu_memory() -> list[Memory]:
 def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
     """Return what the weights take in memory, on ``device``: 'cpu' or 'cuda'.
 
-    Raises ModelError where the header of a file cannot be read.
+    Raises:
+        ModelError: If the header of a file cannot be read.
     """
     quantisation = tokenized.quantisation
     if quantisation is not None and not quantisation.stays_packed(device):
         return count_parameters(tokenized) * _itemsize(tokenized)
+    name, folder = tokenized.entry.name, tokenized.weights_folder
     try:
-        found = sum(_count_weight_bytes(file, tokenized) for file in list_weight_files(tokenized.weights_folder))
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        return sum(_count_weight_bytes(file, tokenized) for file in choose_weight_files(folder, name).paths)
+    except ModelError:
         if tokenized.located.gguf is None:
-            raise build_read_error(tokenized.entry.name, tokenized.weights_folder, "weights", error) from error
-        found = 0
+            raise
+    except (SafetensorError, OSError) as error:
+        if tokenized.located.gguf is None:
+            raise build_read_error(name, folder, "weights", error) from error
     # A .gguf that has not been converted yet, or has to be again.
-    return found or count_parameters(tokenized) * _itemsize(tokenized)
-
-
-def list_weight_files(folder: Path) -> list[Path]:
-    """Return the files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy
-    of the same weights.
-
-    Raises OSError, ValueError and KeyError where the index of several files cannot be read.
-    """
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.exists():
-        return [single]
-    if index.exists():
-        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
-    return sorted(folder.glob("*.safetensors"))
+    return count_parameters(tokenized) * _itemsize(tokenized)
 
 
 def _count_weight_bytes(file: Path, tokenized: TokenizedModel) -> int:
@@ -144,12 +135,25 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 def count_parameters(tokenized: TokenizedModel) -> int:
     """Return the number of parameters, from the configuration alone; tied parameters count once."""
-    trusted = tokenized.entry.trust_remote_code
+    return sum(parameter.numel() for parameter in _build_empty_model(tokenized).parameters())
+
+
+def _read_config(tokenized: TokenizedModel) -> Any:
+    return AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=tokenized.entry.trust_remote_code)
+
+
+def _build_empty_model(tokenized: TokenizedModel) -> Any:
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=trusted), trust_remote_code=trusted
+        return AutoModelForCausalLM.from_config(
+            _read_config(tokenized), trust_remote_code=tokenized.entry.trust_remote_code
         )
-    return sum(parameter.numel() for parameter in empty.parameters())
+
+
+def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
+    """Return every tensor of the index out of the shard that the index names; its data is read when it is used."""
+    opened = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
+    shard_by_tensor = weights.shard_by_tensor or {}
+    return {tensor: opened[shard].get_slice(tensor) for tensor, shard in shard_by_tensor.items()}
 
 
 def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
@@ -279,17 +283,30 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     return model
 
 
-def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
+def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) -> Any:
     entry, located = tokenized.entry, tokenized.located
+    model_class: Any = AutoModelForCausalLM
+    source: Path | None = folder
+    if "gguf_file" not in options:
+        weights = choose_weight_files(folder, entry.name)
+        strays = weights.find_tensors_beside_index()
+        if strays:
+            words = (
+                f"{entry.name}: not read, as the index has them in another shard or in none: {shorten_names(strays)}"
+            )
+            warnings.warn(UnreadFilesWarning(words), stacklevel=2)
+            # transformers reads every tensor of every shard: of two with one name it takes the one of the later shard.
+            options |= {"state_dict": _read_indexed_tensors(weights), "config": _read_config(tokenized)}
+            model_class, source = type(_build_empty_model(tokenized)), None
     try:
         with silence_transformers():
-            model, loading = AutoModelForCausalLM.from_pretrained(
-                folder,
+            model, loading = model_class.from_pretrained(
+                source,
                 dtype=getattr(torch, entry.dtype),
                 # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba);
                 # asked for sdpa by name it refuses those architectures.
                 attn_implementation=None if entry.attention == "sdpa" else entry.attention,
-                trust_remote_code=entry.trust_remote_code,
+                **({"trust_remote_code": entry.trust_remote_code} if source is not None else {}),
                 use_safetensors=True,
                 output_loading_info=True,
                 # Said in our words, below.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -61,6 +62,7 @@ def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
 def test_pickled_weights_are_not_read_though_safetensors_lie_beside_them(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     (folder / "pytorch_model.bin").write_bytes(b"not a pickle at all")
+    os.utime(folder / "pytorch_model.bin", (1, 1))
     assert isinstance(load_all(folder, tmp_path), torch.nn.Module)
 
 

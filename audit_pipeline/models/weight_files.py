@@ -1,0 +1,202 @@
+"""Choice of the files that a model's weights are read from, and of what lies beside them unread."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from audit_pipeline.errors import ModelError
+
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+
+_OTHER_FORMATS = {".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".ot", ".gguf"}
+# Files of those formats that a trainer writes and that hold no weights.
+_TRAINER_STATE = ("training_args", "optimizer", "scheduler", "scaler", "rng_state", "trainer_state")
+# If a folder holds one file of this name, transformers reads all its *.safetensors instead of the files named above.
+_DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
+# Eight bytes give the header's length; the format allows no longer one.
+_HEADER_SIZE_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """Files that a model's weights are read from.
+
+    Attributes:
+        folder: Folder of the files.
+        names: Their names: one file, or the shards that the index names, in alphabetical order.
+        shard_by_tensor: Shard of each tensor by the index. None for a single file.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    shard_by_tensor: Mapping[str, str] | None
+
+    @property
+    def paths(self) -> list[Path]:
+        """Return the paths of the files."""
+        return [self.folder / name for name in self.names]
+
+    def find_tensors_beside_index(self) -> list[str]:
+        """Return the tensors that a shard holds although the index assigns them to another shard, or to none.
+
+        They are not read: the index decides.
+
+        Raises:
+            ModelError: If a header is damaged, or a shard lacks a tensor that the index assigns to it.
+        """
+        assigned_by_shard: dict[str, set[str]] = {name: set() for name in self.names}
+        for tensor, shard in (self.shard_by_tensor or {}).items():
+            assigned_by_shard[shard].add(tensor)
+        strays: list[str] = []
+        for name, assigned in assigned_by_shard.items():
+            present = read_tensor_names(self.folder / name)
+            if self.shard_by_tensor is None:
+                continue
+            absent = sorted(assigned.difference(present))
+            if absent:
+                raise ModelError(
+                    f"{self.folder / INDEX_FILE} and {name} are of different saves: the index has {absent[0]} in "
+                    f"{name}, which lacks it ({len(absent)} such tensors). Fetch both again."
+                )
+            strays.extend(sorted(set(present).difference(assigned)))
+        return strays
+
+    def list_unread(self, *, compare_times: bool) -> list[str]:
+        """Return the names of weight files in the folder that are not read, with a word about those that are newer.
+
+        Args:
+            compare_times: Name files of other formats that are newer than the files that are read. Times of files
+                from the hub are times of the download, and say nothing.
+        """
+        beside = [file for file in sorted(self.folder.iterdir()) if file.name not in self.names and file.is_file()]
+        unread = [file.name for file in beside if file.suffix == ".safetensors"]
+        if not compare_times:
+            return unread
+        oldest = min(path.stat().st_mtime_ns for path in self.paths)
+        for file in beside:
+            is_weights = file.suffix in _OTHER_FORMATS and not file.name.startswith(_TRAINER_STATE)
+            if is_weights and file.stat().st_mtime_ns > oldest:
+                unread.append(f"{file.name} (newer)")
+        return unread
+
+    def describe_choice(self, unread: Sequence[str], model: str) -> str:
+        """Return the sentence that names the files that are read, and those that are not."""
+        return f"{model}: weights are read from {shorten_names(self.names)}; not read: {shorten_names(unread)}"
+
+
+def choose_weight_files(folder: Path, model: str) -> WeightFiles:
+    """Return the files that the weights of ``model`` are read from: model.safetensors, or what its index names.
+
+    Raises:
+        ModelError: If the folder holds none or several sets of weights, or the index cannot be used.
+    """
+    single, index = folder / SINGLE_FILE, folder / INDEX_FILE
+    safetensors = sorted(file.name for file in folder.glob("*.safetensors"))
+    _require_default_names(folder, safetensors)
+    shard_by_tensor = _read_index(index) if index.exists() else None
+    if shard_by_tensor is None:
+        if not single.exists():
+            raise ModelError(
+                f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}, but {shorten_names(safetensors)}: "
+                f"{model} is read by those names only. Save it again, or rename a complete file to {SINGLE_FILE}."
+            )
+        return WeightFiles(folder, (SINGLE_FILE,), None)
+    shards = sorted(set(shard_by_tensor.values()))
+    if single.exists() and SINGLE_FILE not in shards:
+        raise ModelError(
+            f"{folder} holds two sets of weights: {SINGLE_FILE}, and {shorten_names(shards)} of {INDEX_FILE}. Move one "
+            "of them out of the folder (the shards together with their index)."
+        )
+    missing = [shard for shard in shards if not (folder / shard).is_file()]
+    if missing:
+        raise ModelError(
+            f"the weights of {model} cannot be read: {index} names {missing[0]}, which is missing "
+            f"({len(missing)} of {len(shards)} files are). Fetch {folder} again."
+        )
+    return WeightFiles(folder, tuple(shards), shard_by_tensor)
+
+
+def read_tensor_names(file: Path) -> list[str]:
+    """Return the names of the tensors in a .safetensors file, from its header.
+
+    Raises:
+        ModelError: If the header is damaged, or holds a name twice.
+    """
+    with file.open("rb") as opened:
+        size = int.from_bytes(opened.read(_HEADER_SIZE_BYTES), "little")
+        # A damaged size must not ask for memory that no file can fill.
+        header = opened.read(min(size, _MAX_HEADER_BYTES))
+    if not header or len(header) < size:
+        raise ModelError(f"{file} is cut short: its header is incomplete. Fetch it again.")
+    fields = _read_json_without_duplicates(header, file)
+    if not isinstance(fields, dict):
+        raise ModelError(f"{file} is corrupt: its header holds no fields. Fetch it again.")
+    return [name for name in fields if name != "__metadata__"]
+
+
+def shorten_names(names: Sequence[str]) -> str:
+    """Return the first names of a list, and the number of those that follow."""
+    shown = ", ".join(names[:_MOST_NAMED])
+    more = len(names) - _MOST_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
+    """Raise ModelError if transformers would read files of other names than model.safetensors and its index."""
+    distributed = [name for name in safetensors if _DISTRIBUTED_SHARD.fullmatch(name)]
+    if distributed:
+        raise ModelError(
+            f"{folder} holds a distributed checkpoint ({shorten_names(distributed)}), which is not read: save the "
+            f"model again as {SINGLE_FILE}, or move these files out of the folder."
+        )
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # Whoever reads the configuration reports it.
+        return
+    named = config.get("transformers_weights") if isinstance(config, dict) else None
+    if named not in (None, SINGLE_FILE, INDEX_FILE):
+        raise ModelError(
+            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {named!r}), which is not "
+            f"supported: rename that file to {SINGLE_FILE} and remove the key."
+        )
+
+
+def _read_index(index: Path) -> Mapping[str, str]:
+    try:
+        content = _read_json_without_duplicates(index.read_bytes(), index)
+    except OSError as error:
+        raise ModelError(f"the index of the weights cannot be read: {error}") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    is_map = isinstance(weight_map, dict) and all(isinstance(shard, str) for shard in weight_map.values())
+    if not is_map or not weight_map:
+        raise ModelError(f"{index} names no file of weights (weight_map). Fetch it again.")
+    for shard in sorted(set(weight_map.values())):
+        parts = PurePosixPath(shard).parts
+        is_inside = bool(parts) and not shard.startswith("/") and ".." not in parts and "\\" not in shard
+        if not is_inside or not shard.endswith(".safetensors"):
+            raise ModelError(
+                f"{index} names {shard!r}, which is no .safetensors file in its folder: correct it, or fetch it again."
+            )
+    return dict(weight_map)
+
+
+def _read_json_without_duplicates(content: bytes, file: Path) -> Any:
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in fields:
+                raise ModelError(f"{file} holds the key {key!r} twice. Fetch it again, or save the model again.")
+            fields[key] = value
+        return fields
+
+    try:
+        return json.loads(content, object_pairs_hook=collect)
+    except ValueError as error:
+        raise ModelError(f"{file} is corrupt: {error}. Fetch it again.") from error

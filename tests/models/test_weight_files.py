@@ -1,0 +1,191 @@
+"""Which of a folder's files are a model's weights: the index decides, and what is not read is named or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import save_model, tokenized
+from transformers import AutoModelForCausalLM
+
+from audit_pipeline.errors import ModelError, UnreadFilesWarning
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.store.files import read_json, write_json
+
+Change = Callable[[Path], object]
+INDEX = "model.safetensors.index.json"
+FIRST, SECOND, OTHER = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2, 9))
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "single")
+
+
+@pytest.fixture(scope="module")
+def sharded(single: Path) -> Path:
+    """The weights of another seed, in two shards with an index."""
+    folder = save_model(single.parent / "sharded", seed=1)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    halves = {FIRST: names[::2], SECOND: names[1::2]}
+    for file, some in halves.items():
+        save_file({name: tensors[name] for name in some}, folder / file, metadata={"format": "pt"})
+    weight_map = {name: file for file, some in halves.items() for name in some}
+    write_json(folder / INDEX, {"metadata": {}, "weight_map": weight_map})
+    return folder
+
+
+def add_to_index(**entries: str | None) -> Change:
+    def change(folder: Path) -> None:
+        index = read_json(folder / INDEX)
+        entries_left = {**index["weight_map"], **entries}
+        index["weight_map"] = {name: shard for name, shard in entries_left.items() if shard is not None}
+        write_json(folder / INDEX, index)
+
+    return change
+
+
+def add_tensors(file: str, tensors: Mapping[str, torch.Tensor]) -> Change:
+    def change(folder: Path) -> None:
+        save_file({**load_file(folder / file), **tensors}, folder / file, metadata={"format": "pt"})
+
+    return change
+
+
+def copy_file(source: str, target: str) -> Change:
+    return lambda folder: shutil.copy(folder / source, folder / target)
+
+
+def write_later(name: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(b"another format")
+        os.utime(folder / name, (4e9, 4e9))
+
+    return change
+
+
+def repeat_key(file: str, key: str) -> Change:
+    def change(folder: Path) -> None:
+        content = (folder / file).read_text(encoding="utf-8")
+        (folder / file).write_text(content.replace(f'"{key}"', f'"{key}": "x", "{key}"', 1), encoding="utf-8")
+
+    return change
+
+
+def repeat_header_key(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size].decode().rstrip()
+    name, field = next((name, field) for name, field in json.loads(header).items() if name != "__metadata__")
+    header = f'{header[:-1]}, "{name}": {json.dumps(field)}}}'
+    (folder / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header.encode() + content[8 + size :]
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_shards", "change", "words"),
+    [
+        (True, copy_file(FIRST, "model.safetensors"), f"two sets of weights: model.safetensors, and {FIRST}, {SECOND}"),
+        (True, lambda folder: (folder / SECOND).unlink(), f"names {SECOND}, which is missing"),
+        (True, add_to_index(more=FIRST), f"the index has more in {FIRST}, which lacks it"),
+        (True, add_to_index(**{"model.norm.weight": SECOND}), "are of different saves"),
+        (True, add_to_index(more="../other.safetensors"), "'../other.safetensors', which is no .safetensors file in"),
+        (True, add_to_index(more="/etc/other.safetensors"), "which is no .safetensors file in its folder"),
+        (True, add_to_index(more="pytorch_model.bin"), "which is no .safetensors file in its folder"),
+        (True, lambda folder: (folder / INDEX).write_text("{}"), "names no file of weights"),
+        (True, lambda folder: (folder / INDEX).write_text("{"), "is corrupt"),
+        (True, repeat_key(INDEX, "model.norm.weight"), "holds the key 'model.norm.weight' twice"),
+        (True, lambda folder: (folder / INDEX).unlink(), f"holds neither model.safetensors nor {INDEX}, but {FIRST}"),
+        (False, repeat_header_key, "holds the key 'lm_head.weight' twice"),
+        (False, lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights"),
+        (
+            False,
+            lambda folder: (folder / "model.safetensors").rename(folder / "model.fp16.safetensors"),
+            "but model.fp16.safetensors",
+        ),
+        (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "holds an adapter"),
+        (
+            False,
+            copy_file("model.safetensors", "shard-00000-model-00001-of-00001.safetensors"),
+            "a distributed checkpoint",
+        ),
+        (
+            False,
+            lambda folder: write_json(
+                folder / "config.json", {**read_json(folder / "config.json"), "transformers_weights": "o.safetensors"}
+            ),
+            "names the file of its weights (transformers_weights: 'o.safetensors')",
+        ),
+    ],
+)
+def test_weights_of_two_saves_or_none_are_refused_in_one_line(
+    single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, words: str
+) -> None:
+    folder = Path(shutil.copytree(sharded if of_shards else single, tmp_path / "m"))
+    change(folder)
+    with pytest.raises(ModelError) as caught:
+        load_weights(tokenized(folder, tmp_path / "data"), "cpu")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
+
+
+@pytest.mark.parametrize(
+    ("of_shards", "change", "unread", "is_digested"),
+    [
+        (
+            True,
+            add_tensors(SECOND, WRONG),
+            "not read, as the index has them in another shard or in none: model.n",
+            True,
+        ),
+        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "in none: more", True),
+        (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
+        (False, write_later("pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
+        (False, write_later("consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
+        (False, write_later("q4.gguf"), "not read: q4.gguf (newer)", False),
+        (False, write_later("optimizer.pt"), None, False),
+        (False, copy_file("model.safetensors", "consolidated.safetensors"), "not read: consolidated.saf", False),
+    ],
+)
+def test_what_is_not_read_is_named_and_not_digested(
+    single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, unread: str | None, is_digested: bool
+) -> None:
+    original = sharded if of_shards else single
+    folder = Path(shutil.copytree(original, tmp_path / "m"))
+    change(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = tokenized(folder, tmp_path / "data")
+        loaded = load_weights(model, "cpu")
+    named = [str(warning.message) for warning in caught if warning.category is UnreadFilesWarning]
+    assert len(named) == (0 if unread is None else 1)
+    assert unread is None or unread in named[0]
+    expected = AutoModelForCausalLM.from_pretrained(original).state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+    plain = tokenized(original, tmp_path / "data").identity
+    assert (model.identity.weights_digest != plain.weights_digest) == is_digested
+
+
+def test_the_index_is_digested_if_it_decides(sharded: Path, tmp_path: Path) -> None:
+    prints = []
+    for shard in (FIRST, SECOND):
+        folder = Path(shutil.copytree(sharded, tmp_path / shard))
+        for file in (FIRST, SECOND):
+            add_tensors(file, WRONG)(folder)
+        add_to_index(**{"model.norm.weight": shard})(folder)
+        prints.append(tokenized(folder, tmp_path / "data").identity.model_fingerprint)
+    assert prints[0] != prints[1]
