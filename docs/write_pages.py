@@ -14,7 +14,7 @@ from docs.writers.backends import format_backend_tables
 from docs.writers.benchmarks import benchmarks_page
 from docs.writers.commands import commands_page
 from docs.writers.configuration import configuration_page
-from docs.writers.detectors import insert_detector_pages
+from docs.writers.detectors import format_array_table, insert_detector_pages
 from docs.writers.figures import figures
 from docs.writers.markdown import insert_between_marks
 from docs.writers.tables import tables_page
@@ -25,10 +25,13 @@ DOCS = Path(__file__).parent
 def pages() -> Mapping[Path, str]:
     """What every page that is written from the code, in whole or in part, should hold now, by its file."""
     detectors = list(REGISTRY.values())
-    of_detectors, of_backends = DOCS / "detectors.md", DOCS / "backends.md"
+    of_detectors = DOCS / "detectors.md"
+    of_backends = DOCS / "backends.md"
+    adding = DOCS / "adding-a-detector.md"
     reference = DOCS / "reference"
     return {
         of_detectors: insert_detector_pages(of_detectors.read_text(encoding="utf-8"), detectors),
+        adding: insert_between_marks(adding.read_text(encoding="utf-8"), format_array_table()),
         of_backends: insert_between_marks(of_backends.read_text(encoding="utf-8"), format_backend_tables(detectors)),
         reference / "commands.md": commands_page(main),
         reference / "configuration.md": configuration_page(),

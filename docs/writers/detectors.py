@@ -1,9 +1,11 @@
-"""docs/detectors.md: every detector in one table, and a page of each."""
+"""What pages say of detectors: docs/detectors.md, and the arrays in docs/adding-a-detector.md."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from audit_pipeline.detectors.descriptions import (
     collect_detector_facts,
@@ -13,6 +15,7 @@ from audit_pipeline.detectors.descriptions import (
 )
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.detector_inputs import OWN_PASS
+from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS
 from docs.writers.markdown import escape_markdown, format_markdown_table, insert_between_marks
 
 _WIDTH = 100
@@ -46,6 +49,20 @@ def format_overview_table(detectors: Iterable[Detector]) -> str:
         link = f"[{detector.name}](#{detector.name}){on_request}"
         rows.append([link, escape_markdown(detector.passes), escape_markdown(needs), suffice])
     return format_markdown_table(head, rows)
+
+
+def format_array_table() -> str:
+    """Return the table of the arrays of a text that every detector can read.
+
+    The rows come from the declarations in tables/token_statistics.py.
+    """
+    always_there = ("token_id", "logprob")
+    rows = []
+    for column in (TOKEN_STATISTICS.column("token_id"), *MEASURED):
+        declared = "nothing" if column.name in always_there else f'`always("{column.name}")`'
+        type_name = np.dtype(column.type.value_type.to_pandas_dtype()).name
+        rows.append([f"`statistics.{column.name}`", type_name, escape_markdown(column.description), declared])
+    return format_markdown_table(["array", "type", "per scored token", "say in `reads`"], rows)
 
 
 def insert_detector_pages(text: str, detectors: Sequence[Detector]) -> str:

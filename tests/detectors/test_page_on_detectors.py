@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.detector_inputs import TextStatistics
+from audit_pipeline.detectors.detector_inputs import (
+    BranchStatistics,
+    PowerSums,
+    Temperatures,
+    TextStatistics,
+    TokenFrequencies,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-detector.md"
 NAME = "audit_pipeline.detectors.top_ranked"
@@ -20,6 +27,13 @@ NAME = "audit_pipeline.detectors.top_ranked"
 def block(marker: str) -> str:
     [found] = re.findall(rf"<!-- {marker} -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     return str(found)
+
+
+@pytest.mark.parametrize("brought", [BranchStatistics, PowerSums, Temperatures, TokenFrequencies])
+def test_the_page_names_every_array_that_a_need_brings(brought: type) -> None:
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    names = [f"`{field.name}`" for field in fields(brought)]
+    assert [row for row in rows if all(name in row for name in names)], f"no row names {', '.join(names)}"
 
 
 def test_the_example_of_the_page_works(
