@@ -41,6 +41,7 @@ address article aside blockquote body caption center dd details dialog dir div d
 form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li listing main menu ol p plaintext pre search section summary table
 tbody textarea tfoot thead tr ul xmp
 """
+_UNWANTED = "elements of unwanted types"
 _UNREAD = frozenset(_UNREAD_TAGS.split())
 _BLOCKS = frozenset(_BLOCK_TAGS.split())
 # White space that is kept is written with noncharacters while the rest is collapsed.
@@ -62,12 +63,14 @@ class Prose:
         types: Types of its body and of the element that holds all of it.
         heading: The text of the first heading, whether it is read or not.
         unread: Characters left out by reason, white space excluded.
+        unwanted_words: Words in elements of unwanted types.
     """
 
     text: str
     types: frozenset[str]
     heading: str
     unread: Mapping[str, int] = field(default_factory=dict)
+    unwanted_words: int = 0
 
 
 class Page:
@@ -95,7 +98,8 @@ class Page:
         words = heading.get_text(" ").translate(INVISIBLE).split() if heading is not None else ()
         unread: Counter[str] = Counter()
         text = self._read(root or self.soup, frozenset(unwanted_types), unread)
-        return Prose(text, _top_types(outer), " ".join(words), unread)
+        unwanted_words = unread.pop(_UNWANTED, 0)
+        return Prose(text, _top_types(outer), " ".join(words), unread, unwanted_words)
 
     def _read(self, root: Tag, unwanted_types: frozenset[str], unread: Counter[str]) -> str:
         """Return the text below ``root``, walked without recursion: a hostile file nests as deep as it likes."""
@@ -108,7 +112,10 @@ class Page:
             if isinstance(node, str) and not isinstance(node, NavigableString):
                 pieces.append(node)
             elif isinstance(node, Tag):
-                if node.name in _UNREAD or (unwanted_types and find_element_types(node) & unwanted_types):
+                if node.name in _UNREAD:
+                    continue
+                if unwanted_types and find_element_types(node) & unwanted_types:
+                    unread[_UNWANTED] += len(node.get_text(" ").split())
                     continue
                 if node.name in _NAMED_TAGS:
                     unread[_NAMED_TAGS[node.name]] += _count_characters(node.get_text())

@@ -20,10 +20,11 @@ from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateErro
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
-from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_front_and_back_matter
-from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
+from audit_pipeline.readers.whole_files.book_matter import extract_book_text
+from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
 
@@ -254,4 +255,6 @@ def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
     if path.suffix.lower() != ".txt":
         raise UnusableDocumentError(_OTHER_FILE)
     text = decode_book_text(read_regular_file(path), ENCODINGS[(entry.encoding or "utf-8").lower()])
-    return WholeDocument(require_book_text(remove_front_and_back_matter(text)), places=NO_LINES)
+    whole = remove_front_and_back_matter(text)
+    require_book_text(whole.text)
+    return whole

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.dates import Dating, dating_from_years
-from audit_pipeline.readers.whole_files.book_matter import find_gutenberg_head, remove_front_and_back_matter
-from audit_pipeline.readers.whole_files.document import NO_LINES
+from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
+from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
     BookEntry,
@@ -81,7 +81,7 @@ def harvest_gutenberg(
         part = f"{collection} {name} ({book.title})"
         try:
             page = _fetch_text(client, book.number, (settings.mirror or "").rstrip("/"))
-            yield _document(book, page, entries.get(name), collection)
+            yield from _build_items(book, page, entries.get(name), collection)
         except FetchError as error:
             yield MissingPart(part, str(error), collection, name)
         except (UnusableDocumentError, SourceError) as unusable:
@@ -190,7 +190,10 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
     return dating_from_years(find_years(line[1])) if line else None
 
 
-def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
+def _build_items(
+    book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str
+) -> Iterator[HarvestItem]:
+    """Yield the book, and what of its text is left out."""
     text = clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
@@ -199,18 +202,20 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
         )
     name = str(book.number)
     copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
+    whole = remove_front_and_back_matter(text)
     document = Document(
         collection=collection,
         name=name,
         title=book.title,
-        text=require_book_text(remove_front_and_back_matter(text)),
-        places=NO_LINES,
+        text=require_book_text(whole.text),
+        places=whole.places,
         published=None,
         language=next(iter(book.languages), "und"),
         licence=COPYRIGHTED if copyrighted else LICENCE,
         url=_PAGE.format(id=book.number),
     )
-    return apply_entry(entry or BookEntry(location="", key=name, dating=dating), document, book.author)
+    yield apply_entry(entry or BookEntry(location="", key=name, dating=dating), document, book.author)
+    yield from (LeftOut(f"{collection} {name}!{part}", reason) for part, reason in whole.problems)
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.book_matter import (
-    extract_book_text,
-    find_gutenberg_body,
-    find_gutenberg_head,
-    is_front_or_back_matter,
-    remove_front_and_back_matter,
-)
+from audit_pipeline.readers.whole_files.book_matter import classify_chapter, extract_book_text
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
+from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head, split_gutenberg_file
+from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 
 def gutenberg_body(text: str) -> str:
-    return "\n".join(line for _, line in find_gutenberg_body(list(enumerate(text.split("\n")))))
+    return "\n".join(line for _, line in split_gutenberg_file(list(enumerate(text.split("\n")))).body)
+
+
+def strip(text: str) -> str:
+    return remove_front_and_back_matter(text).text
 
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
@@ -55,19 +55,19 @@ ENDS = [
 @pytest.mark.parametrize("start", STARTS)
 def test_every_spelling_of_the_beginning(start: str) -> None:
     text = f"{HEAD}\n{start}\n\n\n{RUNNING}\n\n\n{ENDS[0]}\nThe licence.\n"
-    assert remove_front_and_back_matter(text) == RUNNING
+    assert strip(text) == RUNNING
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_every_spelling_of_the_end(end: str) -> None:
     text = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{end}\n\n\n{LATER}\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
-    assert remove_front_and_back_matter(text) == RUNNING
+    assert strip(text) == RUNNING
 
 
 def test_the_small_print_may_stand_on_either_side() -> None:
     early = f"{STARTS[0]}\n{HEAD}\n{STARTS[7]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n"
     late = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n\n\nPlease give.\n{STARTS[8]}\n"
-    assert remove_front_and_back_matter(early) == remove_front_and_back_matter(late) == RUNNING
+    assert strip(early) == strip(late) == RUNNING
 
 
 def test_one_mark_alone_and_none() -> None:
@@ -82,6 +82,53 @@ def test_one_mark_alone_and_none() -> None:
 def test_of_several_books_the_first() -> None:
     two = f"{STARTS[0]}\n{RUNNING}\n{ENDS[0]}\nbetween\n{STARTS[0]}\n{LATER}\n{ENDS[0]}\n"
     assert gutenberg_body(two) == RUNNING
+
+
+OLD_HEAD = "The Project Gutenberg Etext of The Lamp, by Ada Miller\n\nTitle: The Lamp\nAuthor: Ada Miller\n"
+SMALL_PRINT = f"***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***\nWhy is it here? Lawyers.\n{STARTS[7]}"
+LICENCE = "Project Gutenberg and its licence; this eBook is for anyone. " * 30
+BOOK = "\n".join([RUNNING, *["The keeper went down to the harbour and counted the boats until it was dark,"] * 30])
+OTHER = BOOK.replace("keeper", "farmer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{OLD_HEAD}\n\n\n{BOOK}\n\n\n{ENDS[5]}\n\n\n{SMALL_PRINT}\n",
+        f"{OLD_HEAD}\n\n\n{BOOK}\n\n\n{SMALL_PRINT}\n",
+        f"{OLD_HEAD}\n\n\n{BOOK}\n\n\n{ENDS[5]}\n\n\n{LICENCE}\n",
+        f"{OLD_HEAD}\n{SMALL_PRINT}\n\n\n{BOOK}\n\n\n{ENDS[5]}\n",
+        f"{OLD_HEAD}\n\n\n{BOOK}\n",
+        f"{HEAD}\n{STARTS[0]}\n\n{BOOK}\n\n\n{ENDS[3]}\n\n{ENDS[0]}\n\n{LICENCE}\n{ENDS[8]}\n{LICENCE}",
+        f"{HEAD}\n{STARTS[0]}\n\n{BOOK}\n",
+        f"{HEAD}\n*** DÉBUT DU LIVRE ÉLECTRONIQUE DU PROJET GUTENBERG ***\n\n{BOOK}\n\nFin du Projet Gutenberg\n",
+    ],
+)
+def test_a_frame_with_marks_missing_or_out_of_order_leaves_the_book_whole(text: str) -> None:
+    found = remove_front_and_back_matter(text)
+    assert found.text == BOOK
+    assert sum(map(_count_left_out, found.problems)) == len(text.split()) - len(BOOK.split())
+
+
+def _count_left_out(problem: tuple[str, str]) -> int:
+    return int(problem[1].split(" words")[0].rpartition(" ")[2].replace(",", ""))
+
+
+@pytest.mark.parametrize("mark", [STARTS[0], STARTS[7], ENDS[0], ENDS[3], f"“{ENDS[4]}”, he read."])
+@pytest.mark.parametrize(("before", "after"), [(f"{STARTS[0]}\n\n", f"\n\n\n{ENDS[0]}"), ("", "")])
+def test_a_book_that_quotes_a_mark_goes_on_after_it(mark: str, before: str, after: str) -> None:
+    quoting = f"{BOOK}\n{mark}\n{OTHER}"
+    assert strip(f"{before}{quoting}{after}") == quoting
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(f"{HEAD}\n{STARTS[0]}", f"{ENDS[0]}\n{LICENCE}"), (f"{OLD_HEAD}\n{SMALL_PRINT}", ENDS[5])]
+)
+def test_of_two_books_in_a_file_the_second_is_named_with_its_size(start: str, end: str) -> None:
+    found = remove_front_and_back_matter(f"{start}\n\n{BOOK}\n\n{end}\n\n{start}\n\n{OTHER}\n\n{end}\n")
+    assert found.text == BOOK
+    named = dict(found.problems)["another book in the same file"]
+    assert f", {len(OTHER.split()):,} words, is not read: save each book as a file of its own" in named
 
 
 def test_the_head_is_what_stands_before_the_first_mark() -> None:
@@ -113,16 +160,16 @@ BACK = [
 
 @pytest.mark.parametrize("matter", FRONT)
 def test_front_matter_goes(matter: str) -> None:
-    assert remove_front_and_back_matter(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
+    assert strip(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
 
 
 def test_all_front_matter_at_once() -> None:
-    assert remove_front_and_back_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
+    assert strip("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 @pytest.mark.parametrize("matter", BACK)
 def test_back_matter_goes(matter: str) -> None:
-    assert remove_front_and_back_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
+    assert strip(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 KEPT = [
@@ -144,13 +191,13 @@ KEPT = [
 
 @pytest.mark.parametrize("text", KEPT)
 def test_the_book_stays(text: str) -> None:
-    assert remove_front_and_back_matter(text) == text
+    assert strip(text) == text
 
 
 def test_places_of_illustrations_go_everywhere() -> None:
     ship, without = "[Illustration: A ship\nat sea]", "[Illustration without"
     text = f"{RUNNING}\n\n{ship}\n\n{LATER}\n\n[Illustration]\n\n{RUNNING}\n\n{without}"
-    assert remove_front_and_back_matter(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
+    assert strip(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
 
 
 LINES = st.sampled_from(
@@ -167,8 +214,8 @@ FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
 @given(st.lists(LINES | FREE, max_size=25))
 def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
     text = "\n".join(parts)
-    stripped = remove_front_and_back_matter(text)
-    assert remove_front_and_back_matter(stripped) == stripped
+    stripped = strip(text)
+    assert strip(stripped) == stripped
     remaining = iter(text.split("\n"))
     # In the input's order: each line is looked for behind the one before it.
     assert not stripped or all(line in remaining for line in stripped.split("\n"))
@@ -177,7 +224,7 @@ def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[
 def test_hostile_texts_take_no_long_time() -> None:
     for line in ("1" * 4000 + "x", "* " * 4000, "a, 1 " * 4000 + "x", "I. " * 3000, "\t" * 5000 + "."):
         for text in (line, f"INDEX\n\n{line}", "\n\n\n".join([line[:40]] * 2000), f"{RUNNING}\n\n\n{line}"):
-            remove_front_and_back_matter(text)
+            strip(text)
 
 
 # --- EPUB
@@ -217,7 +264,12 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
             chapter("toc.xhtml", '<nav epub:type="toc"><ol><li>I</li></ol></nav>', roles=frozenset({"nav"})),
         )
     )
-    assert (got.text, got.problems) == (WANTED, ())
+    assert got.text == WANTED
+    (left_out,) = got.problems
+    assert left_out == (
+        "front and back matter",
+        "120 words are left out: preface (91); colophon (6); imprint (5); copyright-page (5); titlepage (3); 4 more",
+    )
     assert got.places == ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)"))
 
 
@@ -229,6 +281,7 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
         ("x1.xhtml", "<h1>Acknowledgments</h1><p>Thanks.</p>", ()),
         ("x1.xhtml", "<h3>Also by Ada Miller</h3><p>The Hill</p>", ()),
         ("x1.xhtml", "<p>One</p><p>Two</p>", ("toc",)),
+        ("contents.xhtml", "".join(f"<p>Chapter {n}</p>" for n in range(1, 50)), ()),
         ("x1.xhtml", "<p>One</p><p>Two</p>", ("non-linear",)),
         ("x1.xhtml", '<div class="pg-boilerplate"><p>The Project Gutenberg eBook</p></div>', ()),
     ],
@@ -237,17 +290,95 @@ def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
     path: str, body: str, roles: tuple[str, ...]
 ) -> None:
     matter = chapter(path, body, roles=frozenset(roles))
-    assert is_front_or_back_matter(matter, extract_prose(matter.markup))
+    assert classify_chapter(matter, extract_prose(matter.markup)) != "text"
     assert (
         extract_book_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text
         == WANTED
     )
 
 
+STORY = f"<p>{' '.join(RUNNING.split())} it was late.</p><p>And he went home, where it was day 3.</p>"
+SURE = [chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2)]
+CHAPTER_HEADINGS = [
+    *("Chapter Three", "CHAPTER III.", "Chapter 3: The Notes", "The Third Chapter", "Kapitel 3", "Drittes Kapitel"),
+    *(
+        "Chapitre III",
+        "Capítulo 3",
+        "Capitolo terzo",
+        "Глава 3",
+        "Глава третья",
+        "第三章",
+        "第3回",
+        "제3장",
+        "3. fejezet",
+    ),
+    *("3", "3.", "III.", "Three", "III. Notes", "Part Two", "Book II", "Act I", "Prologue", "Epilogue", "Letter 4"),
+]
+NO_CHAPTER_HEADINGS = ["Notes", "Chapter Notes", "Introduction", "Book Notes", "Parting Words", "Civil Contents"]
+
+
+@pytest.mark.parametrize("heading", CHAPTER_HEADINGS)
+@pytest.mark.parametrize("markup", ["<h1>{}</h1>", '<p class="title">{}</p>'])
+def test_a_heading_of_a_chapter_outweighs_the_file_the_guide_and_the_reading_order(heading: str, markup: str) -> None:
+    page = markup.format(heading) + STORY
+    for path, roles in (
+        ("notes.xhtml", ()),
+        ("title-1.xhtml", ()),
+        ("c.xhtml", ("non-linear",)),
+        ("c.xhtml", ("notes",)),
+    ):
+        found = extract_book_text(book(chapter(path, page, roles=frozenset(roles)), *SURE))
+        assert "it was day 3" in found.text
+
+
+@pytest.mark.parametrize("heading", NO_CHAPTER_HEADINGS)
+def test_other_headings_outweigh_nothing_before_the_book_and_the_words_are_named(heading: str) -> None:
+    found = extract_book_text(book(chapter("notes.xhtml", f"<h1>{heading}</h1>{STORY}"), *SURE))
+    size = len(heading.split()) + len(extract_prose(STORY).text.split())
+    assert "it was day" not in found.text
+    assert found.problems == (("front and back matter", f"{size} words are left out: {heading} ({size})"),)
+
+
+@pytest.mark.parametrize(
+    ("path", "heading", "roles"),
+    [
+        ("c.xhtml", "Notes", ()),
+        ("c.xhtml", "Introduction", ()),
+        ("notes.xhtml", "A Letter Home", ()),
+        ("c.xhtml", "An interlude", ("non-linear",)),
+    ],
+)
+def test_between_two_chapters_running_text_stays(path: str, heading: str, roles: tuple[str, ...]) -> None:
+    inside = chapter(path, f"<h1>{heading}</h1>{STORY}", roles=frozenset(roles))
+    assert "it was day 3" in extract_book_text(book(SURE[0], inside, SURE[1])).text
+    listing = chapter(path, f"<h1>{heading}</h1>" + "<p>The Hill, 12</p>" * 40, roles=frozenset(roles))
+    found = extract_book_text(book(SURE[0], listing, SURE[1]))
+    assert found.text == WANTED
+    assert f"{heading} (" in dict(found.problems)["front and back matter"]
+
+
+def test_a_chinese_chapter_in_a_file_of_notes_stays() -> None:
+    story = "<p>灯在马车下山之前就点亮了，镇上没有人说话。</p>" * 20
+    chapters = [
+        chapter(path, f"<h1>第{n}章</h1>{story}") for n, path in (("一", "notes.xhtml"), ("二", "notes-2.xhtml"))
+    ]
+    found = extract_book_text(book(*chapters))
+    assert [label for _, label in found.places] == ["chapter 1 (第一章)", "chapter 2 (第二章)"]
+    assert found.problems == ()
+
+
+def test_notes_within_a_chapter_are_named_with_their_words() -> None:
+    noted = f'{CHAPTER_1}<aside epub:type="footnote">1. A note of six words.</aside>'
+    found = extract_book_text(book(chapter("a.xhtml", noted), SURE[1]))
+    assert found.text == WANTED
+    reason = "6 words are left out: notes and page numbers within chapters (6)"
+    assert found.problems == (("front and back matter", reason),)
+
+
 def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
     whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
     assert CHAPTER_2.split("<p>")[1][:40] in extract_book_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
-    assert not is_front_or_back_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
+    assert classify_chapter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>")) == "text"
     assert extract_book_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
 
 

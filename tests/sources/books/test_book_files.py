@@ -65,7 +65,10 @@ def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
     assert lamp.group == lampe.group == "books:lamp"
     assert {document.collection for document in got.documents} == {"shelf"}
     assert got.missing == ()
-    assert got.left_out == ()
+    assert [(item.part, item.reason) for item in got.left_out] == [
+        ("lamp.txt!front and back matter", "5 words are left out: THE LAMP (5)"),
+        ("new/lampe.epub!front and back matter", "2 words are left out: copyright.xhtml (2)"),
+    ]
 
 
 def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:

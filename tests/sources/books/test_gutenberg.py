@@ -163,8 +163,15 @@ def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
     assert lamp.url == "https://www.gutenberg.org/ebooks/7"
     assert documents["1342"].licence == COPYRIGHTED
     assert got.missing == ()
-    assert [item.part for item in got.left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9", "gutenberg 20 (The Sea)"]
-    assert "does not say when the work was first published" in got.left_out[-1].reason
+    assert [item.part for item in got.left_out] == [
+        "pg_catalog.csv:8",
+        "pg_catalog.csv:9",
+        "gutenberg 1342!front and back matter",
+        "gutenberg 20 (The Sea)",
+        "gutenberg 7!front and back matter",
+    ]
+    assert "frame of Project Gutenberg (" in got.left_out[2].reason
+    assert "does not say when the work was first published" in got.left_out[3].reason
 
     first = len(shelf.asked())
     dated = harvest(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
