@@ -16,7 +16,14 @@ from charset_normalizer import from_bytes
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# The mark of UTF-32 begins with that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 # Pages in UTF-16 without a mark: the first character is "<".
 _UTF16_STARTS = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _HEAD_BYTES = 4096

@@ -17,7 +17,12 @@ from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
-from audit_pipeline.readers.whole_files.legible import REPAIRS, describe_unknown_characters, explain_illegible
+from audit_pipeline.readers.whole_files.legible import (
+    REPAIRS,
+    describe_unknown_characters,
+    explain_illegible,
+    format_count,
+)
 
 Places: TypeAlias = tuple[tuple[int, str], ...]
 """The character of a text at which each page or chapter begins, with its label, in order; none where the lines of the
@@ -72,11 +77,12 @@ def describe_unread(unread: Mapping[str, int], in_bytes: Collection[str] = ()) -
         unread: Characters by reason, white space excluded.
         in_bytes: The reasons that count bytes instead.
     """
-    return tuple(
-        (f"{size:,} {'bytes' if reason in in_bytes else 'characters'}", reason)
-        for reason, size in unread.items()
-        if size
-    )
+    problems = []
+    for reason, size in unread.items():
+        unit = "byte" if reason in in_bytes else "character"
+        if size:
+            problems.append((format_count(size, unit), reason))
+    return tuple(problems)
 
 
 MEBIBYTE = 1024 * 1024

@@ -89,7 +89,12 @@ def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
     named = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counted.most_common(_NAMED))
     more = f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else ""
     reason = f"read, but which letters they are is unknown, and they change every score: {named}{more}"
-    return ((f"{counted.total():,} characters", reason),)
+    return ((format_count(counted.total(), "character"), reason),)
+
+
+def format_count(count: int, unit: str) -> str:
+    """Return a count with its unit: 1 character, 1,200 characters."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
 
 
 def _is_mojibake(text: str, size: int) -> bool:

@@ -43,15 +43,14 @@ _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
 _HYPHEN = "\x02"
 _HYPHENS = re.compile("[\x02\ufffe]")
 _REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
-_MOST_LIGATURES = 0.05
 # Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
 _ADOBE_LETTERS = {0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))}
-_SYMBOL_CODE = re.compile("[\uf020-\uf0ff]")
+# In TeX's encodings OT1 and T1.
+_TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
+_TEX_TEXT_FONT = re.compile(r"(?:cm|ec|sf)(?:rm|r|bx|b|ti|sl|ss|xt|bi)[a-z]*\d", re.IGNORECASE)
+_FONT_CODE = re.compile("[\x0b-\x0f\x1b-\x1f\uf020-\uf0ff]")
 _SYMBOL_FONT = re.compile(r"(symbol|wingdings|webdings) ?([23]?)", re.IGNORECASE)
 _ASCII_END = 0x7F
-# In TeX's encodings OT1 and T1. A lone \r is no line break: PDFium writes \r\n.
-_TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
-_TEX_LIGATURE = re.compile(r"(?<=[^\W\d_])[\x0b-\x0f\x1b-\x1f](?!\n)|(?<![\r\n])[\x0b-\x0f\x1b-\x1f](?=[^\W\d_])")
 
 # PDFium is not made for several threads.
 _ONE_AT_A_TIME = threading.Lock()
@@ -122,31 +121,42 @@ def _read_text(page: pdfium.PdfPage) -> str:
             hyphens = {number for number in range(count) if pdfium_c.FPDFText_IsHyphen(text_page.raw, number) == 1}
             letters = (_HYPHEN if number in hyphens else chr(code) for number, code in enumerate(codes))
             text = "".join(letters)
-    text = text.translate(_find_symbols(text_page, text))
+    # A lone \r is no line end: it may be TeX's code of fl.
+    text = text.replace("\r\n", "\n")
+    letters: dict[int, str] = {}
+    if _FONT_CODE.search(text) is not None:
+        letters = _find_letters(text_page)
     text_page.close()
-    return _replace_ligature_codes(text.translate(_ADOBE_LETTERS))
+    return text.translate(_ADOBE_LETTERS | letters)
 
 
-def _find_symbols(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
-    """Return the characters behind codes U+F020 to U+F0FF, which fonts with a table of symbols are given.
+def _find_letters(text_page: pdfium.PdfTextPage) -> dict[int, str]:
+    """Return the letters behind the codes on a page that fonts with tables of their own are given.
 
-    Fonts such as Symbol and Wingdings have a known table. In other fonts the code is that of an ASCII character.
+    The codes U+F020 to U+F0FF are those of a symbol font, else of ASCII. TeX's text fonts have ligatures among the
+    control characters, where its other fonts have signs. A code that two fonts of the page read differently is left.
     """
-    symbols: dict[int, str] = {}
-    if _SYMBOL_CODE.search(text) is None:
-        return symbols
+    letters: dict[str, str] = {}
+    unclear: set[str] = set()
     for number in range(text_page.count_chars()):
-        code = pdfium_c.FPDFText_GetUnicode(text_page.raw, number)
-        if code in symbols or _SYMBOL_CODE.match(chr(code)) is None:
+        code = chr(pdfium_c.FPDFText_GetUnicode(text_page.raw, number))
+        if _FONT_CODE.match(code) is None or pdfium_c.FPDFText_IsGenerated(text_page.raw, number):
             continue
-        table = _SYMBOL_FONT.match(_read_font_name(text_page, number))
-        low = code & 0xFF
-        name = "" if table is None else f"{table[1].title()} {table[2]}".strip()
-        if (name, low) in dingbats:
-            symbols[code] = chr(dingbats[name, low])
-        elif table is None and low < _ASCII_END:
-            symbols[code] = chr(low)
-    return symbols
+        letter = _map_code(code, _read_font_name(text_page, number))
+        if letters.setdefault(code, letter) != letter:
+            unclear.add(code)
+    return {ord(code): letter for code, letter in letters.items() if letter != code and code not in unclear}
+
+
+def _map_code(code: str, font: str) -> str:
+    """Return the letters of a code in a font, or the code itself if they are not known."""
+    if code in _TEX_LIGATURES:
+        return _TEX_LIGATURES[code] if _TEX_TEXT_FONT.match(font) else code
+    low, table = ord(code) & 0xFF, _SYMBOL_FONT.match(font)
+    if table is None:
+        return chr(low) if low < _ASCII_END else code
+    name = f"{table[1].title()} {table[2]}".strip()
+    return chr(dingbats[name, low]) if (name, low) in dingbats else code
 
 
 def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
@@ -156,17 +166,6 @@ def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
     buffer = ctypes.create_string_buffer(size)
     pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, buffer, size, flags)
     return buffer.value.decode("utf-8", "replace").rpartition("+")[2]
-
-
-def _replace_ligature_codes(text: str) -> str:
-    """Return the text with the codes of ligatures in TeX's fonts replaced. They are among the control characters.
-
-    If there are more than language has ligatures, the codes are letters of a font that says nothing of them.
-    """
-    codes = _TEX_LIGATURE.findall(text)
-    if len(codes) > _MOST_LIGATURES * len(text):
-        return text
-    return _TEX_LIGATURE.sub(lambda match: _TEX_LIGATURES[match[0]], text)
 
 
 def _split_lines(text: str) -> list[str]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
+_Colour: TypeAlias = tuple[int, int, int]
 _Box: TypeAlias = tuple[float, float, float, float]
 """Left, bottom, right and top in units of the page."""
 
@@ -25,7 +26,10 @@ _MOST_GROUPS = 8
 _MOST_AREAS = 200
 # Differences of 4% of the scale from black to white cannot be seen.
 _UNSEEN_DIFFERENCE = 10
-_LIGHT, _MIDDLE = 200, 128
+# Colours that differ so much in one part of 255 are told apart without drawing.
+_CLEAR_DIFFERENCE = 60
+_NEARLY_OPAQUE = 200
+_PAPER = (255, 255, 255)
 _TINY_POINTS = 1.0
 _LAYER = "OC"
 _AREAS = (
@@ -52,13 +56,13 @@ class _Text:
     layers: tuple[str, ...]
     form: int | None
     bounds: _Box
-    is_light: bool
+    colour: _Colour | None
     box: _Box | None = None
 
     @property
     def group(self) -> Hashable:
-        """What it is tried with: the texts of one layer, form and lightness."""
-        return self.layers, self.form, self.is_light
+        """What it is tried with: the texts of one layer, form and colour."""
+        return self.layers, self.form, self.colour
 
 
 class _Area(NamedTuple):
@@ -67,14 +71,14 @@ class _Area(NamedTuple):
     order: int
     bounds: _Box
     is_picture: bool
-    is_light: bool
+    colour: _Colour | None
 
 
 def remove_unseen_text(page: pdfium.PdfPage) -> bool:
     """Take text that nobody sees off the page, in memory. Return whether there was any.
 
-    Most pages are dark text on white paper. Only text that is light, tiny, clipped, on a layer, or above or below
-    something else is looked at, because drawing a page takes longer than reading it.
+    Most pages are dark text on white paper. Only text that is tiny, clipped, on a layer, in a form, below something or
+    close to the colour of its background is looked at, because drawing a page takes longer than reading it.
     """
     objects = list(page.get_objects())
     texts = [_describe(item, order) for order, item in enumerate(objects) if _is_drawn_text(item)]
@@ -104,7 +108,7 @@ def _describe(item: pdfium.PdfObject, order: int) -> _Text:
     holders = _list_holders(item)
     layers = tuple(layer for holder in holders if (layer := _find_layer(holder)) is not None)
     form = _address(holders[-1].raw) if len(holders) > 1 else None
-    return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _is_light(item))
+    return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _find_colour(item))
 
 
 def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
@@ -117,8 +121,9 @@ def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
         pdfium_c.FPDFPath_GetDrawMode(item.raw, fill, stroke)
         if fill.value == pdfium_c.FPDF_FILLMODE_NONE:
             return None
-    is_light = item.type == pdfium_c.FPDF_PAGEOBJ_PATH and _is_light(item)
-    return _Area(order, _list_holders(item)[-1].get_bounds(), is_picture, is_light)
+    is_path = item.type == pdfium_c.FPDF_PAGEOBJ_PATH and item.container is None
+    colour = _find_colour(item) if is_path else None
+    return _Area(order, _list_holders(item)[-1].get_bounds(), is_picture, colour)
 
 
 def _list_holders(item: pdfium.PdfObject) -> list[pdfium.PdfObject]:
@@ -146,24 +151,35 @@ def _read_string(function: object, *arguments: object) -> str:
     return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
 
 
-def _is_light(item: pdfium.PdfObject) -> bool:
+def _find_colour(item: pdfium.PdfObject) -> _Colour | None:
+    """Return the colour that fills an object, or None if it is a pattern, transparent, or the letters' outline."""
     parts = [ctypes.c_uint() for _ in range(4)]
+    is_text = item.type == pdfium_c.FPDF_PAGEOBJ_TEXT
+    if is_text and pdfium_c.FPDFTextObj_GetTextRenderMode(item.raw) != pdfium_c.FPDF_TEXTRENDERMODE_FILL:
+        return None
+    if pdfium_c.FPDFPageObj_HasTransparency(item.raw):
+        return None
     if not pdfium_c.FPDFPageObj_GetFillColor(item.raw, *parts):
-        # A pattern.
-        return True
+        return None
     red, green, blue, alpha = (part.value for part in parts)
-    return min(red, green, blue) >= _LIGHT or alpha < _MIDDLE
+    return (red, green, blue) if alpha > _NEARLY_OPAQUE else None
 
 
 def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
-    """Return whether text may be unseen. Dark text above something light is seen, and so is any text without areas."""
+    """Return whether text may be unseen."""
     # A form may name its layer in its own dictionary, which PDFium does not show.
-    if text.layers or text.form is not None or text.is_light or _is_tiny(text) or _is_clipped(text):
+    if text.layers or text.form is not None or _is_tiny(text) or _is_clipped(text) or len(areas) > _MOST_AREAS:
         return True
-    if len(areas) > _MOST_AREAS:
+    x, y = (text.bounds[0] + text.bounds[2]) / 2, (text.bounds[1] + text.bounds[3]) / 2
+    around = [area for area in areas if _contains(area.bounds, x, y)]
+    if any(area.order > text.order and not area.is_picture for area in around):
         return True
-    near = [area for area in areas if _overlap(area.bounds, text.bounds)]
-    return any(not area.is_picture if area.order > text.order else not area.is_light for area in near)
+    below = [area for area in around if area.order < text.order]
+    background = below[-1].colour if below else _PAPER
+    is_whole = not below or all(_contains(below[-1].bounds, *corner) for corner in (text.bounds[:2], text.bounds[2:]))
+    if text.colour is None or background is None or not is_whole:
+        return True
+    return max(abs(one - other) for one, other in zip(text.colour, background, strict=True)) < _CLEAR_DIFFERENCE
 
 
 def _is_tiny(text: _Text) -> bool:
@@ -189,6 +205,10 @@ def _is_clipped(text: _Text) -> bool:
         if not _overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
             return True
     return False
+
+
+def _contains(box: _Box, x: float, y: float) -> bool:
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
 
 
 def _overlap(one: _Box, other: _Box) -> bool:
@@ -265,7 +285,7 @@ def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
         return False
     x, y = (text.box[0] + text.box[2]) / 2, (text.box[1] + text.box[3]) / 2
     pictures = [area.bounds for area in areas if area.is_picture and area.order > text.order]
-    return any(left <= x <= right and bottom <= y <= top for left, bottom, right, top in pictures)
+    return any(_contains(picture, x, y) for picture in pictures)
 
 
 def _activate(texts: Iterable[_Text], *, is_active: bool) -> None:

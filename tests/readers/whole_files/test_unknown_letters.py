@@ -27,6 +27,7 @@ def read(folder: Path, name: str, content: bytes) -> WholeDocument:
         ("FB03", "Helvetica", "ffi"),
         ("006600660069", "Helvetica", "ffi"),
         ("000E", "CMR10", "ffi"),
+        ("000D", "ABCDEF+CMBX12", "fl"),
         ("001E", "SFRM1000", "ffi"),
         ("F761", "Helvetica", "a"),
         ("F061", "Helvetica", "a"),
@@ -36,6 +37,12 @@ def read(folder: Path, name: str, content: bytes) -> WholeDocument:
 def test_letters_of_a_pdf_that_can_be_mapped_are(tmp_path: Path, target: str, font: str, letter: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}, font=font))
     assert (whole.text, whole.problems) == (JOINED.replace("@", letter), ())
+
+
+def test_a_code_of_another_font_of_tex_is_no_ligature(tmp_path: Path) -> None:
+    whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): "000E"}, font="CMSY10"))
+    assert whole.text == JOINED.replace("@", "\x0e")
+    assert whole.problems == (("4 characters", f"{UNKNOWN}U+000E (4)"),)
 
 
 @pytest.mark.parametrize(("target", "left"), [("E000", "\ue000"), ("FFFD", "\ufffd"), ("0000", "\ufffd")])
@@ -64,4 +71,4 @@ def test_the_same_holds_in_every_format(tmp_path: Path, name: str) -> None:
 def test_a_nul_within_a_word_joins_nothing(tmp_path: Path, name: str) -> None:
     whole = read(tmp_path, name, b"The o\0ce was fine.")
     assert whole.text == "The o\ufffdce was fine."
-    assert whole.problems == (("1 characters", f"{UNKNOWN}U+FFFD (1)"),)
+    assert whole.problems == (("1 character", f"{UNKNOWN}U+FFFD (1)"),)
