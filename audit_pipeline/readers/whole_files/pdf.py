@@ -44,7 +44,9 @@ _HYPHEN = "\x02"
 _HYPHENS = re.compile("[\x02\ufffe]")
 _REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
 # Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
-_ADOBE_LETTERS = {0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))}
+_ADOBE_LETTERS: dict[int, str] = {
+    0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))
+}
 # In TeX's encodings OT1 and T1.
 _TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
 _TEX_TEXT_FONT = re.compile(r"(?:cm|ec|sf)(?:rm|r|bx|b|ti|sl|ss|xt|bi)[a-z]*\d", re.IGNORECASE)
@@ -119,8 +121,7 @@ def _read_text(page: pdfium.PdfPage) -> str:
         codes = [pdfium_c.FPDFText_GetUnicode(text_page.raw, number) for number in range(count)]
         if 0 in codes:
             hyphens = {number for number in range(count) if pdfium_c.FPDFText_IsHyphen(text_page.raw, number) == 1}
-            letters = (_HYPHEN if number in hyphens else chr(code) for number, code in enumerate(codes))
-            text = "".join(letters)
+            text = "".join(_HYPHEN if number in hyphens else chr(code) for number, code in enumerate(codes))
     # A lone \r is no line end: it may be TeX's code of fl.
     text = text.replace("\r\n", "\n")
     letters: dict[int, str] = {}
