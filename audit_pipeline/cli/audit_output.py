@@ -166,7 +166,10 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     for pair in outcome.pairs:
         if outcome.models[1:]:
             say(escape_control_characters(f"\n{pair.model}:"))
-        _show_findings(paths, pair.model, pair.benchmark, details=details)
+        has_findings = _show_findings(paths, pair.model, pair.benchmark, details=details)
+        if outcome.models[1:] and not has_findings:
+            reason = outcome.not_run.get(pair.partition, "no evaluation was made")
+            say(escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
     print_damaged_files(paths)
     if outcome.left_out:
         note_state("stale")
@@ -184,8 +187,15 @@ _FINDINGS: Columns = (
 )
 
 
-def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
-    """Show the answer, then every detector; where membership is unknown only for ``details``, the answering first."""
+def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> bool:
+    """Show the answer, then the findings of every detector.
+
+    Args:
+        details: Show the findings of texts of unknown membership, too. The detector that answers comes first.
+
+    Returns:
+        Whether there is an answer or a finding.
+    """
     from audit_pipeline.warehouse.query import read_latest_findings
 
     answer = say_conclusions(paths, model, benchmark)
@@ -193,10 +203,11 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
     rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **parse_row_parameters(row)} for row in found]
     if answer is not None and answer["sides"] == "audited against held-out":
         _show_unlabelled_findings(answer, rows, details=details)
-        return
+        return True
     _show_labelled_findings(benchmark, rows)
     if details or is_json_output():
         show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
+    return answer is not None or bool(rows)
 
 
 def _show_labelled_findings(benchmark: str, findings: Sequence[Row]) -> None:

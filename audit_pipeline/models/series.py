@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -12,10 +14,15 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import StrictSettings, resolve_against, validate_as
+from audit_pipeline.errors import UnreadFilesWarning
 from audit_pipeline.store.files import read_json
 
-_STEP = re.compile(r"(?:step|checkpoint|iter)[-_]?(\d+)([km]?)(?![a-z\d])", re.IGNORECASE)
-_TOKENS = re.compile(r"tokens?[-_]?(\d+(?:\.\d+)?)([kmbt])?(?![a-z\d])", re.IGNORECASE)
+_STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?s?)[-_=]?(\d+)([km]?)(?![a-z\d])", re.IGNORECASE)
+_TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kmbt])?(?![a-z\d])", re.IGNORECASE)
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmbt](?![a-z\d]))?", re.IGNORECASE)
+# What a trainer names a folder while it writes it.
+_UNFINISHED = re.compile(r"(?:^|[-_.])tmp(?:[-_.]|$)", re.IGNORECASE)
+_CONFIG_FILES = {"path": "config.json", "adapter": "adapter_config.json"}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 Count = Annotated[int, Field(ge=0)]
@@ -61,14 +68,26 @@ class _Found(NamedTuple):
 def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
     """Return the fields of the entries of a series, by name: ``name@checkpoint``.
 
-    Relative paths count from ``config_folder``. Raises InvalidEntryError where the series cannot be read.
+    Relative paths count from ``config_folder``. A warning names the folders that are not taken, each with its reason.
+
+    Raises:
+        InvalidEntryError: If the series cannot be read.
     """
     fields = {key: value for key, value in given.items() if key != "series"}
     try:
         series = validate_as(Series, given["series"] if isinstance(given["series"], dict) else {})
     except InvalidEntryError as error:
         raise InvalidEntryError([Fault(("series", *fault.keys), fault.words) for fault in error.faults]) from error
-    found = _list_revisions(series, fields) if series.folder is None else _list_folders(series, fields, config_folder)
+    if series.folder is None:
+        found: Iterable[_Found] = _list_revisions(series, fields)
+    else:
+        root = resolve_against(config_folder, series.folder).expanduser()
+        folders = sorted(root.iterdir(), key=attrgetter("name")) if root.is_dir() else []
+        not_taken = list(_explain_folders_not_taken(root, folders))
+        found = _list_folders(root, folders, fields, not_taken)
+        if not_taken:
+            words = f"series {name}: not taken from {root}: {'; '.join(not_taken)}"
+            warnings.warn(UnreadFilesWarning(words), stacklevel=2)
     members = {}
     for position, checkpoint in enumerate(found, 1):
         label, own, step, tokens = checkpoint
@@ -95,37 +114,96 @@ def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Foun
         )
 
 
-def _list_folders(series: Series, fields: Mapping[str, Any], config_folder: Path) -> list[_Found]:
-    assert series.folder is not None
-    root = resolve_against(config_folder, series.folder).expanduser()
+def _list_folders(
+    root: Path, folders: Sequence[Path], fields: Mapping[str, Any], not_taken: Sequence[str]
+) -> list[_Found]:
     found = []
-    for folder in root.iterdir() if root.is_dir() else ():
-        key = "adapter" if (folder / "adapter_config.json").is_file() else "path"
-        if key == "path" and not (folder / "config.json").is_file():
+    for folder in folders:
+        key = _find_kind(folder)
+        if key is None or _explain_not_taken(folder) is not None:
             continue
         step, tokens = _read_trainer_state(folder) or _parse_checkpoint_name(folder.name)
         found.append(_Found(folder.name, {key: {"path": folder} if key == "adapter" else folder}, step, tokens))
     if not found:
         words = f"series.folder: {root} holds no checkpoints: folders with a config.json or an adapter_config.json"
+        if not_taken:
+            words += f"; not taken: {'; '.join(not_taken)}"
         raise InvalidEntryError([Fault(("series", "folder"), words)])
     if "adapter" in fields or any("path" in checkpoint.fields and "path" in fields for checkpoint in found):
         words = "series.folder names models or adapters itself: leave path and adapter out; adapters need their base"
         raise InvalidEntryError([Fault(("series", "folder"), words)])
-    return sorted(found, key=lambda checkpoint: (inf if checkpoint.step is None else checkpoint.step, checkpoint.label))
+    return sorted(found, key=_compute_sort_key)
+
+
+def _explain_folders_not_taken(root: Path, folders: Sequence[Path]) -> Iterator[str]:
+    """Yield the name of each folder that is no checkpoint, with the reason."""
+    if _find_kind(root) is not None:
+        yield f"{root.name} itself (list the model in it by an entry of its own)"
+    for folder in folders:
+        reason = _explain_not_taken(folder)
+        if reason is not None:
+            yield f"{folder.name!r} ({reason})"
+
+
+def _explain_not_taken(folder: Path) -> str | None:
+    """Return why a folder is no checkpoint, or None if it is one, or no folder."""
+    if folder.is_symlink():
+        return "a link" if folder.is_dir() or not folder.exists() else None
+    if not folder.is_dir():
+        return None
+    if _UNFINISHED.search(folder.name):
+        return "tmp: not finished"
+    try:
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    if is_empty:
+        return "empty"
+    return "no config.json" if _find_kind(folder) is None else None
+
+
+def _find_kind(folder: Path) -> str | None:
+    """Return the key of the entry that a folder belongs under, 'adapter' or 'path'; None if it holds neither."""
+    for key in ("adapter", "path"):
+        if (folder / _CONFIG_FILES[key]).is_file():
+            return key
+    return None
+
+
+def _compute_sort_key(found: _Found) -> tuple[Any, ...]:
+    """Return a key that orders checkpoints by step, then by tokens, then by the numbers in their names."""
+    step = inf if found.step is None else found.step
+    tokens = inf if found.tokens is None else found.tokens
+    parts = []
+    end = 0
+    for number in _NUMBER.finditer(found.label):
+        text = found.label[end : number.start()]
+        parts.append((_drop_separators(text), float(number[1]) * _UNITS[(number[2] or "").lower()]))
+        end = number.end()
+    parts.append((_drop_separators(found.label[end:]), -1.0))
+    return step, tokens, parts, found.label
+
+
+def _drop_separators(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).lower()
 
 
 def _read_trainer_state(folder: Path) -> tuple[int, int | None] | None:
-    """Read step and tokens from transformers' trainer_state.json; None where the file is missing or lacks the step."""
+    """Return step and tokens of transformers' trainer_state.json, or None if it is missing, cut short or lacks them."""
     try:
         state = read_json(folder / "trainer_state.json")
     except (OSError, ValueError):
         return None
+    if not isinstance(state, dict):
+        return None
     step, tokens = (state.get(key) for key in ("global_step", "num_input_tokens_seen"))
-    return (step, tokens if isinstance(tokens, int) and tokens else None) if isinstance(step, int) else None
+    if not isinstance(step, int):
+        return None
+    return step, tokens if isinstance(tokens, int) and tokens else None
 
 
 def _parse_checkpoint_name(name: str) -> tuple[int | None, int | None]:
-    """Read step and tokens from a name: checkpoint-500, step1000, stage1-step140000-tokens294B."""
+    """Return step and tokens of a name such as checkpoint-500, step1000 or stage1-step140000-tokens294B."""
     step, tokens = (
         None if (found := pattern.search(name)) is None else round(float(found[1]) * _UNITS[(found[2] or "").lower()])
         for pattern in (_STEP, _TOKENS)

@@ -8,7 +8,7 @@ from textwrap import indent
 
 import pytest
 
-from audit_pipeline.errors import ConfigError, ModelError
+from audit_pipeline.errors import ConfigError, ModelError, UnreadFilesWarning
 from audit_pipeline.models.config import Models, load_models, resolve_model, resolve_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -124,3 +124,62 @@ def test_an_entry_that_names_what_there_is_not_breaks_the_whole_series(tmp_path:
     assert models.names == ("mine", "other")
     assert list(models) == ["other"]
     assert "there is no model 'none'" in str(models.problems[0])
+
+
+def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path) -> None:
+    make(tmp_path / "runs", "checkpoint-100", "checkpoint-200", "tmp-checkpoint-300", "checkpoint-400.tmp")
+    for name in ("checkpoint-500", "checkpoint-600"):
+        (tmp_path / "runs" / name).mkdir()
+    (tmp_path / "runs" / "checkpoint-600" / "model.safetensors").write_bytes(b"half of it")
+    (tmp_path / "runs" / "config.json").write_text("{}")
+    (tmp_path / "runs" / "latest").symlink_to("checkpoint-200")
+    (tmp_path / "runs" / "gone").symlink_to("checkpoint-0")
+    (tmp_path / "runs" / "notes.txt").write_text("not a folder")
+    with pytest.warns(UnreadFilesWarning) as caught:
+        models = read(tmp_path, "mine: {series: {folder: runs}}\n")
+    assert list(models) == ["mine@checkpoint-100", "mine@checkpoint-200"]
+    _, _, reasons = str(caught[0].message).partition("runs: ")
+    assert reasons.split("; ") == [
+        "runs itself (list the model in it by an entry of its own)",
+        "'checkpoint-400.tmp' (tmp: not finished)",
+        "'checkpoint-500' (empty)",
+        "'checkpoint-600' (no config.json)",
+        "'gone' (a link)",
+        "'latest' (a link)",
+        "'tmp-checkpoint-300' (tmp: not finished)",
+    ]
+
+
+def test_a_folder_without_any_checkpoint_names_what_it_holds(tmp_path: Path) -> None:
+    make(tmp_path / "runs", "tmp-checkpoint-300")
+    (problem,) = read(tmp_path, "mine: {series: {folder: runs}}\n").problems
+    assert "holds no checkpoints" in str(problem)
+    assert "not taken: 'tmp-checkpoint-300' (tmp: not finished)" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["epoch-2", "epoch-10"],
+        ["epoch_2", "epoch-10", "Epoch 11"],
+        ["2", "10", "final"],
+        ["0009", "10"],
+        ["epoch-0.5", "epoch-1.25", "epoch-1.5"],
+        ["epoch1-part2", "epoch1-part10", "epoch2-part1"],
+        ["checkpoint-300", "global_step500", "step1000", "ckpt-2000", "iteration_3000", "epoch=2-step=4000", "last"],
+        ["tokens500M", "tokens-2B", "tokens10B"],
+        ["500M", "2B", "10B"],
+    ],
+)
+def test_numbers_in_names_are_ordered_as_numbers(tmp_path: Path, names: list[str]) -> None:
+    make(tmp_path / "runs", *sorted(names))
+    models = read(tmp_path, "mine: {series: {folder: runs}}\n")
+    assert [name.removeprefix("mine@") for name in models] == names
+    assert [entry.checkpoint.position for entry in models.values() if entry.checkpoint] == [*range(1, len(names) + 1)]
+
+
+@pytest.mark.parametrize("state", ['{"global_step": 2', "[]", "{}", '{"global_step": "x"}'])
+def test_a_damaged_trainer_state_leaves_the_step_of_the_name(tmp_path: Path, state: str) -> None:
+    make(tmp_path / "runs", "checkpoint-200")
+    (tmp_path / "runs" / "checkpoint-200" / "trainer_state.json").write_text(state)
+    assert places(read(tmp_path, "mine: {series: {folder: runs}}\n")) == [("mine@checkpoint-200", 200, None)]
