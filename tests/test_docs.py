@@ -74,6 +74,7 @@ def test_docstrings_name_only_files_and_names_that_exist() -> None:
     trees = {path.relative_to(ROOT): ast.parse(path.read_text()) for path in modules}
     nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
     names = {getattr(node, "name", getattr(node, "id", None)) for _, node in nodes}
+    names |= {path.stem for path in modules}
     kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     ends = {"/".join(path.split("/")[-depth:]) for path in kept for depth in range(1, path.count("/") + 2)}
     texts = [

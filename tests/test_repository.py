@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = {
-    *(".dockerignore", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"),
+    *(".dockerignore", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff"),
+    *("CONTRIBUTING.md", "LICENSE"),
     *("Makefile", "README.md", "constraints.txt", "mkdocs.yml", "pyproject.toml", "workspace.yaml"),
 }
 FOLDERS = {
