@@ -24,14 +24,28 @@ def write_sheets(path: Path, sheets: Mapping[str, Sheet]) -> Path:
     return path
 
 
-def write_sheet_xml(path: Path, *sheets: str, names: Sequence[str] = "ABC") -> None:
-    """An .xlsx file whose sheets hold this XML."""
+def write_sheet_xml(
+    path: Path,
+    *sheets: str,
+    names: Sequence[str] = "ABC",
+    states: Sequence[str] = (),
+    before: str = "",
+    after: str = "",
+) -> None:
+    """Write an .xlsx file whose sheets hold this XML.
+
+    Args:
+        states: The state of each sheet, such as hidden; empty: visible.
+        before: XML before the rows of every sheet.
+        after: XML after them.
+    """
     listed, related = "", ""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, (name, sheet) in enumerate(zip(names, sheets, strict=False), 1):
-            listed += f'<sheet name={quoteattr(name)} sheetId="{number}" r:id="r{number}"/>'
+            state = f' state="{states[number - 1]}"' if states and states[number - 1] else ""
+            listed += f'<sheet name={quoteattr(name)} sheetId="{number}"{state} r:id="r{number}"/>'
             related += f'<Relationship Id="r{number}" Type="{_OFFICE}/worksheet" Target="worksheets/{number}.xml"/>'
-            content = f'<worksheet xmlns="{_MAIN}"><sheetData>{sheet}</sheetData></worksheet>'
+            content = f'<worksheet xmlns="{_MAIN}">{before}<sheetData>{sheet}</sheetData>{after}</worksheet>'
             archive.writestr(f"xl/worksheets/{number}.xml", content)
         archive.writestr("xl/styles.xml", _STYLES)
         archive.writestr(
@@ -68,13 +82,23 @@ def _write_ods(path: Path, sheets: Mapping[str, Sheet]) -> None:
         + "</table:table>"
         for name, sheet in sheets.items()
     )
+    write_ods_tables(path, tables)
+
+
+def write_ods_tables(path: Path, tables: str, hidden_style: str = "hidden") -> None:
+    """Write an .ods file with these tables. Tables of the style ``hidden_style`` are hidden."""
+    style = (
+        f'<office:automatic-styles><style:style style:name="{hidden_style}" style:family="table">'
+        '<style:table-properties table:display="false"/></style:style></office:automatic-styles>'
+    )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
         archive.writestr("META-INF/manifest.xml", f'<manifest xmlns="{_OASIS}:manifest:1.0"/>')
         archive.writestr(
             "content.xml",
             f'<office:document-content xmlns:office="{_OASIS}:office:1.0" xmlns:table="{_OASIS}:table:1.0" '
-            f'xmlns:text="{_OASIS}:text:1.0"><office:body><office:spreadsheet>{tables}</office:spreadsheet>'
+            f'xmlns:text="{_OASIS}:text:1.0" xmlns:style="{_OASIS}:style:1.0">'
+            f"{style}<office:body><office:spreadsheet>{tables}</office:spreadsheet>"
             "</office:body></office:document-content>",
         )
 

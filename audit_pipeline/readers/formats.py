@@ -120,7 +120,7 @@ def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
     skipped = tuple(entry for entry in entries if isinstance(entry, Skipped))
     if not rows:
         raise build_unusable_file_error(path, SkippedRows(len(skipped), list(skipped[:1])))
-    return RowFile(rows, skipped)
+    return RowFile(rows, skipped, stream.remarks)
 
 
 def compute_file_digest(path: Path) -> str:

@@ -57,6 +57,7 @@ class RowStream:
     ``read`` reads the file anew each time; it gets the columns to read (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
+    ``remarks`` are parts of the file that are not read as they stand, each with the reason; the note has them too.
     """
 
     file: InputFile
@@ -64,6 +65,7 @@ class RowStream:
     columns: tuple[str, ...] | None = None
     count: int | None = None
     note: str | None = None
+    remarks: tuple[tuple[str, str], ...] = ()
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
         """Every row; of formats that keep columns apart only ``columns``, where given.

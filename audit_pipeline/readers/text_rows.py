@@ -64,10 +64,11 @@ class SkippedRows:
 
 @dataclass(frozen=True)
 class RowFile:
-    """The rows of a file, and those left out."""
+    """The rows of a file, those left out, and parts of the file that are not read as they stand, with the reason."""
 
     rows: tuple[Row, ...]
     skipped: tuple[Skipped, ...]
+    remarks: tuple[tuple[str, str], ...] = ()
 
 
 class UnusableRowError(Exception):

@@ -202,6 +202,7 @@ def _read_row_documents(name: str, path: Path, collection: str, settings: LocalF
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
+    yield from (LeftOut(f"{name}!{part}", reason) for part, reason in file.remarks)
     yield from (LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
     unreadable_dates: list[str] = []
     for row in file.rows:

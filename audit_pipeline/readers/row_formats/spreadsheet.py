@@ -1,65 +1,218 @@
-"""Rows of .xlsx and .ods files: those of the only sheet that is not empty, below its header."""
+"""Rows of .xlsx and .ods files: those of the only visible sheet that is not empty, below its header.
+
+What nobody sees is not read: hidden rows, columns and sheets, also where a filter hides them. It is named.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum
+from python_calamine import CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.regular_files import require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
-from audit_pipeline.readers.text_rows import Row, UnreadableFileError, clean_header
+from audit_pipeline.readers.spreadsheet_layout import SheetLayout, format_column, read_sheet_layout
+from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, UnreadableFileError, clean_header
+
+_HIDDEN_ROW = "is hidden: show the row to have it read"
+_REPEATED_HEADER = "repeats the header"
+# How many rows that are not blank are looked at for the header, and the words of the longest name of a column.
+_SEARCHED_ROWS = 10
+_LONGEST_NAME = 5
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The row that names the columns: its number in the sheet, its names (empty: the column is not read)."""
+
+    row: int
+    names: Sequence[str]
 
 
 def open_spreadsheet(file: InputFile) -> RowStream:
-    """Open a spreadsheet; raises UnreadableFileError where it cannot be read, has several sheets, or no header."""
+    """Open a spreadsheet.
+
+    Raises:
+        UnreadableFileError: If it cannot be read, has several visible sheets with content, or no header.
+    """
+    sheet, hidden_sheets = _load_sheet(file)
+    if sheet is None:
+        raise UnreadableFileError(file.path, _explain_no_rows(hidden_sheets))
+    layout = read_sheet_layout(file.path, sheet.name)
+    header = _find_header(file, sheet, layout)
+    remarks = tuple(_describe_layout(sheet, layout, header, hidden_sheets))
 
     def read(columns: object) -> Entries:
-        records = _iterate_records(file)
-        header = clean_header(file.path, next(records)[1])
-        for index, (number, cells) in enumerate(records):
-            values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-            yield Row(f"{file.name}:{number}", index, values)
+        again, _ = _load_sheet(file)
+        return iter(()) if again is None else _iterate_rows(file, again, layout, header)
 
-    _, names = next(_iterate_records(file), (0, []))
-    if not names:
-        raise UnreadableFileError(file.path, "the file holds no rows")
-    return RowStream(file, read, columns=tuple(filter(None, clean_header(file.path, names))))
+    listed = ", ".join(filter(None, header.names))
+    note = f"{file.name}: read the sheet '{sheet.name}' with row {header.row} as header; columns: {listed}"
+    for part, reason in remarks:
+        note += f"\n{file.name}, {part}: {reason}"
+    return RowStream(file, read, columns=tuple(filter(None, header.names)), note=note, remarks=remarks)
 
 
-def _iterate_records(file: InputFile) -> Iterator[tuple[int, list[object]]]:
-    """The rows that are not blank, with their numbers in the sheet."""
+def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
+    """Return the only visible sheet with content (None: there is none), and the names of hidden sheets with content."""
+    visible: list[CalamineSheet] = []
+    hidden: list[str] = []
     try:
         require_regular_file(file.path)
         with CalamineWorkbook.from_path(file.path) as workbook:
-            names = [sheet.name for sheet in workbook.sheets_metadata if sheet.typ is SheetTypeEnum.WorkSheet]
-            sheets = [sheet for sheet in map(workbook.get_sheet_by_name, names) if sheet.height]
+            for metadata in workbook.sheets_metadata:
+                sheet = workbook.get_sheet_by_name(metadata.name) if _is_worksheet(metadata.typ) else None
+                if sheet is None or not sheet.height:
+                    continue
+                if metadata.visible is SheetVisibleEnum.Visible:
+                    visible.append(sheet)
+                else:
+                    hidden.append(sheet.name)
     except PasswordError as error:
         raise UnreadableFileError(file.path, "is locked with a password: save it without a password") from error
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, UnreadableFileError):
         raise
     except BaseException as error:  # a panic of the library is an error of no narrower class
         reason = to_one_line(error) or type(error).__name__
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
-    if len(sheets) > 1:
-        named = ", ".join(sheet.name for sheet in sheets)
+    if len(visible) > 1:
+        named = ", ".join(sheet.name for sheet in visible)
         raise UnreadableFileError(
             file.path, f"holds the sheets {named}: save the sheet to be read as a file of its own"
         )
+    return (visible[0] if visible else None), hidden
+
+
+def _is_worksheet(kind: SheetTypeEnum) -> bool:
+    return kind is SheetTypeEnum.WorkSheet
+
+
+def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
+    if not hidden_sheets:
+        return "the file holds no rows"
+    return f"its only sheets with content are hidden ({', '.join(hidden_sheets)}): show the sheet to have it read"
+
+
+def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int, list[object]]]:
+    """Yield the rows that are not blank, with their numbers in the sheet."""
     number = 0
-    file.meter.size, file.meter.position = sum(sheet.total_height for sheet in sheets), lambda: number
-    for cells in itertools.chain.from_iterable(sheet.iter_rows() for sheet in sheets):
+    file.meter.size, file.meter.position = _last_row(sheet), lambda: number
+    for cells in sheet.iter_rows():
         number += 1
         if any(cell != "" for cell in cells):
             yield number, [_to_json_value(cell) for cell in cells]
     file.meter.position = None
 
 
+def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> _Header:
+    """Find the row that names the columns.
+
+    It is the first row that is not blank. If that has one cell alone, it may be a title: then the header is the first
+    of the next rows that has more cells, or that names the column of the text after a gap.
+    """
+    hidden = layout.list_hidden_rows(_last_row(sheet))
+    first_rows: list[tuple[int, list[object]]] = []
+    for number, cells in _iterate_cells(file, sheet):
+        if number not in hidden:
+            first_rows.append((number, cells))
+        if len(first_rows) == _SEARCHED_ROWS:
+            break
+    file.meter.position = None
+    if not first_rows:
+        raise UnreadableFileError(file.path, "all of its rows are hidden: show the rows to have them read")
+    number, cells = first_rows[0]
+    if _count_filled(cells) == 1:
+        for place, (later, others) in enumerate(first_rows[1:], 1):
+            is_after_gap = later - first_rows[place - 1][0] > 1
+            if _count_filled(others) > 1 or (is_after_gap and _names_text_column(others)):
+                number, cells = later, others
+                break
+    names = [
+        "" if layout.is_column_hidden(column) else name
+        for column, name in enumerate(clean_header(file.path, cells), _first_column(sheet))
+    ]
+    return _Header(number, names)
+
+
+def _count_filled(cells: Iterable[object]) -> int:
+    return sum(cell != "" for cell in cells)
+
+
+def _names_text_column(cells: Iterable[object]) -> bool:
+    return any(isinstance(cell, str) and cell.strip().casefold() in USUAL_TEXT_COLUMNS for cell in cells)
+
+
+def _last_row(sheet: CalamineSheet) -> int:
+    """Return the number of the last row with content."""
+    return 0 if sheet.end is None else sheet.end[0] + 1
+
+
+def _first_column(sheet: CalamineSheet) -> int:
+    """Return the number of the first column that the rows of the library have."""
+    return 1 if sheet.start is None else sheet.start[1] + 1
+
+
+def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, header: _Header) -> Entries:
+    hidden = layout.list_hidden_rows(_last_row(sheet))
+    first_column = _first_column(sheet)
+    merged_from = {(cells.first_row, cells.column - first_column): cells.last_row for cells in layout.merged}
+    # The value of merged cells by column, and the last row that has it.
+    groups: dict[int, tuple[object, int]] = {}
+    index = -1
+    for number, cells in _iterate_cells(file, sheet):
+        if number <= header.row:
+            continue
+        index += 1
+        for column, value in enumerate(cells):
+            if (number, column) in merged_from:
+                groups[column] = (value, merged_from[number, column])
+            elif value == "" and column in groups and number <= groups[column][1]:
+                cells[column] = groups[column][0]
+        location = f"{file.name}:{number}"
+        values = {name: cell for name, cell in zip(header.names, cells, strict=True) if name}
+        if number in hidden:
+            yield Skipped(location, index, _HIDDEN_ROW)
+        elif all(name == str(value).strip() for name, value in values.items()):
+            yield Skipped(location, index, _REPEATED_HEADER)
+        else:
+            yield Row(location, index, values)
+
+
+def _describe_layout(
+    sheet: CalamineSheet, layout: SheetLayout, header: _Header, hidden_sheets: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each part of the file that is not read as it stands, and the reason."""
+    if header.row > 1 and sheet.start is not None and sheet.start[0] + 1 < header.row:
+        first = sheet.start[0] + 1
+        above = f"row {first}" if first == header.row - 1 else f"rows {first} to {header.row - 1}"
+        listed = ", ".join(filter(None, header.names))
+        yield above, f"above the header, which is row {header.row} ({listed})"
+    for name in hidden_sheets:
+        yield f"sheet {name}", "is hidden: show the sheet to have it read"
+    first_column = _first_column(sheet)
+    hidden_columns = [
+        format_column(column)
+        for column in range(first_column, first_column + len(header.names))
+        if layout.is_column_hidden(column)
+    ]
+    if hidden_columns:
+        yield f"column(s) {', '.join(hidden_columns)}", "hidden: show the column to have it read"
+    columns = Counter(format_column(cells.column) for cells in layout.merged if cells.first_row > header.row)
+    for column, count in columns.items():
+        yield f"{count:,} merged cell(s) of column {column}", "their value is read for each of their rows"
+    if layout.errors.count:
+        yield str(layout.errors), "an error such as #REF! in place of a value"
+    if layout.without_value.count:
+        reason = "a formula without a kept value: open the file in a spreadsheet program and save it"
+        yield str(layout.without_value), reason
+
+
 def _to_json_value(cell: object) -> object:
-    """A spreadsheet has no whole numbers: 1.0 is a 1. Dates are written as ISO 8601 has them."""
+    """Return a cell as JSON has it: 1.0 is a 1, as a spreadsheet has no whole numbers, and dates are ISO 8601."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return int(cell)
     return cell if isinstance(cell, str | int | float) else str(cell)
