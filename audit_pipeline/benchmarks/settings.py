@@ -17,12 +17,13 @@ from audit_pipeline.extras.extraction.defaults import CHARS, COARSE_TO_FINE, PRE
 
 ANY = "any"
 
-Design = Literal["temporal", "randomised", "exchangeable", "selected", "unlabelled"]
+Design = Literal["temporal", "randomised", "exchangeable", "selected", "unstated", "unlabelled"]
 MEANINGS: Mapping[Design, str] = {
     "temporal": "by their dates, members are older",
     "randomised": "chance decided which texts the model was trained on",
     "exchangeable": "chance decided which texts are on which side",
     "selected": "by different rules, none of them the date",
+    "unstated": "nobody stated how",
     "unlabelled": "it is unknown which texts are members",
 }
 LabelSource = Literal["dates", "publisher", "corpus", "training", "configuration", "none"]

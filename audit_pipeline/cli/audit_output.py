@@ -44,11 +44,14 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
         if test["benchmark"] == benchmark
         and (test["outcome"] != "refused" or test["test"] != "dataset_inference" or test["design"] in _BY_DESIGN)
     ]
-    for row in sort_by_display_place([row for row in (answer, *tests, given) if row is not None]):
+    results = sort_by_display_place([row for row in (answer, *tests, given) if row is not None])
+    for place, row in enumerate(results):
         if has_found(row):
             note_state("found")
         lines = [*_iterate_fact_lines(row)] if row is answer else []
-        words = "\n".join(filter(None, (f"\n{benchmark}: {format_answer(row)}", *lines)))
+        # The first is the verdict.
+        told = row if place == 0 else {**row, "headline": row["brief"]}
+        words = "\n".join(filter(None, (f"\n{benchmark}: {format_answer(told)}", *lines)))
         name = "answers" if row is answer else "word_for_word" if row is given else "corpus_tests"
         say(escape_control_characters(words), **{name: [{"benchmark": benchmark, **row}]})
     return answer
@@ -118,10 +121,10 @@ def _format_claim_line(answer: Mapping[str, Any]) -> str:
 def _format_provenance(answer: Mapping[str, Any]) -> str:
     """Which detector answers, who made the labels, and who stated the design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
-    stated = f", stated by {answer['design_stated_by']}" if answer["design_stated_by"] else ""
     facts = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
     facts += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
-    return "; ".join([*facts, f"design: {answer['design']}{stated}"])
+    facts += [f"design: {answer['design_in_words']}"] if answer["design_in_words"] else []
+    return "; ".join(facts)
 
 
 _METRICS = {"auroc": "AUROC [95% interval]", "tpr_at_5_fpr": "TPR at 5% FPR", "fpr_at_95_tpr": "FPR at 95% TPR"}

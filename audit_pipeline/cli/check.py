@@ -46,6 +46,7 @@ from audit_pipeline.pipeline.console import (
 from audit_pipeline.pipeline.options import EXISTING, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
+from audit_pipeline.statistics.claims import HeldOutReason
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.store.paths import DataPaths, use_workspace
 
@@ -144,8 +145,8 @@ def check(
     files: tuple[Path, ...] = argument(nargs=-1, required=True, type=EXISTING),
     model: str = MODEL,
     held_out: tuple[Path, ...] = option(
-        "Documents of the same kind that the model cannot have read: newer than the model, or never published. The "
-        "others are compared with them.",
+        "Documents of the same kind that the model has not read, by your statement: newer than the model, or never "
+        "published. The others are compared with them.",
         EXISTING,
         metavar="FILES…",
     ),
@@ -154,9 +155,12 @@ def check(
         EXISTING,
         metavar="FILES…",
     ),
-    exchangeable: bool = option(
-        "Chance alone decided which documents of the collection are held out. What may be claimed depends on it."
+    held_out_because: HeldOutReason | None = option(
+        "Why the documents of --held-out were not read: they are newer than the model, they were never published, or "
+        "chance alone chose them out of one collection. What may be claimed depends on it. Default: not stated.",
+        default=None,
     ),
+    exchangeable: bool = option("The same as --held-out-because random."),
     text_column: str | None = TEXT_COLUMN,
     title_column: str | None = option("Column of the title, in files of rows. Default: the file's name and a number."),
     group_column: str | None = option("Column of the book, patent or article that a row is a part of."),
@@ -179,8 +183,11 @@ def check(
     .csv or .parquet is one. Name them before --held-out and --members. The same command again finds what is done.
     docs/check.md explains the answer.
     """
-    if exchangeable and not held_out:
-        raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
+    if exchangeable and held_out_because not in (None, "random"):
+        raise click.UsageError(f"--exchangeable contradicts --held-out-because {held_out_because}. Give one of them.")
+    if (exchangeable or held_out_because) and not held_out:
+        given = "--exchangeable" if exchangeable else "--held-out-because"
+        raise click.UsageError(f"{given} states how the documents of --held-out were chosen: name some")
     if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
     from audit_pipeline.models.tokenized_model import load_tokenized
@@ -194,7 +201,14 @@ def check(
     )
 
     own = OwnFiles(
-        files, held_out, members, text_column, title_column, date_column, group_column, exchangeable=exchangeable
+        files,
+        held_out,
+        members,
+        text_column,
+        title_column,
+        date_column,
+        group_column,
+        held_out_because="random" if exchangeable else held_out_because,
     )
     folder = find_own_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)

@@ -19,6 +19,7 @@ from audit_pipeline.models.converted_files import (
     kept_tokenizer_folder,
     read_tokenizer,
 )
+from audit_pipeline.models.display_title import format_model_title, read_gguf_format
 from audit_pipeline.models.endpoint_history import history_path, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -79,7 +80,7 @@ class TokenizedModel:
     def weights_format(self) -> str | None:
         """How the weights on this machine were published, in words; None where they are plain."""
         if self.located.gguf is not None:
-            return "gguf, dequantised"
+            return read_gguf_format(self.located.gguf)
         return str(self.quantisation) if self.quantisation is not None else None
 
 
@@ -164,6 +165,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         return
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
+    weights_format = tokenized.weights_format if endpoint is None else None
     card = {
         "fingerprint": tokenized.identity.model_fingerprint,
         "name": entry.name,
@@ -174,7 +176,8 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "compile": entry.compile if endpoint is None else None,
         "weights_digest": tokenized.identity.weights_digest,
         "adapter_digest": tokenized.identity.adapter_digest,
-        "weights_format": tokenized.weights_format if endpoint is None else None,
+        "weights_format": weights_format,
+        "title": format_model_title(entry, weights_format),
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,
         "start_token": tokenized.start_token,
         "start_token_id": tokenized.start_token_id,

@@ -81,7 +81,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     )
     _require_scored_headline(options, given.scores)
     version = table_version(given.examples)
-    design = options.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
+    design = options.design or ("unstated" if _count(given.examples, MEMBER) else "unlabelled")
     # The benchmark of the same name that an earlier evaluation wrote into the folder.
     before = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
     is_as_before = before is not None and (before.digest, before.design) == (version, design)
@@ -128,7 +128,13 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed)
     about = collect_pair_facts(
-        pair, manifest, given.examples, given.scores, config=paths.root, named_detector=options.headline
+        pair,
+        manifest,
+        given.examples,
+        given.scores,
+        paths=paths,
+        config=paths.root,
+        named_detector=options.headline,
     )
     upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}
     write_findings(

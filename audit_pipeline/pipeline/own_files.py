@@ -34,6 +34,7 @@ from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
 from audit_pipeline.splits.shared_text import build_comparison_key
+from audit_pipeline.statistics.claims import HELD_OUT_DESIGNS, USER_OF_CHECK, Design, HeldOutReason
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.files import read_json, write_json
@@ -46,14 +47,14 @@ _WORDS, _FEWER_WORDS = 64, 32
 _WINDOWS_PER_DOCUMENT = 20
 _SEED = 20220101
 _NAMED = 3
-_CHECK_USER = "the user of corpus-audit check"
 
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What a user named: files and folders on each side, and which columns of files of rows hold what.
+    """The files and folders that a user named on each side, and the columns of files of rows.
 
-    ``exchangeable``: chance alone decided which documents are held out.
+    Attributes:
+        held_out_because: The reason that the user states for what is held out, or None if none is stated.
     """
 
     audited: tuple[Path, ...]
@@ -63,7 +64,7 @@ class OwnFiles:
     title_column: str | None = None
     date_column: str | None = None
     group_column: str | None = None
-    exchangeable: bool = False
+    held_out_because: HeldOutReason | None = None
 
     @property
     def sides(self) -> dict[str, tuple[Path, ...]]:
@@ -84,7 +85,7 @@ class OwnFiles:
     @property
     def request(self) -> dict[str, Any]:
         """All that was named, as the workspace records it."""
-        return {**self.source, "exchangeable": self.exchangeable}
+        return {**self.source, "held_out_because": self.held_out_because}
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,9 @@ class Inventory:
         return [document for document in self.documents if document.collection == side]
 
     @property
-    def design(self) -> str:
+    def design(self) -> Design:
         """How the held-out documents were chosen."""
-        if HELD_OUT not in self.sides:
-            return "unlabelled"
-        return "exchangeable" if self.own.exchangeable else "temporal"
+        return HELD_OUT_DESIGNS[self.own.held_out_because] if HELD_OUT in self.sides else "unlabelled"
 
     def count_dated_from(self, day: date) -> int:
         """Return the number of audited documents whose first possible day is that day or later."""
@@ -170,7 +169,8 @@ class Inventory:
             "seed": _SEED,
             **known,
         }
-        stated_by = f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
+        reason = self.own.held_out_because
+        stated_by = f"{USER_OF_CHECK} --held-out" + ("" if reason is None else f" --held-out-because {reason}")
         design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": stated_by}
         entries = {
             FAMILY: {
@@ -184,11 +184,12 @@ class Inventory:
         if len(known) == 2:
             entries[FAMILY_OF_KNOWN] = {
                 "title": f"{self.title} (known beforehand)",
-                "description": "Of your own files those that the model is known to have read, against those that it "
-                "cannot have read: what the detectors are worth on such texts.",
+                "description": "Of your own files those that you named as read, against those that you named as not "
+                "read: what the detectors are worth on such texts.",
                 **shelf,
-                "design": "temporal",
-                "design_stated_by": f"{_CHECK_USER} --held-out and --members",
+                # Chance chose among the audited documents: how the members were chosen, it does not say.
+                "design": "selected" if self.design == "exchangeable" else self.design,
+                "design_stated_by": f"{stated_by} and --members",
                 "evaluates": "known",
             }
         return entries

@@ -209,6 +209,14 @@ class Situation:
             if stage.sources is not None:
                 yield from stage.sources(scope, self)
 
+    def explain_sources(self, scope: Scope) -> Mapping[str, str]:
+        """Return why sources that the scope does not name itself are fetched, by source."""
+        purposes: dict[str, str] = {}
+        for stage in STAGES:
+            if stage.sources is not None and stage.sources_purpose:
+                purposes |= dict.fromkeys(stage.sources(scope, self), stage.sources_purpose)
+        return {source: purpose for source, purpose in purposes.items() if source not in scope.sources}
+
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
         """The partitions of a stage that an audit of the scope takes."""
         if stage.partitions is not None:

@@ -218,6 +218,8 @@ class Stage:
     partitions: Callable[[Scope, Situation], Iterable[str]] | None = None
     sources: Callable[[Scope, Situation], Iterable[str]] | None = None
     """The sources whose documents its products of a scope are made of: an audit fetches them first."""
+    sources_purpose: str = ""
+    """Why an audit fetches these sources, for people who did not ask for them."""
     inputs: Callable[[str, Situation], Inputs] = lambda partition, situation: {}
     recorded: Callable[[str, Situation], Inputs | None] | None = None
 

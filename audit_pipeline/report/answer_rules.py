@@ -104,7 +104,9 @@ class PairFindings:
     ``auroc`` and ``margin`` (over the blind control) are of the detector that answers; where nobody named one of
     several there are none, but ``every`` one of them. ``blind``: the AUROC of the blind control. ``audited``: documents
     of unknown membership. ``whole_set``: the direction that dataset inference found. ``flagged``: the share of audited
-    texts at or above the threshold that is quoted, which aims at a share of ``flagged_alpha`` by accident. ``warning``:
+    texts at or above the threshold that is quoted, which aims at a share of ``flagged_alpha`` by accident;
+    ``flagged_is_certified``: its false-positive rate is known, so that the share may be shown. ``design_stated_by``:
+    who named the texts that the model has not read; None if that follows from how they were drawn. ``warning``:
     what to heed when reading the AUROC. ``fewest_groups``: of the compared side that has fewer. ``handed_over``: the
     scores are a user's own, so their sign may have been forgotten. ``stated_by``: whose word the claim level rests on;
     None where it is more than that. ``member_before`` and ``nonmember_from``: the dates that labels by date go by.
@@ -122,11 +124,13 @@ class PairFindings:
     whole_set: str | None = None
     flagged: Estimate | None = None
     flagged_alpha: float | None = None
+    flagged_is_certified: bool = False
     warning: str | None = None
     fewest_groups: int | None = None
     handed_over: bool = False
     stated_by: str | None = None
     design: str | None = None
+    design_stated_by: str | None = None
     member_before: str | None = None
     nonmember_from: str | None = None
 
@@ -176,7 +180,7 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
         "model": model,
         "benchmark": benchmark,
         "first": "members" if labelled else "the audited texts",
-        "second": "non-members" if labelled else "texts that it cannot have read",
+        "second": "non-members" if labelled else "the held-out texts",
         "lower": 0,
         "excluded": (),
         **known,
@@ -289,7 +293,7 @@ def _conclude_by_documents(findings: PairFindings, documents: DocumentFindings) 
     excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     facts: dict[str, Any] = {
         "those": format_count_with_noun(documents.tested, "document", "documents"),
-        "against": format_count_with_noun(documents.calibration_groups, "document that", "documents that"),
+        "against": format_count_with_noun(documents.calibration_groups, "held-out document", "held-out documents"),
         "excluded": excluded,
     }
     if _is_direction_opposite(findings, documents):

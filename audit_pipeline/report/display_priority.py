@@ -19,8 +19,8 @@ MAX_ANSWERS = 300
 MAX_SECTIONS = 12
 MAX_PICTURED = 40
 """Sections of all models' reports together, as long as every model has one."""
-CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
-"""The threshold that the first screen quotes a rate of: the first of these that there is."""
+CHOSEN_RULES = (("certified", 0.05), ("marginal", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
+"""The threshold whose rates are quoted: the first of these that exists. The first screen shows a certified one only."""
 
 
 def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,10 +34,11 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     grid of lengths was tried; ``asked``: whether the model was asked in words for the same documents.
     """
     those = format_count_with_noun(counts["documents"], "document", "documents")
-    facts = {**counts, "model": model, "benchmark": benchmark, "those": those}
+    facts = {"design_stated_by": None, **counts, "model": model, "benchmark": benchmark, "those": those}
     claim = find_extraction_claim(counts["reproduced"]) if counts["documents"] else None
     return {
         **render_answer(_find_search_kind(counts), facts, question="question_of_search"),
+        "brief": render_phrase("brief_of_search", facts),
         "claim": claim,
         "claim_in_words": None if claim is None else EXTRACTION_IN_WORDS[claim],
         "set_apart_in_words": SET_APART_IN_WORDS if counts["set_apart"] else None,
@@ -79,6 +80,7 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     }
     return {
         **render_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
+        "brief": render_phrase("brief_of_asking", facts),
         "claim": claim,
         "claim_in_words": None if claim is None else render_phrase("asked_claim", facts),
         "calibration_in_words": None if claim in (None, "refused") else render_phrase("asked_calibration", facts),

@@ -97,7 +97,8 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
     (first,) = page.sections["first_screen"]
     results = (page.sections["answers"], page.sections["corpus_tests"], first["word_for_word"], first["in_answers"])
     subjects = group_by_subject(*results)
-    signs = Counter(sign for subject in subjects for sign in subject.signs)
+    # One verdict per model and benchmark.
+    signs = Counter(subject.rows[0]["sign"] for subject in subjects)
     return (
         _build_jinja_environment()
         .get_template(TEMPLATE)

@@ -64,6 +64,19 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
     return render_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
 
 
+def describe_design(
+    design: str | None, builder: str | None, stated_by: str | None, *, phrase: str = "design"
+) -> str | None:
+    """Return how the two sides came about and who states it, or None if the benchmark does not record it.
+
+    Args:
+        phrase: ``design``, or ``held_out_by`` for use behind a number of held-out documents.
+    """
+    if design is None:
+        return None
+    return render_phrase(phrase, {"design": design, "builder": builder, "stated_by": stated_by})
+
+
 def describe_blind_control(blind: Row | None) -> str:
     """How well the blind control separates the two sides, or why it was not computed."""
     return render_phrase("blind_control", {"blind": blind})

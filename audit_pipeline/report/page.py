@@ -229,7 +229,7 @@ class Conclusions(NamedTuple):
 
 _SEARCH_WORDS = (
     *("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim"),
-    *("claim_in_words", "calibration_in_words"),
+    *("claim_in_words", "calibration_in_words", "brief"),
 )
 
 

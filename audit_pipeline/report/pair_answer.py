@@ -138,11 +138,13 @@ def _collect_findings(
         whole_set=whole_set,
         flagged=None if quoted is None else Estimate(quoted["flagged"], quoted["flagged_low"], quoted["flagged_high"]),
         flagged_alpha=None if quoted is None else quoted["alpha"],
+        flagged_is_certified=quoted is not None and quoted["rule"] == "certified",
         warning=warning,
         fewest_groups=None if of_board is None or of_board.value is None else pair_facts.fewest_groups,
         handed_over=pair_facts.handed_over,
         stated_by=find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),
         design=pair_facts.design,
+        design_stated_by=pair_facts.design_stated_by,
         member_before=pair_facts.member_before,
         nonmember_from=pair_facts.nonmember_from,
     )

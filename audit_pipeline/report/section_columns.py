@@ -28,6 +28,7 @@ from audit_pipeline.report.notes import (
     describe_attempts,
     describe_blind_control,
     describe_claim_level,
+    describe_design,
     describe_dose,
     describe_error_rates,
     describe_label_origin,
@@ -36,13 +37,20 @@ from audit_pipeline.report.notes import (
 )
 from audit_pipeline.report.number_format import cut
 from audit_pipeline.report.picture_data import bin_scores, build_study_panels, thin_roc_curve
-from audit_pipeline.report.sentences import list_limits, render_list, render_phrase, suggest_methods
+from audit_pipeline.report.sentences import (
+    address_third_party,
+    list_limits,
+    render_list,
+    render_phrase,
+    suggest_methods,
+)
 from audit_pipeline.report.summary import (
     describe_instrument,
     describe_set_test,
     find_test_claim_source,
     group_by_subject,
     render_page_summary,
+    sort_by_display_place,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
@@ -56,7 +64,7 @@ MOST_FACTS = 60
 """Facts of one thing, at most: a manifest can hold thousands."""
 MOST_SEARCHES = 12
 """Searches, and models that were asked in words, that the first screen lists."""
-_ANSWER = ("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim")
+_ANSWER = ("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim", "brief")
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,8 @@ def _describe_answer(row: Row) -> Row:
         "claim_in_words": None if level is None else describe_claim_level(level, stated_by),
         "verdict_in_words": None if verdict is None else describe_verdict(verdict, stated_by),
         "what_would_change": " ".join(filter(None, changes)),
+        "brief": render_phrase("brief_of_scores", row),
+        "design_in_words": describe_design(row["design"], row["_builder"], row["design_stated_by"]),
     }
 
 
@@ -126,6 +136,7 @@ def _describe_search(row: Row) -> Row:
         "window": row["prefix_tokens"] + row["suffix_tokens"],
         "grid": bool(row["grid_settings"]),
         "asked": row["_asked"],
+        "design_stated_by": row["_design_stated_by"],
     }
     return {**row, **describe_search(row["model_title"], row["benchmark_title"], counts), **_describe_attempted(row)}
 
@@ -314,13 +325,17 @@ def _sheets(rows: list[Row], results: Results) -> None:
         by_pair[result["model"], result["benchmark"]].append(result)
     for row in rows:
         own = by_pair[row["model"], row["benchmark"]]
-        row["question"] = own[-1]["question"]
+        row["question"] = address_third_party(own[-1]["question"])
+        row["held_out_by"] = describe_design(
+            row["_design"], row["_builder"], row["_design_stated_by"], phrase="held_out_by"
+        )
         row["answers"] = [
             {
-                **{name: answer[name] for name in ("sign", "headline", "explanation", "how_sure")},
+                **{name: answer[name] for name in ("sign", "headline", "brief")},
+                **{name: address_third_party(answer[name]) for name in ("explanation", "how_sure")},
                 "claim_level": answer.get("claim_level"),
             }
-            for answer in own
+            for answer in sort_by_display_place(own)
         ]
         row["not_shown"] = render_list("not_shown", {"signs": [answer["sign"] for answer in own]})
         row["labels_by"] = describe_label_origin(row["_builder"], row["_origin"], row["_design_stated_by"])

@@ -17,7 +17,14 @@ import jinja2
 import yaml
 
 from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun
-from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
+from audit_pipeline.statistics.claims import (
+    AUROC_OF_INTEREST,
+    BEST_OF_SEVERAL,
+    FEW_TEXTS,
+    REPRODUCED_FROM,
+    TOO_SHORT,
+    is_user,
+)
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """What an answer comes to: seen directly; higher than chance; the comparison would have found an effect that matters
@@ -67,6 +74,18 @@ def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str
     return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts), **parts}
 
 
+def _strip_verdict(headline: str) -> str:
+    """Return a headline without the verdict in front, as a sentence."""
+    for sign in SIGNS:
+        headline = headline.removeprefix(f"{capitalise_first(sign)}: ")
+    return capitalise_first(headline)
+
+
+def address_third_party(text: str) -> str:
+    """Return a sentence for readers who did not run the audit: the user is no longer addressed as *you*."""
+    return text.replace(" you named as ", " the user named as ")
+
+
 def suggest_methods(outcome: str, done: Collection[Other]) -> str:
     """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
     remaining = [other for other in find_kind(outcome).others if other not in done]
@@ -111,7 +130,11 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(FILTERS)
+    environment.filters.update(
+        FILTERS,
+        teller=lambda stated_by: "you" if is_user(stated_by) else stated_by,
+        without_verdict=_strip_verdict,
+    )
     environment.globals.update(
         things=format_count_with_noun,
         best_of_several=BEST_OF_SEVERAL,

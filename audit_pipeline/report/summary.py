@@ -50,7 +50,12 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
         facts.update(_find_detectable_effect(test["detectable_auroc"], p_values))
         kind = "not_found" if facts["could_have_found"] else "hardly_testable"
     answer = render_answer(kind, facts, question="question_of_test")
-    return {**answer, "claim_stated_by": stated_by, "claim_in_words": facts["claim_in_words"]}
+    return {
+        **answer,
+        "brief": render_phrase("brief_of_test", {**facts, **answer}),
+        "claim_stated_by": stated_by,
+        "claim_in_words": facts["claim_in_words"],
+    }
 
 
 def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc: float | None) -> str | None:

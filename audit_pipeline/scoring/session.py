@@ -260,12 +260,20 @@ class Session:
         return {name: summary for name, summary in done.items() if summary is not None}
 
     def _wrap_progress_callback(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
-        """``on_progress`` with the phase of :meth:`run` that reports to it; as it is for passes of other models."""
+        """Return ``on_progress`` with its phase of :meth:`run`; unchanged for passes of other models."""
         names = [_OWN, *self.further_passes]
         if on_progress is None or name not in names:
             return on_progress
-        phase = Phase(names.index(name) + 1, len(names), f"{name.replace('_', ' ')} pass")
+        phase = Phase(names.index(name) + 1, len(names), self._describe_pass(name))
         return lambda progress: on_progress(replace(progress, phase=phase))
+
+    def _describe_pass(self, name: str) -> str:
+        """Return what a pass reads and which detectors need it, in words."""
+        if name == _OWN:
+            return "the texts themselves, for all detectors"
+        [need] = [need for need in self._providers if need.name == name]
+        users = [detector.name for detector, _ in self.selection if need in (*detector.needs, *detector.wishes)]
+        return f"{need.summary}, for {', '.join(dict.fromkeys(users))}"
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -11,12 +12,24 @@ if TYPE_CHECKING:
     # The command line reads the sentences, and waits for no statistics.
     from audit_pipeline.statistics.intervals import Interval
 
-Design = Literal["temporal", "exchangeable", "randomised", "selected", "unlabelled"]
+Design = Literal["temporal", "exchangeable", "randomised", "selected", "unstated", "unlabelled"]
+HeldOutReason = Literal["newer", "unpublished", "random"]
+"""Why documents are held out, as the user states it: they are newer than the model, they were never published, or
+chance alone chose them out of one collection."""
+HELD_OUT_DESIGNS: Mapping[HeldOutReason | None, Design] = {
+    "newer": "temporal",
+    "unpublished": "selected",
+    "random": "exchangeable",
+    None: "unstated",
+}
+"""The design that each reason states, by which the claim level is decided. None: no reason is stated."""
 SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 
 WHOEVER_RAN_THIS = "whoever ran this"
 """The source of a design that is stated on the command line."""
+USER_OF_CHECK = "the user of corpus-audit check"
+"""The source of what is stated by options of the command check, whose names follow."""
 
 FEW_TEXTS = 20
 """With fewer texts on a side an AUROC says little, whatever its interval."""
@@ -143,6 +156,11 @@ AS_STATED_IN_WORDS = (
     "That chance decided which texts could be in the training data is what {who} says, and nothing here can check it. "
     "If it is so, the test's error rate holds without any assumption about the texts or the model."
 )
+
+
+def is_user(stated_by: str) -> bool:
+    """Return whether a statement is the user's, who reads the answer."""
+    return stated_by == WHOEVER_RAN_THIS or stated_by.startswith(USER_OF_CHECK)
 
 
 def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:

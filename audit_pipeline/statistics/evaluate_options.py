@@ -52,7 +52,7 @@ class EvaluateOptions:
     benchmark: Annotated[str | None, "Benchmark name written to the findings. Default: the file's name."] = None
     design: Annotated[
         Design | None,
-        "How members and non-members were chosen. Default: selected; unlabelled where no text is a member.",
+        "How members and non-members were chosen. Default: unstated; unlabelled if no text is a member.",
     ] = None
     headline: Annotated[
         str | None,

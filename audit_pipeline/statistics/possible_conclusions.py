@@ -145,7 +145,12 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     if not comparison.members:
         yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
     if decide_claim_level(comparison.design, "mild shift") == "screening only":
+        if comparison.design == "unstated":
+            yield (
+                "State why the held-out documents were not read, with --held-out-because newer, unpublished or random: "
+                "the report says who states it."
+            )
         yield (
-            "If chance alone decided which documents were held out of the very same collection, say so with "
-            "--exchangeable: only then is more than screening possible."
+            "If chance alone decided which documents were held out of the very same collection, state it with "
+            "--held-out-because random: only then is more than screening possible."
         )

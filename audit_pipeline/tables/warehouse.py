@@ -70,7 +70,12 @@ CONFIGURED_MODELS = Table(
     kept="given",
     columns=(
         string("name", "the model's name"),
-        string("title", "its name for people, as its entry gives it; null: it gives none", null=True),
+        string(
+            "title",
+            "its name for people: the title of its entry, or its name, with variant, adapter and number format of its "
+            "files in brackets; null: the entry is broken",
+            null=True,
+        ),
         string(
             "origin", "the hub id, path, package file or endpoint that the entry names; unknown: the entry is broken"
         ),

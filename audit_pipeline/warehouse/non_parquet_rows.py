@@ -19,6 +19,7 @@ from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import AuditError, DataError, to_one_line
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.models.display_title import format_title_by_card, read_latest_cards
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.ledger import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
@@ -81,7 +82,7 @@ def load_other_rows(
     )
     yield from _load_json_rows(connection, BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
     for table, file, read in (
-        (CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config)),
+        (CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config, paths)),
         (CONFIGURED_BENCHMARKS, BENCHMARKS_FILE, partial(_read_benchmarks, config, paths, up_to_date)),
     ):
         try:
@@ -143,13 +144,14 @@ def _benchmark_of(manifest: Path) -> str:
     return name_from_path_segment(manifest.parent.name.removeprefix("benchmark="))
 
 
-def _read_models(folder: Path) -> tuple[list[Row], Iterable[Problem]]:
-    """Return one row per model of models.yaml; raises ConfigError where the file cannot be read."""
-    models = load_models(folder)
+def _read_models(folder: Path, paths: DataPaths) -> tuple[list[Row], Iterable[Problem]]:
+    """Return one row per model of models.yaml; raises ConfigError if the file cannot be read."""
+    models, cards = load_models(folder), read_latest_cards(paths)
     rows: list[Row] = [
         {
             **vars(entry),
             **({} if entry.checkpoint is None else vars(entry.checkpoint)),
+            "title": format_title_by_card(entry, cards),
             "origin": format_model_origin(entry),
             "on_request": entry.control is not None,
         }

@@ -111,7 +111,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
         return count(audited_with, definitions, instance, told).runs
 
     assert set(ensure()) == {"token_frequencies/sotu|one"}
-    assert told == ["counting tokens of sotu for one"]
+    assert told == ["counting how often tokens occur in the corpus sotu for one (the detector dc_pdd compares with it)"]
     assert reasons(audited_with) == {"the token frequencies changed since"}, "dc_pdd has what it needs now"
     audit(definitions, instance)
     assert reasons(audited_with) == set()

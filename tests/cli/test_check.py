@@ -206,6 +206,11 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
         (["--held-out", "books"], "Missing argument 'FILES...'"),
         (["books", "--held-out"], "--held-out needs a file or a folder"),
         (["books", "--exchangeable"], "name some"),
+        (["books", "--held-out-because", "newer"], "name some"),
+        (
+            ["books", "--held-out", "books/0.txt", "--exchangeable", "--held-out-because", "newer"],
+            "--exchangeable contradicts --held-out-because newer",
+        ),
         (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
         (["rows.csv", "--text-column", "tekst"], "tekst"),
     ],

@@ -19,6 +19,7 @@ from audit_pipeline.pipeline.own_files import (
     explain_unused_parts,
     inspect_own_files,
 )
+from audit_pipeline.statistics.claims import HeldOutReason, decide_claim_level
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
 ENGLISH = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
@@ -146,25 +147,44 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     assert str(raised.value).count("convert it to EPUB") == 1
 
 
-def both_sides(folder: Path, *, exchangeable: bool = False) -> Inventory:
+def both_sides(folder: Path, *, because: HeldOutReason | None = None) -> Inventory:
     sides = {
         side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
     }
-    return inspect_own_files(OwnFiles(sides["a"], sides["b"], sides["c"], exchangeable=exchangeable))
+    return inspect_own_files(OwnFiles(sides["a"], sides["b"], sides["c"], held_out_because=because))
+
+
+@pytest.mark.parametrize(
+    ("because", "design", "of_known", "level"),
+    [
+        # Nobody stated a reason: the design says so, and states nothing.
+        (None, "unstated", "unstated", "screening only"),
+        ("newer", "temporal", "temporal", "screening only"),
+        ("unpublished", "selected", "selected", "screening only"),
+        # Chance chose among the audited documents, and did not choose the members.
+        ("random", "exchangeable", "selected", "statistical evidence"),
+    ],
+)
+def test_the_reason_for_what_is_held_out_is_the_design_that_claims_go_by(
+    tmp_path: Path, because: HeldOutReason | None, design: str, of_known: str, level: str
+) -> None:
+    entries = both_sides(tmp_path, because=because).benchmarks
+    assert [entry["design"] for entry in entries.values()] == [design, of_known]
+    assert decide_claim_level(design, "mild shift") == level
+    stated = "the user of corpus-audit check --held-out" + (f" --held-out-because {because}" if because else "")
+    assert [entry["design_stated_by"] for entry in entries.values()] == [stated, f"{stated} and --members"]
 
 
 def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked = both_sides(tmp_path, exchangeable=True)
+    looked = both_sides(tmp_path, because="random")
     ensure_workspace(tmp_path / "made", looked, {"tiny": {"hub": "a/tiny"}})
     built = load_benchmarks(tmp_path / "made" / "config")
     assert list(built) == ["own_files_32", "own_files_known_32", "instrument_check_64"]
     built = {name: spec for name, spec in built.items() if spec.control is None}
     assert list(looked.benchmarks) == ["own_files", "own_files_known"]
-    assert [built[name].design for name in built] == ["exchangeable", "temporal"], "members may differ by their date"
-    check = "the user of corpus-audit check --held-out"
-    assert [built[name].design_stated_by for name in built] == [f"{check} --exchangeable", f"{check} and --members"]
+    assert [built[name].design for name in built] == ["exchangeable", "selected"]
     assert not any(spec.settings.on_request for spec in built.values()), "the weekly audit takes them"
     assert [spec.settings.extraction is not None for spec in built.values()] == [True, False]
     assert [spec.title for spec in built.values()] == ["Your files: a", "Your files: a (known beforehand)"]

@@ -263,17 +263,24 @@ EQUAL = Estimate(0.5, 0.5, 0.5, ALL_EQUAL)
         ((0.5, 0.6), {"documents": shelf(groups=12)}, "documents_cannot_stand_out", "399 comparison documents are"),
         ((0.5, 0.6), {"documents": shelf(groups=12)}, "documents_cannot_stand_out", "no q-value below 0.077"),
         # 12 documents and 20 held-out ones: 12 * 1/21 / 12 = 0.048, and no fewer than 12 suffice.
-        ((0.5, 0.6), {"documents": shelf(tested=12, groups=20)}, "documents_cannot_stand_out", "only 12 of 12 doc"),
+        ((0.5, 0.6), {"documents": shelf(tested=12, groups=20)}, "documents_cannot_stand_out",
+         "With 20 comparison documents, no single document could have stood out: that takes 239. None of"),
         # Of 12 documents 4 matter: 12 / (4 * 60) = 0.05.
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=59)}, "no_document_stands_out", "4 of 12 documents"),
-        ((0.5, 0.6), {"documents": shelf(tested=12, groups=58)}, "documents_cannot_stand_out", "only 5 of 12 docum"),
+        ((0.5, 0.6), {"documents": shelf(tested=12, groups=58)}, "documents_cannot_stand_out",
+         "that takes 239. This comparison would have found 5 of 12 documents together, each"),
         ((0.5, 0.6), {"documents": shelf(tested=1, groups=19)}, "no_document_stands_out", "higher than all 19 "),
         ((0.5, 0.6), {"documents": shelf(detectors=3, tests=60)}, "no_document_stands_out", "of detectors (3)"),
         # The 5 highest of 32 are audited: C(12, 5) / C(32, 5) = 0.0039. Of 71: the highest 12 / 71, two 66 / 2485.
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=20, above_all=5)}, "texts_differ", "5 of 12 docum"),
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=59, above_all=1)}, "no_document_stands_out", "can go"),
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=59, above_all=2)}, "texts_differ", "2 of 12 docum"),
+        # A flagged share is shown only of a certified threshold.
         ((0.45, 0.55), {"flagged": Estimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05}, "texts_differ",
+         "More of the texts score as high as the highest held-out texts than chance allows."),
+        ((0.45, 0.55),
+         {"flagged": Estimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05, "flagged_is_certified": True},
+         "texts_differ",
          "21.7% [5.9, 47.5] of the texts are flagged where 5% would be by accident. So the audited texts differ"),
         ((0.45, 0.55), {"flagged": Estimate(0.217, 0.049, 0.475), "flagged_alpha": 0.05}, "no_difference", "found"),
         ((0.45, 0.55), {"whole_set": "training"}, "texts_differ", "Dataset inference finds that"),
@@ -705,10 +712,10 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
 @pytest.mark.parametrize(
     ("models", "benchmarks", "own", "heading"),
     [
-        (["M"], ["Your files: books"], 6, "Were these 6 documents in M’s training data?"),
-        (["M"], ["Your files: book.epub"], 1, "Was this document in M’s training data?"),
-        (["M"], ["Notes"], None, "Were texts of “Notes” in M’s training data?"),
-        (["M"], ["A", "B"], None, "Were texts of 2 benchmarks in M’s training data?"),
+        (["M"], ["Your files: books"], 6, "Were these 6 documents in the training data of M?"),
+        (["M"], ["Your files: book.epub"], 1, "Was this document in the training data of M?"),
+        (["M"], ["Notes"], None, "Were texts of “Notes” in the training data of M?"),
+        (["M"], ["A", "B"], None, "Were texts of 2 benchmarks in the training data of M?"),
         (["M", "N"], ["A"], None, "Were texts of “A” in the training data of 2 models?"),
         ([], [], None, "Contamination report"),
     ],

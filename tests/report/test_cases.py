@@ -104,7 +104,7 @@ def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
     assert "The corrected rate holds where assumed of a benchmark." in text
     of_documents = text[text.index("Open dot: flagged share") :]
     assert "The corrected rate of a document holds where assumed of a group." in of_documents
-    assert "so many would be flagged of texts that were never read" in text
+    assert "It is not certified: which share it would flag of texts that were never read is aimed at" in text
 
 
 def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:

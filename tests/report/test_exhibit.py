@@ -257,7 +257,7 @@ def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_compute
     assert {side: row.documents for side, row in works.items()} == {"audited": 6, "held_out": 6}
     assert works["audited"].titles[0] == "notes 1"
     assert re.search("Asked about 6 documents: ?notes 1 ?; ", text)
-    assert re.search("Compared with 6 documents ?, as not read by the model ?: ?notes 0 ?; ", text)
+    assert re.search("Compared with 6 documents ?, by design temporal ?: ?notes 0 ?; ", text)
     assert all(title in text for side in works.values() for title in side.titles)
     assert sheet.labels_by == "dates of publication"
     assert "dates of publication. Nothing here checks it." in text

@@ -98,7 +98,7 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     assert [row.title for row in found.reproduced_documents] == [one.title for one in (BOOK, OTHER, SHORT)]
     html = calibrated.section(TINY, "extraction")
-    (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi>The Lighthouse.*?</tr>", html, re.DOTALL)
+    (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi[^>]*>The Lighthouse.*?</tr>", html, re.DOTALL)
     cells = [
         [word for word in re.sub(r"<[^>]+>", " ", cell).split(" ") if word]
         for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)

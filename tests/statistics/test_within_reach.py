@@ -79,7 +79,7 @@ def test_members_and_chance_take_their_advice_away() -> None:
     assert "known members" in conclusions
     assert stronger == ""
     _, stronger = said(replace(known, design="temporal", members=0, windows=150))
-    assert "--exchangeable" in stronger
+    assert "--held-out-because random" in stronger
     assert "--members" in stronger
     assert "150 texts to compare" in stronger
 

@@ -80,10 +80,10 @@ class ShelfSettings(DocumentsSettings):
         description="what is evaluated: unknown, documents of unknown membership; known, members against held_out",
     )
     calibration_fraction: Literal[0] = 0
-    design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
+    design: Literal["unlabelled", "temporal", "exchangeable", "selected", "unstated"] = Field(
         default="unlabelled",
-        description="how the held-out documents differ from the audited: temporal, by their date; exchangeable, by "
-        "chance alone",
+        description="how the held-out documents were chosen: temporal, by their date; exchangeable, by chance alone; "
+        "selected, by another rule, such as that they are unpublished; unstated, nobody states how",
     )
 
     @property
@@ -113,7 +113,7 @@ class ShelfSettings(DocumentsSettings):
             raise ValueError(
                 "key 'design' is missing: it says how held_out documents differ from audited documents, and what may "
                 "be claimed depends on it: temporal (they are newer) or exchangeable (chance alone decided which "
-                "documents were held out)"
+                "documents were held out), selected (by another rule) or unstated"
             )
         return self
 

@@ -111,6 +111,7 @@ CONTROL_STAGE = Stage(
     words={"entry": "its entry in the configuration or its documents changed since it was trained"},
     partitions=_list_controls,
     sources=_list_sources,
+    sources_purpose="texts that a control is trained on",
     inputs=_inputs,
     recorded=_recorded,
 )

@@ -118,7 +118,7 @@ FREQUENCIES_STAGE = Stage(
     kinds=frozenset({"numpy", "parquet"}),
     lock="references",
     is_optional=True,
-    step="counting tokens of {} for {}",
+    step="counting how often tokens occur in the corpus {} for {} (the detector dc_pdd compares with it)",
     first="the tokens of {} are counted first",
     absent="its tokens have not been counted with the model's tokenizer",
     words={
@@ -127,6 +127,7 @@ FREQUENCIES_STAGE = Stage(
     },
     partitions=_list_counts,
     sources=_list_sources,
+    sources_purpose="everyday texts, whose tokens are counted for the detector dc_pdd",
     inputs=_inputs,
     recorded=_recorded,
 )

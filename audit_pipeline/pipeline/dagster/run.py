@@ -100,10 +100,14 @@ def bring_up_to_date(
         again = {name: reason for name, reason in scope.again.items() if name in names}
         keys = {stage.name: stage.input_name for stage in seen}
         left = {f"{keys[product.stage]}/{product.partition}": str(error) for product, error in outcome.errors.items()}
-        made = read_situation().plan(scope, seen, again, left)
+        situation = read_situation()
+        made = situation.plan(scope, seen, again, left)
         outcome.problems |= {product: why for product, why in made.problems.items() if product not in outcome.errors}
         for steps, partitions in _plan_runs(made.steps_of_stages(names), runner.instance):
-            _run_steps(steps, partitions, runner, outcome)
+            purpose = ""
+            if steps[0].stage.dimensions == ("source",):
+                purpose = situation.explain_sources(scope).get(partitions[0], "")
+            _run_steps(steps, partitions, runner, outcome, purpose)
     return outcome
 
 
@@ -155,10 +159,14 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
     return groups
 
 
-def _run_steps(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, outcome: UpdateOutcome) -> None:
+def _run_steps(
+    steps: Sequence[Step], partitions: Sequence[str], runner: Runner, outcome: UpdateOutcome, purpose: str
+) -> None:
+    """Run the steps of partitions; ``purpose``: why a source is fetched that nobody named, empty otherwise."""
     stages, first = [step.stage for step in steps], steps[0]
     if first.stage.step:
-        runner.notify(first.stage.step.format(*partitions[0].split("|")))
+        words = first.stage.step.format(*partitions[0].split("|"))
+        runner.notify(f"{words} ({purpose})" if purpose else words)
     is_source = stages[0].dimensions == ("source",)
     names = [[stage.name, partitions[0]] if is_source else [stage.name] for stage in stages]
     scope: RunScope = {"selection": [dg.AssetKey(name) for name in names]}

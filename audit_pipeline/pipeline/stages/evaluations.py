@@ -15,6 +15,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
+from audit_pipeline.models.display_title import find_model_title
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stage import (
@@ -58,7 +59,7 @@ from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compu
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
 
-ANSWERS_VERSION = "2"
+ANSWERS_VERSION = "3"
 """Of the rules and sentences of answers."""
 
 
@@ -68,16 +69,17 @@ def collect_pair_facts(
     examples: pa.Table,
     scores: pa.Table | None,
     *,
+    paths: DataPaths,
     config: Path | None = None,
     named_detector: str | None = None,
 ) -> PairFacts:
-    """What is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
+    """Collect what is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
 
-    ``scores``: None where findings say which detectors there are.
+    ``scores``: None if findings say which detectors there are. ``paths`` hold the cards of models.
     """
     spec = manifest.get("spec", {})
     unknown = pc.and_(pc.equal(examples["split"], "evaluation"), pc.is_null(examples["label"]))
-    model_title, benchmark_title = _titles(pair, config)
+    model_title, benchmark_title = _titles(pair, paths, config)
     return PairFacts(
         model_title,
         benchmark_title,
@@ -105,17 +107,15 @@ def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _titles(pair: Pair, config: Path | None) -> tuple[str, str]:
-    """What people call the model and the benchmark; their names where no entry says."""
-    model = Path(pair.model).name if pair.model.startswith("/") else pair.model
+def _titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str, str]:
+    """Return what people call the model and the benchmark, or their names if no entry says."""
     try:
         models, benchmarks = load_models(config), load_benchmarks(config)
     except AuditError:
         # A folder of findings alone has no configuration.
-        return model, pair.benchmark
-    of_model = models[pair.model].title if pair.model in models else None
+        return find_model_title(pair.model, {}, paths), pair.benchmark
     of_benchmark = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
-    return of_model or model, of_benchmark or pair.benchmark
+    return find_model_title(pair.model, models, paths), of_benchmark or pair.benchmark
 
 
 def _list_scored_settings(scores: pa.Table) -> list[Setting]:
@@ -154,7 +154,7 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
     # The detector that was named to answer when a user's own scores were evaluated.
     given = [entry.settings for entry in read_ledger(paths).list_entries("scores", pair.partition) if entry.settings]
     named = given[-1].get("headline") if given else None
-    asked = collect_pair_facts(pair, manifest, examples, scores, config=config, named_detector=named)
+    asked = collect_pair_facts(pair, manifest, examples, scores, paths=paths, config=config, named_detector=named)
     # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
     run_id = f"answer-{run.run_id}"
     store.write(
@@ -229,9 +229,8 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         **split.versions,
         **{key: version for key, version in written.upstream.items() if is_from_need(key)},
     }
-    answer = answer_pair(
-        pair, found.tables, collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
-    )
+    asked = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
+    answer = answer_pair(pair, found.tables, asked, step.run_id)
     versions = write_findings(
         found,
         answer,

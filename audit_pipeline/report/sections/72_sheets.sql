@@ -3,7 +3,8 @@
 --
 -- number: place among the sheets
 -- question: what was asked
--- answers: what was concluded: from answers in words, word for word, by tests of the whole set, from scores
+-- answers: what was concluded: the verdict first, then what else was done, each as a neutral line (brief)
+-- held_out_by: how the texts that the others are compared with were chosen, and who says so; null where it was not kept
 -- not_shown: what answers of these kinds do not show
 -- compared: the texts that were evaluated and that calibrate, a row a split
 -- labels_by: who says which texts are members, or cannot have been read; null where it was not kept
@@ -43,7 +44,7 @@ WITH pairs AS (
     )
     GROUP BY ALL
 ), works AS (
-    SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:12]} ORDER BY side) AS works
+    SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:8]} ORDER BY side) AS works
     FROM (
         SELECT benchmark, side, count(*) AS documents, list(title ORDER BY title, document_id) AS titles
         FROM (
@@ -68,7 +69,7 @@ SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS
     made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all,
     benchmarks.manifest ->> '$.spec.builder' AS _builder, benchmarks.manifest ->> 'origin' AS _origin,
-    benchmarks.design_stated_by AS _design_stated_by, answers.blind AS _blind, answers.model IS NOT NULL AS _has_scores,
+    benchmarks.design AS _design, benchmarks.design_stated_by AS _design_stated_by, answers.blind AS _blind, answers.model IS NOT NULL AS _has_scores,
     [attempt FOR attempt IN [searched._attempted, answers._attempted] IF attempt IS NOT NULL] AS _attempted
 FROM pairs LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark)

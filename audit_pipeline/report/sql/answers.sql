@@ -84,7 +84,9 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     EXISTS (FROM current_chat_documents AS asked
         WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS _asked,
     max(every.grid_settings) AS grid_settings,
-    any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted
+    any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted,
+    (SELECT any_value(built.design_stated_by) FROM benchmarks AS built WHERE built.benchmark = every.benchmark)
+        AS _design_stated_by
 FROM current_document_memorisation AS every LEFT JOIN (
     SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'search'
 ) USING (benchmark, model)
@@ -214,7 +216,8 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         'can_stand_out': answer.can_stand_out, 'direction': answer.direction,
         'calibration_groups': answer.calibration_groups, 'calibration_groups_in_all': answer.calibration_groups_in_all,
         'smallest_q': answer.smallest_q,
-        'flagged': CASE WHEN rates.model IS NOT NULL
+        -- Of a threshold that is not certified, the false-positive rate is not known.
+        'flagged': CASE WHEN rates.rule = 'certified'
             THEN estimate(rates.flagged, rates.flagged_low, rates.flagged_high) END,
         'corrected': CASE WHEN rates.model IS NOT NULL
             THEN estimate(rates.corrected, rates.corrected_low, rates.corrected_high, rates.reason) END,

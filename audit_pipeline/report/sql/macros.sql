@@ -11,6 +11,7 @@ CREATE TEMP MACRO cut(words, most) AS
 
 CREATE TEMP MACRO model_title(of_model) AS coalesce(
     (SELECT title FROM configured_models WHERE name = of_model),
+    (SELECT arg_max(card ->> '$.title', coalesce(first_loaded_at, '')) FROM models WHERE name = of_model),
     CASE WHEN starts_with(of_model, '/') THEN parse_filename(rtrim(of_model, '/')) ELSE of_model END
 );
 

@@ -72,7 +72,7 @@ WITH searched AS (
             'test': 'Does a reference model reproduce it, too?',
             'is_tested': by_reference > 0, 'applies': predictable, 'of': windows, 'unit': 'windows', 'more': '',
             'is_open': FALSE},
-        {'place': 5, 'explanation': 'The model does so with texts that it cannot have read.',
+        {'place': 5, 'explanation': 'The model does so with texts that it has not read.',
             'test': 'Does it give passages of the held-out documents?',
             'is_tested': held_out > 0, 'applies': held_out_with_passage, 'of': held_out, 'unit': 'held-out documents',
             'more': coalesce(printf('; 95%% interval %.1f%% to %.1f%%', 100 * reached_low, 100 * reached_high), '')

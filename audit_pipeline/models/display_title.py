@@ -1,0 +1,171 @@
+"""The title of a model for people: its entry's title, with what its files are and the title leaves out.
+
+A title such as *SmolLM2-135M* may belong to a chat model in 4 bits. Answers are read by people who did not write the
+entry, so variant, adapter and number format follow the title in brackets.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.store.files import read_json_if_whole
+from audit_pipeline.store.paths import DataPaths
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# Between words of a name; a point between digits is part of a number, as in Qwen2.5.
+_BREAKS = re.compile(r"[-\s/@,()\[\]]+|(?<!\d)\.|\.(?!\d)")
+_GGUF_MAGIC = b"GGUF"
+_GGUF_STRING, _GGUF_ARRAY = 8, 9
+# Of the types of GGUF values that have one length: format of struct.
+_GGUF_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+def format_model_title(entry: ModelEntry, weights_format: str | None) -> str:
+    """Return the title of a model, followed in brackets by what its files are and the title does not name.
+
+    Args:
+        weights_format: How the weights were published in few bits, as the model's card records it, or None.
+    """
+    shown = entry.title or _shorten(entry.name)
+    facts = [*_list_variant_facts(entry, shown, weights_format), *([weights_format] if weights_format else [])]
+    return f"{shown} ({', '.join(facts)})" if facts else shown
+
+
+def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPaths) -> str:
+    """Return the title of a model by its name, from its entry and its card; the name if it has neither."""
+    cards = read_latest_cards(paths)
+    if name in models:
+        return format_title_by_card(models[name], cards)
+    return str(cards.get(name, {}).get("title") or _shorten(name))
+
+
+def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the title of an entry's model; ``cards`` as of :func:`read_latest_cards`."""
+    card = cards.get(entry.name, {})
+    # Of a model without files here, the card alone records what they were.
+    if entry.card is not None and card.get("title"):
+        return str(card["title"])
+    return format_model_title(entry, card.get("weights_format"))
+
+
+def read_latest_cards(paths: DataPaths) -> dict[str, Mapping[str, Any]]:
+    """Return the card of every model that was loaded here, by name: the latest if there are several."""
+    cards = [read_json_if_whole(file) for file in paths.model_card("any").parent.glob("*.json")]
+    known = [card for card in cards if card is not None and "name" in card]
+    known.sort(key=lambda card: str(card.get("first_loaded_at") or ""))
+    return {str(card["name"]): card for card in known}
+
+
+def _shorten(name: str) -> str:
+    """Return the last part of a path; a name that is no path is unchanged."""
+    return PurePosixPath(name).name if name.startswith("/") else name
+
+
+def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | None) -> Iterator[str]:
+    """Yield the words of the files' own name that the title lacks, a pinned revision and the adapter."""
+    files_name = _name_files(entry)
+    if entry.adapter is not None:
+        adapter = entry.adapter.hub or _shorten(str(entry.adapter.path))
+        on_base = "adapter" if _is_in(adapter, shown) else f"adapter {adapter}"
+        yield f"{on_base} on {files_name}" if files_name else on_base
+    elif files_name:
+        # The number format is named by itself.
+        of_format = set(_split((weights_format or "").casefold()))
+        words = [word for word in _split(files_name) if word.casefold() not in of_format]
+        lacking = [word for word in words if not _is_in(word, shown)]
+        # A folder's name is the user's: it is of the model only if it shares a word with the title.
+        is_free = entry.path is not None and entry.path.suffix != ".gguf"
+        if lacking and not (is_free and lacking == words):
+            yield "-".join(lacking)
+    if entry.revision is not None and not _COMMIT.fullmatch(entry.revision) and not _is_in(entry.revision, shown):
+        yield f"revision {entry.revision}"
+
+
+def _name_files(entry: ModelEntry) -> str | None:
+    """Return the name under which the model's files were published, or None if they have none."""
+    if entry.endpoint is not None:
+        return entry.endpoint.model.rpartition("/")[2]
+    if entry.hub is not None:
+        return entry.hub.rpartition("/")[2]
+    if entry.package is not None:
+        return Path(entry.package.file).stem
+    if entry.path is not None:
+        return entry.path.stem if entry.path.suffix == ".gguf" else entry.path.name
+    return None
+
+
+def _split(name: str) -> list[str]:
+    return [word for word in _BREAKS.split(name) if word]
+
+
+def _is_in(word: str, shown: str) -> bool:
+    """Return whether a title names a word, regardless of case and of marks between letters."""
+    known = {_squash(part) for part in _split(shown)}
+    # Short words, such as "it", occur inside of others.
+    return _squash(word) in known or (len(_squash(word)) > 3 and _squash(word) in _squash(shown))
+
+
+def _squash(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def read_gguf_format(file: Path) -> str:
+    """Return the number format of a .gguf in words: ``GGUF Q4_1, 4 bits``; ``GGUF`` if it names none.
+
+    Reads the fields at the beginning of the file alone.
+
+    Raises:
+        ModelError: If the fields are damaged.
+    """
+    # Here and not above: it imports numpy.
+    from gguf import LlamaFileType  # noqa: PLC0415
+
+    try:
+        with file.open("rb") as opened:
+            number = next((value for key, value in _iterate_gguf_fields(opened) if key == "general.file_type"), None)
+    except (OSError, struct.error, UnicodeDecodeError) as error:
+        raise ModelError(f"the fields of {file} cannot be read: {error}") from error
+    known = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
+    if number not in known:
+        return "GGUF"
+    bits = re.match(r"(?:[IT]?Q|MXFP)(\d)", known[number])
+    return f"GGUF {known[number]}" + (f", {bits[1]} bits" if bits else "")
+
+
+def _iterate_gguf_fields(opened: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a .gguf (version 2 and later); lists and texts are skipped."""
+    magic, version, _, n_fields = struct.unpack("<4sIQQ", opened.read(24))
+    if magic != _GGUF_MAGIC or version < 2:
+        return
+    for _ in range(n_fields):
+        key = opened.read(_read_scalar(opened, "Q")).decode()
+        kind = _read_scalar(opened, "I")
+        if kind in _GGUF_SCALARS:
+            yield key, _read_scalar(opened, _GGUF_SCALARS[kind])
+        else:
+            _skip(opened, kind)
+
+
+def _read_scalar(opened: BinaryIO, form: str) -> Any:
+    return struct.unpack(f"<{form}", opened.read(struct.calcsize(f"<{form}")))[0]
+
+
+def _skip(opened: BinaryIO, kind: int) -> None:
+    """Skip a text, or a list of values of one type."""
+    if kind == _GGUF_STRING:
+        opened.seek(_read_scalar(opened, "Q"), 1)
+        return
+    if kind != _GGUF_ARRAY:
+        raise struct.error(f"type {kind} is not known")
+    of, length = struct.unpack("<IQ", opened.read(12))
+    if of in _GGUF_SCALARS:
+        opened.seek(length * struct.calcsize(f"<{_GGUF_SCALARS[of]}"), 1)
+        return
+    for _ in range(length):
+        _skip(opened, of)
