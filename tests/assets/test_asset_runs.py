@@ -238,6 +238,8 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         [encoded] = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", evaluations["ROC curves"])
         assert base64.b64decode(encoded).startswith(b"\x89PNG")
         assert len(encoded) <= PLOT_BYTES
+        assert len(evaluations["picture"]) < 1000, "the UI shows longer Markdown behind a link"
+        assert list(evaluations).index("picture") < list(evaluations).index("answer")
         assert evaluations["page"] == str(model_page_path(built.paths.reports, model))
     checks = run.checks(run_id)
     assert {key: check.passed for key, check in checks.items()} == {

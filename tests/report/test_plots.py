@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
+from audit_pipeline.report.inline_picture import IN_PLACE, draw_inline_roc
 from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
 from audit_pipeline.report.plots import (
     MARKDOWN_LIMIT,
@@ -195,6 +196,26 @@ def test_the_picture_for_dagster_is_there_where_there_is_something_to_draw() -> 
     assert picture is not None
     assert picture.startswith("![ROC curves")
     assert draw_roc_markdown([], found, "b|m") is None
+
+
+def test_the_picture_that_the_ui_shows_in_place_is_the_curve() -> None:
+    column = columns()[0]
+    points = column.roc()
+    assert points is not None
+    markdown = draw_inline_roc(
+        "a_detector_with_a_name_of_48_characters_" * 2, points.fpr, points.tpr, (0.6, 0.5, 0.7), 0.91
+    )
+    assert markdown is not None
+    assert len(markdown) < IN_PLACE
+    svg = base64.b64decode(markdown.partition("base64,")[2].removesuffix(")")).decode()
+    assert re.findall(r"AUROC [^<]*|words alone [^<]*", svg) == ["AUROC 0.600 [0.500, 0.700]", "words alone 0.910"]
+    # The curve runs from corner to corner, and its area, by trapezoids in pixels, is the AUROC.
+    [path] = re.findall(r'stroke-width="2" d="M([^"]*)"', svg)
+    x, y = np.array([point.split() for point in path.split("L")], dtype=float).T / 110
+    assert (x[0], y[0], x[-1], y[-1]) == (0, 1, 1, 0)
+    # Every point is off by at most half a pixel in each direction, and between two points a step is cut off.
+    step = 2 / (len(x) - 1)
+    assert np.trapezoid(1 - y, x) == pytest.approx(np.trapezoid(points.tpr, points.fpr), abs=step / 2 + 1 / 110)
 
 
 def test_histograms_are_shares_of_each_side() -> None:

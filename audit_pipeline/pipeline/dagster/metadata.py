@@ -41,12 +41,12 @@ def _link_page(page: Path) -> dg.MetadataValue:
 
 
 def build_metadata(shown: Shown) -> dict[str, Any]:
-    """What is shown, in Dagster's types."""
+    """Return what is shown, in Dagster's types; the UI shows it in this order."""
     return {
+        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **({} if shown.rows is None else {"dagster/row_count": shown.rows}),
         **shown.values,
         **{name: build_markdown_table(header, body) for name, (header, body) in shown.tables.items()},
-        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
         **({} if shown.page is None else {"page": _link_page(shown.page)}),
     }

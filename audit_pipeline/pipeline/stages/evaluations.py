@@ -33,6 +33,7 @@ from audit_pipeline.pipeline.stage import (
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_from_need
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
@@ -282,11 +283,30 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
     # Here and not above: it imports matplotlib.
     from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
-    picture = draw_roc_markdown(found.columns, found.table, report.pair.partition)
-    pictures = {"ROC curves": picture} if picture else {}
+    drawn = {
+        "picture": _draw_headline_roc(report),
+        "ROC curves": draw_roc_markdown(found.columns, found.table, report.pair.partition),
+    }
+    pictures = {name: picture for name, picture in drawn.items() if picture is not None}
     return Shown(
         found.table.num_rows, values, pictures=pictures, page=model_page_path(paths.reports, report.pair.model)
     )
+
+
+def _draw_headline_roc(report: EvaluationReport) -> str | None:
+    """Draw the ROC curve of the detector that answers, or return None if it has no curve."""
+    from audit_pipeline.report.inline_picture import draw_inline_roc  # noqa: PLC0415 - it imports matplotlib
+
+    detector, parameters = report.answer["detector"], report.answer["parameters"]
+    rows = report.findings.evaluation.table.to_pylist()
+    aurocs = {(row["detector"], row["parameters"]): row for row in rows if row["metric"] == "auroc"}
+    column = next((one for one in report.findings.evaluation.columns if one.key == (detector, parameters)), None)
+    points = None if column is None else column.roc()
+    auroc = aurocs.get((detector, parameters))
+    if points is None or auroc is None or auroc["value"] is None:
+        return None
+    blind = next((row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL), None)
+    return draw_inline_roc(detector, points.fpr, points.tpr, (auroc["value"], auroc["ci_low"], auroc["ci_high"]), blind)
 
 
 def _evaluate(run: StageRun) -> Made:
