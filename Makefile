@@ -7,7 +7,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-ui test-slow test-all test-tutorials test-numbers test-matrix check check-types check-rest format docs install dev lock clean
+.PHONY: demo test test-ui test-slow test-all test-tutorials test-numbers test-matrix check check-types check-rest format docs pictures install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -74,6 +74,11 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.write_pages
 	$(SITE)
 	@echo "The site is built: open site/index.html"
+
+# The pictures of docs/ that show the report and the UI, of the data of `make demo` (or of CORPUS_AUDIT_DATA). Needs
+# Chromium and chromedriver. docs/pictures.json records of what version each is: docs.make_pictures --check compares.
+pictures: $(STAMP)
+	$(BIN)/python -m docs.make_pictures
 
 dev: $(STAMP)
 	$(BIN)/corpus-audit dev

@@ -17,7 +17,8 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.paths import DataPaths
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NO_VARIANT = re.compile(r"main|[0-9a-f]{40}")
+"""Revisions that make no variant: the default branch, and a commit that is pinned."""
 # Between words of a name; a point between digits is part of a number, as in Qwen2.5.
 _BREAKS = re.compile(r"[-\s/@,()\[\]]+|(?<!\d)\.|\.(?!\d)")
 _GGUF_MAGIC = b"GGUF"
@@ -83,7 +84,7 @@ def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | Non
         is_free = entry.path is not None and entry.path.suffix != ".gguf"
         if lacking and not (is_free and lacking == words):
             yield "-".join(lacking)
-    if entry.revision is not None and not _COMMIT.fullmatch(entry.revision) and not _is_in(entry.revision, shown):
+    if entry.revision is not None and not _NO_VARIANT.fullmatch(entry.revision) and not _is_in(entry.revision, shown):
         yield f"revision {entry.revision}"
 
 

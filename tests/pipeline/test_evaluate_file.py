@@ -128,7 +128,7 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     for told in (done.stdout, first_screen(folder)):
         assert "No conclusion: the scores point away from training." in told
         assert "Was the sign of the scores forgotten?" in told
-        assert "No conclusion: together the held-out texts score higher than the audited texts." in told
+        assert "(dataset inference): Together the held-out texts score higher than the audited texts." in told
         assert "multiplied by −1 first" in told
         assert "finds training" not in told
     with empty_reports():
@@ -211,7 +211,7 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         )
         assert refused.exit_code == 2
         assert f"holds scores of {other} under the name same" in refused.stderr
-        assert "--design selected --calibration 0.5 --seed 0" in refused.stderr
+        assert "--design unstated --calibration 0.5 --seed 0" in refused.stderr
     statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 

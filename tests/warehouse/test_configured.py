@@ -54,18 +54,24 @@ def test_models_as_their_entries_say(made: Workspace) -> None:
         },
     )
     unknown = {
-        **{"title": None, "release_date": None, "training_cutoff": None, "on_request": False},
+        **{"release_date": None, "training_cutoff": None, "on_request": False},
         **{"series": None, "position": None, "step": None, "tokens": None},
     }
     assert told(made, "FROM configured_models") == [
-        {**unknown, "name": "packed", "origin": "package a-package: a.gguf", "release_date": date(2024, 11, 1)},
         {
-            **{**unknown, "name": "hubbed", "title": "A model of the hub", "origin": "hub owner/name"},
+            **unknown,
+            "name": "packed",
+            "title": "packed (a)",
+            "origin": "package a-package: a.gguf",
+            "release_date": date(2024, 11, 1),
+        },
+        {
+            **{**unknown, "name": "hubbed", "title": "A model of the hub (name)", "origin": "hub owner/name"},
             "training_cutoff": date(2023, 12, 31),
         },
-        {**unknown, "name": "pinned", "origin": "hub owner/name at main"},
-        {**unknown, "name": "own", "origin": f"path {made.config / 'weights/own'}"},
-        {**unknown, "name": "trained", "origin": "control check: twin", "on_request": True},
+        {**unknown, "name": "pinned", "title": "pinned (name)", "origin": "hub owner/name at main"},
+        {**unknown, "name": "own", "title": "own", "origin": f"path {made.config / 'weights/own'}"},
+        {**unknown, "name": "trained", "title": "trained", "origin": "control check: twin", "on_request": True},
     ]
 
 

@@ -112,7 +112,7 @@ class ShelfSettings(DocumentsSettings):
         if self.held_out is not None and self.design == "unlabelled":
             raise ValueError(
                 "key 'design' is missing: it says how held_out documents differ from audited documents, and what may "
-                "be claimed depends on it: temporal (they are newer) or exchangeable (chance alone decided which "
+                "be claimed depends on it: temporal (they are newer), exchangeable (chance alone decided which "
                 "documents were held out), selected (by another rule) or unstated"
             )
         return self
