@@ -44,12 +44,20 @@ def lines_at(lines: Sequence[str], *, y: int = 700, size: float = 12, before: st
 
 
 def drawn_pdf(
-    content: str, *, catalog: str = "", letters: Mapping[int, str] | None = None, font: str = "Helvetica"
+    content: str,
+    *,
+    catalog: str = "",
+    letters: Mapping[int, str] | None = None,
+    font: str = "Helvetica",
+    glyph: str = "",
 ) -> bytes:
     """A PDF of one page with these operators.
 
     Its resources are the font F1 and the layer OC1. ``letters``: what the font says of codes, as UTF-16 in hexadecimal.
+    ``glyph``: the name of the glyph of @; without ``letters`` the font says nothing else then.
     """
+    meaning = f"/Encoding << /Differences [64 /{glyph}] >>" if glyph else ""
+    meaning += " /ToUnicode 6 0 R" if letters or not glyph else ""
     letters = {code: f"{code:04X}" for code in range(32, 127)} | dict(letters or {})
     table = "\n".join(f"<{code:02X}> <{target}>" for code, target in letters.items())
     unicode = (
@@ -64,7 +72,7 @@ def drawn_pdf(
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << {resources} >> >>",
         f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
         f"<< /Type /Font /Subtype /Type1 /BaseFont /{font} /FirstChar 0 /LastChar 126 "
-        f"/Widths [{' '.join(['500'] * 127)}] /ToUnicode 6 0 R >>",
+        f"/Widths [{' '.join(['500'] * 127)}] {meaning} >>",
         f"<< /Length {len(unicode)} >>\nstream\n{unicode}\nendstream",
         "<< /Type /OCG /Name (Layer) >>",
     ]

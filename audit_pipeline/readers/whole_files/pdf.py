@@ -9,7 +9,6 @@ shorter than the page's others ends a paragraph, and what is at the head or foot
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
 from collections import Counter
@@ -19,7 +18,6 @@ from pathlib import Path
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
-from mammoth.docx.dingbats import dingbats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import (
@@ -31,6 +29,7 @@ from audit_pipeline.readers.whole_files.document import (
     format_page_label,
 )
 from audit_pipeline.readers.whole_files.legible import REPAIRS, explain_illegible
+from audit_pipeline.readers.whole_files.pdf_letters import HYPHEN, GlyphNames, read_page_text
 from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
 _NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
@@ -39,21 +38,8 @@ _LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
 _SHORT, _NOT_FULL = 0.75, 0.9
 """A line shorter than this share of its page's full lines ends a paragraph; the second, where a sentence ends."""
 _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
-# What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end.
-_HYPHEN = "\x02"
 _HYPHENS = re.compile("[\x02\ufffe]")
 _REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
-# Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
-_ADOBE_LETTERS: dict[int, str] = {
-    0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))
-}
-# In TeX's encodings OT1 and T1.
-_TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
-_TEX_TEXT_FONT = re.compile(r"(?:cm|ec|sf)(?:rm|r|bx|b|ti|sl|ss|xt|bi)[a-z]*\d", re.IGNORECASE)
-_FONT_CODE = re.compile("[\x0b-\x0f\x1b-\x1f\uf020-\uf0ff]")
-_SYMBOL_FONT = re.compile(r"(symbol|wingdings|webdings) ?([23]?)", re.IGNORECASE)
-_ASCII_END = 0x7F
-
 # PDFium is not made for several threads.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -72,8 +58,7 @@ def read_pdf(path: Path) -> WholeDocument:
         unread: Counter[str] = Counter()
         pages = [_split_lines(text) for text in _read_pages(path, document, unread)]
     reasons = [
-        explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page)) if page else _NO_TEXT
-        for page in pages
+        explain_illegible("\n".join(line.removesuffix(HYPHEN) for line in page)) if page else _NO_TEXT for page in pages
     ]
     lost = Counter(reason for reason in reasons if reason is not None)
     problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
@@ -98,12 +83,13 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
 
 def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) -> Iterator[str]:
     """Yield the text of each page. What nobody sees is left out and counted in ``unread``."""
+    names = GlyphNames(path)
     for number in range(len(document)):
         try:
             page = document[number]
-            text = _read_text(page)
+            text = read_page_text(page, number, names)
             if text.strip() and remove_unseen_text(page):
-                seen = _read_text(page)
+                seen = read_page_text(page, number, names)
                 unread[UNSEEN] += len("".join(text.split())) - len("".join(seen.split()))
                 text = seen
         except pdfium.PdfiumError as error:
@@ -112,66 +98,9 @@ def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) 
         yield text
 
 
-def _read_text(page: pdfium.PdfPage) -> str:
-    """Return a page's text. PDFium leaves out NUL, which fonts without a map have in place of letters."""
-    text_page = page.get_textpage()
-    text: str = text_page.get_text_bounded()
-    count = text_page.count_chars()
-    if count > len(text):
-        codes = [pdfium_c.FPDFText_GetUnicode(text_page.raw, number) for number in range(count)]
-        if 0 in codes:
-            hyphens = {number for number in range(count) if pdfium_c.FPDFText_IsHyphen(text_page.raw, number) == 1}
-            text = "".join(_HYPHEN if number in hyphens else chr(code) for number, code in enumerate(codes))
-    # A lone \r is no line end: it may be TeX's code of fl.
-    text = text.replace("\r\n", "\n")
-    letters: dict[int, str] = {}
-    if _FONT_CODE.search(text) is not None:
-        letters = _find_letters(text_page)
-    text_page.close()
-    return text.translate(_ADOBE_LETTERS | letters)
-
-
-def _find_letters(text_page: pdfium.PdfTextPage) -> dict[int, str]:
-    """Return the letters behind the codes on a page that fonts with tables of their own are given.
-
-    The codes U+F020 to U+F0FF are those of a symbol font, else of ASCII. TeX's text fonts have ligatures among the
-    control characters, where its other fonts have signs. A code that two fonts of the page read differently is left.
-    """
-    letters: dict[str, str] = {}
-    unclear: set[str] = set()
-    for number in range(text_page.count_chars()):
-        code = chr(pdfium_c.FPDFText_GetUnicode(text_page.raw, number))
-        if _FONT_CODE.match(code) is None or pdfium_c.FPDFText_IsGenerated(text_page.raw, number):
-            continue
-        letter = _map_code(code, _read_font_name(text_page, number))
-        if letters.setdefault(code, letter) != letter:
-            unclear.add(code)
-    return {ord(code): letter for code, letter in letters.items() if letter != code and code not in unclear}
-
-
-def _map_code(code: str, font: str) -> str:
-    """Return the letters of a code in a font, or the code itself if they are not known."""
-    if code in _TEX_LIGATURES:
-        return _TEX_LIGATURES[code] if _TEX_TEXT_FONT.match(font) else code
-    low, table = ord(code) & 0xFF, _SYMBOL_FONT.match(font)
-    if table is None:
-        return chr(low) if low < _ASCII_END else code
-    name = f"{table[1].title()} {table[2]}".strip()
-    return chr(dingbats[name, low]) if (name, low) in dingbats else code
-
-
-def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
-    """Return the name of a character's font without the mark of a subset."""
-    flags = ctypes.c_int()
-    size = pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, None, 0, flags)
-    buffer = ctypes.create_string_buffer(size)
-    pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, buffer, size, flags)
-    return buffer.value.decode("utf-8", "replace").rpartition("+")[2]
-
-
 def _split_lines(text: str) -> list[str]:
-    """Return the lines of a page that hold something, blanks collapsed. A line that parts a word ends in _HYPHEN."""
-    text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_REPAIRS))
+    """Return the lines of a page that hold something, blanks collapsed. A line that parts a word ends in HYPHEN."""
+    text = _HYPHENS.sub(f"{HYPHEN}\n", text.translate(_REPAIRS))
     lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
     return [line for line in lines if line]
 
@@ -219,7 +148,7 @@ def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
         if page:
             places.append((size + len(gap), format_page_label(number)))
         for line in page:
-            text = line.removesuffix(_HYPHEN)
+            text = line.removesuffix(HYPHEN)
             pieces += gap, text
             size += len(gap) + len(text)
             gap = "" if text != line else "\n\n" if _ends_paragraph(line, width) else " "

@@ -39,6 +39,20 @@ def test_letters_of_a_pdf_that_can_be_mapped_are(tmp_path: Path, target: str, fo
     assert (whole.text, whole.problems) == (JOINED.replace("@", letter), ())
 
 
+@pytest.mark.parametrize("target", [None, "E000", "FFFD", "0000"])
+@pytest.mark.parametrize(("glyph", "letter"), [("f_f_i", "ffi"), ("f_f_i.liga", "ffi"), ("T_h", "Th"), ("g12", None)])
+def test_the_names_of_glyphs_say_their_letters(
+    tmp_path: Path, target: str | None, glyph: str, letter: str | None
+) -> None:
+    letters = None if target is None else {ord("@"): target}
+    whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters=letters, glyph=glyph))
+    if letter is not None:
+        assert (whole.text, whole.problems) == (JOINED.replace("@", letter), ())
+    elif target is not None:
+        assert whole.text == JOINED.replace("@", "\ue000" if target == "E000" else "\ufffd")
+        assert [part for part, _ in whole.problems] == ["4 characters"]
+
+
 def test_a_code_of_another_font_of_tex_is_no_ligature(tmp_path: Path) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): "000E"}, font="CMSY10"))
     assert whole.text == JOINED.replace("@", "\x0e")

@@ -1,0 +1,221 @@
+"""The letters of a PDF page: what its fonts mean by codes that are no letters.
+
+PDFium reads the tables of fonts that lead from codes to Unicode. Where a table is missing or names private codes, other
+sources are asked: the names of the font's glyphs (f_f_i), and the known tables of TeX's, symbol and Adobe's fonts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pypdf
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+from fontTools.agl import toUnicode
+from mammoth.docx.dingbats import dingbats
+
+from audit_pipeline.readers.whole_files.legible import REPAIRS
+
+HYPHEN = "\x02"
+"""What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end."""
+
+# Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
+_ADOBE_LETTERS: dict[int, str] = {
+    0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))
+}
+# In TeX's encodings OT1 and T1.
+_TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
+_TEX_TEXT_FONT = re.compile(r"(?:cm|ec|sf)(?:rm|r|bx|b|ti|sl|ss|xt|bi)[a-z]*\d", re.IGNORECASE)
+_SYMBOL_CODE = re.compile("[\uf020-\uf0ff]")
+_SYMBOL_FONT = re.compile(r"(symbol|wingdings|webdings) ?([23]?)", re.IGNORECASE)
+_ASCII_END = 0x7F
+_UNKNOWN = re.compile("[\0\x01\x03-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
+
+_MAP_SECTION = re.compile(rb"begin(bfchar|bfrange)(.*?)end(?:bfchar|bfrange)", re.DOTALL)
+_MAP_CODES = re.compile(rb"<([0-9A-Fa-f]+)>")
+_MOST_NESTED_FORMS = 5
+
+
+def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> str:
+    """Return a page's text, with lines that end in \\n.
+
+    Args:
+        number: Number of the page from 0.
+        names: What the file's fonts call their glyphs.
+    """
+    text_page = page.get_textpage()
+    text: str = text_page.get_text_bounded()
+    doubtful = _find_doubtful(text_page, text)
+    # A lone \r is no line end: it may be TeX's code of fl.
+    text = text.replace("\r\n", "\n")
+    if doubtful:
+        known = _map_doubtful(text_page, doubtful, names.find_letters(number))
+        # PDFium's own text leaves out NUL, and so joins what is around it.
+        if known or "\0" in doubtful.values():
+            text = _read_letters(text_page, known).replace("\r\n", "\n")
+    text_page.close()
+    return text.translate(_ADOBE_LETTERS)
+
+
+def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
+    """Return the characters of a page that are no letters, or signs without an entry in their font's table.
+
+    Returns:
+        PDFium's characters by their number. NUL and what is beside the page are not in its ``text``.
+    """
+    characters: str | list[str] = text
+    if len(text) != text_page.count_chars():
+        count = text_page.count_chars()
+        characters = [chr(pdfium_c.FPDFText_GetUnicode(text_page.raw, number)) for number in range(count)]
+    doubtful = {}
+    for number, character in enumerate(characters):
+        # Asking PDFium takes longer than all else, and most characters need no question.
+        if character.isalnum() or character in " \n":
+            continue
+        if character == "\r":
+            is_doubtful = pdfium_c.FPDFText_IsGenerated(text_page.raw, number) != 1
+        else:
+            has_no_entry = pdfium_c.FPDFText_HasUnicodeMapError(text_page.raw, number) == 1
+            is_doubtful = has_no_entry or _UNKNOWN.match(character) is not None
+        if is_doubtful:
+            doubtful[number] = character
+    return doubtful
+
+
+def _map_doubtful(
+    text_page: pdfium.PdfTextPage, doubtful: Mapping[int, str], letters: Mapping[tuple[str, str], str]
+) -> dict[int, str]:
+    """Return the letters of those doubtful characters whose font says them, by their number."""
+    known = {}
+    for number, character in doubtful.items():
+        font = _read_font_name(text_page, number)
+        meant = letters.get((font, character)) or _map_code(character, font)
+        if meant != character:
+            known[number] = meant
+    return known
+
+
+def _read_letters(text_page: pdfium.PdfTextPage, known: Mapping[int, str]) -> str:
+    """Return the text of a page letter by letter, with those that are ``known`` in their places."""
+    pieces = []
+    for number in range(text_page.count_chars()):
+        if number in known:
+            pieces.append(known[number])
+        elif pdfium_c.FPDFText_IsHyphen(text_page.raw, number) == 1:
+            pieces.append(HYPHEN)
+        else:
+            pieces.append(chr(pdfium_c.FPDFText_GetUnicode(text_page.raw, number)))
+    return "".join(pieces)
+
+
+def _map_code(code: str, font: str) -> str:
+    """Return the letters of a code in a font with a known table, or the code itself."""
+    if code in _TEX_LIGATURES and _TEX_TEXT_FONT.match(font):
+        return _TEX_LIGATURES[code]
+    if _SYMBOL_CODE.match(code) is None:
+        return code
+    low, table = ord(code) & 0xFF, _SYMBOL_FONT.match(font)
+    if table is None:
+        # Fonts that number their glyphs as symbols do, and letters as ASCII does.
+        return chr(low) if low < _ASCII_END else code
+    name = f"{table[1].title()} {table[2]}".strip()
+    return chr(dingbats[name, low]) if (name, low) in dingbats else code
+
+
+def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
+    """Return the name of a character's font without the mark of a subset."""
+    flags = ctypes.c_int()
+    size = pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, None, 0, flags)
+    buffer = ctypes.create_string_buffer(size)
+    pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, buffer, size, flags)
+    return _remove_subset_mark(buffer.value.decode("utf-8", "replace"))
+
+
+def _remove_subset_mark(name: str) -> str:
+    return name.rpartition("+")[2]
+
+
+class GlyphNames:
+    """What the fonts of a file call their glyphs. PDFium does not show it, so pypdf reads it where it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _reader(self) -> pypdf.PdfReader | None:
+        try:
+            return pypdf.PdfReader(self._path)
+        except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, OSError):
+            # PDFium mends more files than pypdf. Codes stay unknown then, and are named.
+            return None
+
+    def find_letters(self, page_number: int) -> dict[tuple[str, str], str]:
+        """Return the letters of glyphs on a page by font and by the character that PDFium reads for them."""
+        letters: dict[tuple[str, str], str] = {}
+        if self._reader is None:
+            return letters
+        try:
+            for font in _iterate_fonts(self._reader.pages[page_number]):
+                letters |= _read_font_letters(font)
+        except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            # A damaged font says nothing.
+            return letters
+        return letters
+
+
+def _iterate_fonts(holder: Any, nesting: int = 0) -> Iterator[Any]:
+    """Yield the fonts in the resources of a page, and of the forms in it."""
+    resources = _resolve(holder.get("/Resources")) or {}
+    for font in (_resolve(resources.get("/Font")) or {}).values():
+        yield _resolve(font)
+    for form in (_resolve(resources.get("/XObject")) or {}).values():
+        if nesting < _MOST_NESTED_FORMS and _resolve(form).get("/Subtype") == "/Form":
+            yield from _iterate_fonts(_resolve(form), nesting + 1)
+
+
+def _resolve(item: Any) -> Any:
+    return None if item is None else item.get_object()
+
+
+def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
+    """Return the letters of a font's glyphs that their names say, by the font's name and PDFium's character."""
+    encoding = _resolve(font.get("/Encoding"))
+    if not isinstance(encoding, dict) or "/Differences" not in encoding:
+        return {}
+    table = _resolve(font.get("/ToUnicode"))
+    characters = {} if table is None else _read_unicode_map(table.get_data())
+    font_name = _remove_subset_mark(str(font.get("/BaseFont", "")).lstrip("/"))
+    letters: dict[tuple[str, str], str] = {}
+    code = 0
+    for entry in _resolve(encoding["/Differences"]):
+        if isinstance(entry, int):
+            code = int(entry)
+            continue
+        meant = toUnicode(str(entry).lstrip("/")).translate(REPAIRS)
+        if meant.isalpha():
+            letters[font_name, characters.get(code, chr(code))] = meant
+        code += 1
+    return letters
+
+
+def _read_unicode_map(content: bytes) -> dict[int, str]:
+    """Return the characters of codes in a ToUnicode table; of ranges, those that are written with one beginning."""
+    characters: dict[int, str] = {}
+    for kind, section in _MAP_SECTION.findall(content):
+        codes = [bytes.fromhex(code.decode().zfill(2)) for code in _MAP_CODES.findall(section) if len(code) % 2 == 0]
+        size = 2 if kind == b"bfchar" else 3
+        for start in range(0, len(codes) - size + 1, size):
+            first, last, target = (
+                int.from_bytes(codes[start]),
+                int.from_bytes(codes[start + size - 2]),
+                codes[start + size - 1],
+            )
+            text = target.decode("utf-16-be", "replace")
+            for offset in range(min(last - first, 0xFF) + 1):
+                characters[first + offset] = text[:-1] + chr(ord(text[-1]) + offset) if text else ""
+    return characters
