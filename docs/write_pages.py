@@ -14,6 +14,7 @@ from docs.writers.backends import format_backend_tables
 from docs.writers.benchmarks import benchmarks_page
 from docs.writers.commands import commands_page
 from docs.writers.configuration import configuration_page
+from docs.writers.conventions import format_start_tokens
 from docs.writers.detectors import format_array_table, insert_detector_pages
 from docs.writers.figures import figures
 from docs.writers.markdown import insert_between_marks
@@ -28,11 +29,13 @@ def pages() -> Mapping[Path, str]:
     of_detectors = DOCS / "detectors.md"
     of_backends = DOCS / "backends.md"
     adding = DOCS / "adding-a-detector.md"
+    conventions = DOCS / "conventions.md"
     reference = DOCS / "reference"
     return {
         of_detectors: insert_detector_pages(of_detectors.read_text(encoding="utf-8"), detectors),
         adding: insert_between_marks(adding.read_text(encoding="utf-8"), format_array_table()),
         of_backends: insert_between_marks(of_backends.read_text(encoding="utf-8"), format_backend_tables(detectors)),
+        conventions: insert_between_marks(conventions.read_text(encoding="utf-8"), format_start_tokens()),
         reference / "commands.md": commands_page(main),
         reference / "configuration.md": configuration_page(),
         reference / "tables.md": tables_page(),

@@ -122,7 +122,10 @@ K = Parameter(
 WINDOW = Parameter(
     default=1,
     grid=(1, 3),
-    description="how many tokens in a row are averaged before the lowest are taken (Win-k); 1 leaves them as they are",
+    description=(
+        "how many tokens in a row are averaged before the lowest are taken (Win-k); 1 leaves the values unchanged; a "
+        "text with fewer scored tokens has no score at this setting (not_applicable, with the reason)"
+    ),
     requirement="a whole number above 0",
     accepts=is_count,
     quiet=True,

@@ -81,8 +81,9 @@ REFERENCE = Detector(
     },
     equation=(
         "difference: mean l_t - mean l_ref,t; ratio: -(mean l_t / mean l_ref,t), each mean over a model's own tokens; "
-        "wbc: mean over w in 2, 3, 4, 6, 9, 13, 18, 25, 32, 40 (at most n) of the share of the n - w + 1 stretches of "
-        "w tokens with sum l_t > sum l_ref,t"
+        f"wbc: mean over w in {', '.join(map(str, WBC_WINDOWS))} of the share of the n - w' + 1 stretches of w' = "
+        "min(w, n) tokens in a row with sum l_t > sum l_ref,t, so that in a text of n < w tokens that window is the "
+        "whole text; equal sums are no vote, and the same tokens are needed on both sides"
     ),
     reported=(
         "Shi et al. 2024 (table 1): an AUC of 0.66 on WikiMIA with a smaller model of the same family, the mean of "

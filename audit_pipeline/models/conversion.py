@@ -160,7 +160,7 @@ READ_ERRORS = (
 )
 """What transformers raises of files that it cannot read."""
 
-_FAMILY_START_TOKENS = {
+FAMILY_START_TOKENS = {
     "gpt_neox": "<|endoftext|>",
     "qwen2": "<|endoftext|>",
     "opt": "<s>",
@@ -259,7 +259,7 @@ _NO_LIMIT = 4096
 
 def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
     """Return the family's start token (Zhang et al. 2024) where it is special in the vocabulary, else bos, else eos."""
-    family = _FAMILY_START_TOKENS.get(model_type)
+    family = FAMILY_START_TOKENS.get(model_type)
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if family is not None and family in special:
         return family

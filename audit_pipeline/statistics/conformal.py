@@ -80,7 +80,7 @@ def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
     """Test the audited groups, in the order of their names, against the groups of calibration non-members.
 
-    Means that are equal but for rounding are tied (:mod:`audit_pipeline.statistics.ties`). The test is refused, with a
+    Means that are equal but for rounding are tied (statistics/ties.py). The test is refused, with a
     reason, if either side has no text.
     """
     known = calibration.nonmembers

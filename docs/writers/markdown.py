@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
+BEGIN = "<!-- From here to the end mark: `make docs` writes it from the code. Change the declarations. -->"
 END = "<!-- The end mark. -->"
 
 
