@@ -1,15 +1,17 @@
 """How often the intervals hold what they are of, and how often equal detectors are told apart: long simulations.
 
-Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [--repeats 500]``. Seeds are fixed; it took
-27 minutes of a core that was shared with other work.
+Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [aurocs|shares|thresholds|sizes …]``, by
+default all. Seeds are fixed; all took half an hour of a core that was shared with other work.
 
 Scores are normal, of unit variance, of which a part (the group's effect: 0, .5 or .9) is common to the texts of a
 group; members are shifted so that the AUROC is the one wanted. What an interval should hold is the mean over all data
 sets of its cell, for where groups have both sides a part of the pairs lies within a group. Groups have 6 to 34 texts
-(*alike*), or 2 to some hundred (*unequal*: lognormal, of deviation 1, around 20).
+(*alike*), or 2 to some hundred (*unequal*: lognormal, of deviation 1, around 20). ``thresholds`` has
+one text per group.
 
 PASS is said where
-- an AUROC up to .8, and a share: at least 90 of 100 intervals hold it;
+- an AUROC up to .8, and a share of .3 to .7: at least 90 of 100 intervals hold it; another share: 80 of 100;
+- a TPR at 5% FPR: at least 90 of 100 intervals hold the TPR of the threshold that was met;
 - comparisons: equal detectors are called different at 5% in no more than 8 of 100 data sets;
 each with three standard errors of the figure to spare.
 
@@ -32,19 +34,32 @@ from scipy.stats import norm
 
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc
-from audit_pipeline.statistics.roc import roc_points
-from audit_pipeline.statistics.share_bounds import grouped_rate
+from audit_pipeline.statistics.roc import METRICS, find_place_of_fpr, roc_points
+from audit_pipeline.statistics.share_bounds import grouped_rate, measure_share
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 GROUPS = (2, 3, 5, 8, 12, 20)
 EFFECTS = (0.0, 0.5, 0.9)
-SHARES = (0.02, 0.1, 0.3, 0.7, 0.95)
-LEAST, MOST = 0.9, 0.08
+SHARE_GROUPS = (2, 3, 5, 8, 12, 20, 30, 50, 100)
+SHARES = {"0.3, 0.5 and 0.7": (0.3, 0.5, 0.7), "0.02, 0.1, 0.95 and 0.98": (0.02, 0.1, 0.95, 0.98)}
+THRESHOLD_TEXTS = (20, 50, 100, 200, 500)
+LEAST, LEAST_OF_OUTER_SHARES, MOST = 0.9, 0.8, 0.08
 """The least share of intervals that hold, and the most of equal detectors that are called different."""
+SHAPES = (
+    ("normal", (0.5, 0.8)),
+    ("rounded", (0.8,)),
+    ("exponential", (0.8,)),
+    ("normal", (0.9,)),
+    ("exponential", (0.9,)),
+    ("normal", (0.95,)),
+)
+"""Shapes of scores, and their AUROCs. An interval is promised up to .8."""
 LAYOUTS = 10
 """Draws of the groups' sizes in a cell."""
+SHARE_LAYOUTS = 100
+"""The same for shares, whose coverage depends more on the sizes."""
 SEED = 20250101
 
 
@@ -83,17 +98,23 @@ def holds(interval: Interval, value: float) -> bool:
 
 
 def measure_coverage(
-    composition: str, k: int, unequal: bool, effect: float, auroc: float, repeats: int, *, tied: bool
+    composition: str, k: int, unequal: bool, effect: float, auroc: float, repeats: int, shape: str = "normal"
 ) -> float:
-    """How often the interval holds the AUROC."""
+    """Return how often the interval holds the AUROC of scores of a ``shape``: normal, rounded or exponential."""
     generator = np.random.default_rng([SEED, k, unequal, round(10 * effect), round(100 * auroc), len(composition)])
     values, intervals = [], []
     for _ in range(LAYOUTS):
         labels, groups = lay_out(generator, composition, k, unequal)
         sides = GroupedSides(groups, labels)
         for _ in range(repeats // LAYOUTS):
-            scores = draw_noise(generator, groups, effect) + math.sqrt(2) * norm.ppf(auroc) * labels
-            measured = measure_auroc(roc_points(np.round(scores) if tied else scores, labels), sides)
+            noise = draw_noise(generator, groups, effect)
+            scores = noise + math.sqrt(2) * norm.ppf(auroc) * labels
+            if shape == "rounded":
+                scores = np.round(scores)
+            elif shape == "exponential":
+                # An exponential score exceeds another of another mean as often as its mean is of both together.
+                scores = -norm.logsf(noise) * np.where(labels == 1, auroc / (1 - auroc), 1.0)
+            measured = measure_auroc(roc_points(scores, labels), sides)
             values.append(measured.value)
             intervals.append(measured.interval)
     truth = float(np.mean(values))
@@ -103,12 +124,31 @@ def measure_coverage(
 def measure_share_coverage(k: int, unequal: bool, effect: float, share: float, repeats: int) -> float:
     generator = np.random.default_rng([SEED, k, unequal, round(10 * effect), round(100 * share)])
     held = 0
-    for _ in range(LAYOUTS):
+    layouts = min(SHARE_LAYOUTS, repeats)
+    for _ in range(layouts):
         groups = np.repeat(np.arange(k), draw_sizes(generator, k, unequal))
-        for _ in range(repeats // LAYOUTS):
+        for _ in range(repeats // layouts):
             flags = draw_noise(generator, groups, effect) > norm.isf(share)
             held += holds(grouped_rate(flags, groups).interval, share)
-    return held / (repeats // LAYOUTS * LAYOUTS)
+    return held / (repeats // layouts * layouts)
+
+
+def measure_threshold_coverage(n: int, auroc: float, repeats: int) -> tuple[float, float]:
+    """Return how often the interval of the TPR at 5% FPR holds two rates of the population, with n texts a side.
+
+    The first is the TPR of the threshold that was met on the n texts, the second the TPR at an FPR of exactly 5%.
+    """
+    generator = np.random.default_rng([SEED, n, round(100 * auroc), 2])
+    shift, metric, labels = math.sqrt(2) * norm.ppf(auroc), METRICS["tpr_at_5_fpr"], np.repeat([1, 0], n)
+    assert metric.at_fpr is not None
+    sides, population = GroupedSides(np.arange(2 * n), labels), float(norm.sf(norm.isf(metric.at_fpr) - shift))
+    held = np.zeros(2)
+    for _ in range(repeats):
+        curve = roc_points(generator.normal(size=2 * n) + shift * labels, labels)
+        interval = measure_share(metric, curve, sides).interval
+        met = float(norm.sf(curve.threshold[find_place_of_fpr(curve, metric.at_fpr)] - shift))
+        held += holds(interval, met), holds(interval, population)
+    return float(held[0] / repeats), float(held[1] / repeats)
 
 
 def measure_size(composition: str, k: int, unequal: bool, effect: float, auroc: float, repeats: int) -> float:
@@ -141,8 +181,8 @@ def format_share(share: float) -> str:
     return f"{share:.2f}".lstrip("0") if share < 1 else "1"
 
 
-def head(name: str) -> str:
-    return f"| {name} | {' | '.join(map(str, GROUPS))} |\n|---|{'---|' * len(GROUPS)}"
+def head(name: str, groups: tuple[int, ...] = GROUPS) -> str:
+    return f"| {name} | {' | '.join(map(str, groups))} |\n|---|{'---|' * len(groups)}"
 
 
 def measure_aurocs(repeats: int) -> Iterator[str]:
@@ -152,28 +192,44 @@ def measure_aurocs(repeats: int) -> Iterator[str]:
         ("both sides a group", "one side a group", "one side, one to three", "a third of both sides"), (False, True)
     ):
         sizes = "unequal" if unequal else "alike"
-        for tied, aurocs in ((False, (0.5, 0.8)), (True, (0.8,)), (False, (0.95,))):
-            if tied and composition != "one side a group":
+        for shape, aurocs in SHAPES:
+            if shape == "rounded" and composition != "one side a group":
                 continue
             cells = [
                 [
-                    measure_coverage(composition, k, unequal, effect, auroc, repeats, tied=tied)
+                    measure_coverage(composition, k, unequal, effect, auroc, repeats, shape)
                     for effect, auroc in product(EFFECTS, aurocs)
                 ]
                 for k in GROUPS
             ]
-            name = f"{composition}, {sizes}, {' and '.join(map(str, aurocs))}{', rounded' * tied}"
-            yield row_of(name, cells, None if aurocs == (0.95,) else lambda held: held >= least)
+            shown = "" if shape == "normal" else f", {shape}"
+            name = f"{composition}, {sizes}, {' and '.join(map(str, aurocs))}{shown}"
+            is_promised = max(aurocs) <= 0.8
+            yield row_of(name, cells, (lambda held: held >= least) if is_promised else None)
 
 
 def measure_shares(repeats: int) -> Iterator[str]:
-    yield head("share, groups")
+    yield head("share, groups", SHARE_GROUPS)
+    for unequal, (name, shares) in product((False, True), SHARES.items()):
+        promised = LEAST if 0.5 in shares else LEAST_OF_OUTER_SHARES
+        least = promised - 3 * math.sqrt(promised * (1 - promised) / repeats)
+        for effect in EFFECTS:
+            cells = [
+                [measure_share_coverage(k, unequal, effect, share, repeats) for share in shares] for k in SHARE_GROUPS
+            ]
+            label = f"{'unequal' if unequal else 'alike'}, {name}, effect {effect:g}"
+            yield row_of(label, cells, lambda held, least=least: held >= least)
+
+
+def measure_thresholds(repeats: int) -> Iterator[str]:
+    yield head("TPR at 5% FPR, texts a side", THRESHOLD_TEXTS)
     least = LEAST - 3 * math.sqrt(LEAST * (1 - LEAST) / repeats)
-    for unequal in (False, True):
-        cells = [
-            [measure_share_coverage(k, unequal, *case, repeats) for case in product(EFFECTS, SHARES)] for k in GROUPS
-        ]
-        yield row_of("unequal" if unequal else "alike", cells, lambda held: held >= least)
+    aurocs = (0.6, 0.7, 0.8, 0.9)
+    held = [[measure_threshold_coverage(n, auroc, repeats) for auroc in aurocs] for n in THRESHOLD_TEXTS]
+    met = [[of_met for of_met, _ in cell] for cell in held]
+    population = [[of_population for _, of_population in cell] for cell in held]
+    yield row_of("of the met threshold", met, lambda share: share >= least)
+    yield row_of("of the population at an FPR of 5%", population)
 
 
 def measure_sizes(repeats: int) -> Iterator[str]:
@@ -191,14 +247,20 @@ def measure_sizes(repeats: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=500, help="data sets a cell, a multiple of ten")
-    repeats = parser.parse_args().repeats
-    failed = 0
-    for title, lines in (
-        ("AUROC: group effects 0, .5 and .9", measure_aurocs(repeats)),
-        ("Share of texts: .02 to .95, group effects 0, .5 and .9", measure_shares(repeats)),
-        ("Equal detectors told apart at 5%: AUROC .5 and .8, group effects 0, .5 and .9", measure_sizes(repeats)),
-    ):
+    parts = {
+        "aurocs": ("AUROC: group effects 0, .5 and .9", measure_aurocs),
+        "shares": ("Share of texts: .02 to .98, group effects 0, .5 and .9", measure_shares),
+        "thresholds": ("TPR at 5% FPR: AUROC .6, .7, .8 and .9", measure_thresholds),
+        "sizes": ("Equal detectors told apart at 5%: AUROC .5 and .8, group effects 0, .5 and .9", measure_sizes),
+    }
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"any of {', '.join(parts)}; default: all")
+    parser.add_argument("--repeats", type=int, default=500, help="data sets a cell, a multiple of 100")
+    options = parser.parse_args()
+    repeats, failed = options.repeats, 0
+    if unknown := [name for name in options.parts if name not in parts]:
+        parser.error(f"no part is called {unknown[0]}")
+    for title, measure in (parts[name] for name in options.parts or parts):
+        lines = measure(repeats)
         started = time.perf_counter()
         print(f"\n{title} ({repeats} data sets a cell)\n", flush=True)
         for line in lines:

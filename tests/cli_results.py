@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,9 @@ def tables_of_findings(shown: str) -> dict[str, list[str]]:
     """The lines of each benchmark's table, by benchmark, its head left out."""
     blocks = [block.splitlines() for block in shown.split("\n\n")]
     tables = {
-        lines[0].partition(":")[0]: [line.rstrip() for line in lines[2:] if " scored " not in line]
+        lines[0].partition(":")[0]: [
+            line.rstrip() for line in lines[2:] if not re.search(" scored |^(Headline|Also tried) *$", line)
+        ]
         for lines in (block[1:] if not block[0] else block for block in blocks)
         if len(lines) > 1 and lines[1].startswith("detector ")
     }

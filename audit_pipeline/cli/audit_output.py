@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.cli.command_declaration import note_state
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
+from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
+from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -127,14 +128,6 @@ def _format_provenance(answer: Mapping[str, Any]) -> str:
     return "; ".join(facts)
 
 
-_METRICS = {"auroc": "AUROC [95% interval]", "tpr_at_5_fpr": "TPR at 5% FPR", "fpr_at_95_tpr": "FPR at 95% TPR"}
-_SHOWN = (
-    *("benchmark", "detector"),
-    *(f"{metric}{end}" for metric in _METRICS for end in ("", "_low", "_high")),
-    *("n_members", "n_nonmembers"),
-)
-
-
 def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages, so that a wrong name is answered at once.
@@ -181,20 +174,11 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
         raise outcome.failed
 
 
-_FINDINGS: Columns = (
-    ("detector", format_detector_setting),
-    *(
-        (head, build_estimate_formatter(metric, ".3f" if metric == "auroc" else ".0%"))
-        for metric, head in _METRICS.items()
-    ),
-)
-
-
 def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> bool:
     """Show the answer, then the findings of every detector.
 
     Args:
-        details: Show the findings of texts of unknown membership, too. The detector that answers comes first.
+        details: Show the findings of texts of unknown membership, too.
 
     Returns:
         Whether there is an answer or a finding.
@@ -202,43 +186,13 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
     from audit_pipeline.warehouse.query import read_latest_findings
 
     answer = say_conclusions(paths, model, benchmark)
-    found: list[dict[str, Any]] = read_latest_findings(paths.warehouse, model, [benchmark]).to_pylist()
-    rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **parse_row_parameters(row)} for row in found]
-    if answer is not None and answer["sides"] == "audited against held-out":
-        _show_unlabelled_findings(answer, rows, details=details)
+    findings = build_finding_rows(read_latest_findings(paths.warehouse, model, [benchmark]), model)
+    show_findings(benchmark, findings, answer, details=details)
+    if is_unlabelled(answer):
         return True
-    _show_labelled_findings(benchmark, rows)
     if details or is_json_output():
         show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
-    return answer is not None or bool(rows)
-
-
-def _show_labelled_findings(benchmark: str, findings: Sequence[Row]) -> None:
-    """Show how well each detector separates members from non-members."""
-    if is_json_output():
-        show_table("findings", findings, _FINDINGS)
-    if is_json_output() or not findings:
-        return
-    most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
-    sides = f"{most['n_members']:,} members, {most['n_nonmembers']:,} non-members"
-    say(escape_control_characters(f"\n{benchmark}: {sides}"))
-    show_table("findings", findings, _FINDINGS)
-    for row in findings:
-        if format_side_counts(row) != format_side_counts(most):
-            say(escape_control_characters(f"{format_detector_setting(row)} scored {format_side_counts(row)} of them"))
-
-
-def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
-    """How well each detector separates audited from held-out texts, the one that answers first."""
-
-    def part(row: Row) -> str:
-        return "named beforehand" if row["detector"] == answer["detector"] else "also tried"
-
-    rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
-    if details or is_json_output():
-        show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
-    elif len(rows) > 1:
-        say(f"\n{len(rows)} detectors were run: --details shows them, the others next to {answer['detector']}.")
+    return answer is not None or bool(findings)
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
@@ -254,7 +208,7 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
 
 
 def _format_other(row: Row) -> str:
-    return format_detector_setting({"detector": row["other"], "parameters": row["other_parameters"]})
+    return format_detector_cell({"detector": row["other"], "parameters": row["other_parameters"]})
 
 
 def _format_difference(row: Row) -> str:
@@ -262,13 +216,8 @@ def _format_difference(row: Row) -> str:
 
 
 _COMPARISONS: Columns = (
-    ("detector", format_detector_setting),
+    ("detector", format_detector_cell),
     ("compared with", _format_other),
     ("difference in AUROC [95%]", _format_difference),
     ("p", "p_value", format_probability),
 )
-
-
-def parse_row_parameters(row: Row) -> dict[str, Any]:
-    """The row's parameters as they are, not as canonical JSON."""
-    return {"parameters": json.loads(row["parameters"])}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from audit_pipeline.models.usage_budget import Limits
-from audit_pipeline.pipeline.console import Layout, Row, say
+from audit_pipeline.pipeline.console import Layout, Row, is_layout_output, say
 from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
 
@@ -29,23 +29,36 @@ _LATEX = str.maketrans(
         **{"[": "{[}", "*": "{*}", "–": "--", "…": r"\ldots{}", "\u202f": r"\,"},
     }
 )
+BOOKTABS_NEEDED = r"% The document needs \usepackage{booktabs}."
 _SENT = ("model", "url", "tokens", "cost")
 _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 
 
-def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table as GitHub and most editors read it; columns of numbers are aligned right."""
+def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None) -> str:
+    """Format a table as GitHub and most editors read it, its caption above it; columns of numbers are aligned right."""
     escaped = [[_MARKDOWN.sub(r"\\\g<0>", _join_lines(cell)) for cell in cells] for cells in (heads, *rows)]
     rules = ["---:" if is_number else "---" for is_number in _find_number_columns(heads, rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
+    if caption is None:
+        return table
+    words = _MARKDOWN.sub(r"\\\g<0>", _join_lines(caption))
+    return f"{words}\n\n{table}"
 
 
-def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a tabular with the rules of the package booktabs; columns of numbers are aligned right."""
+def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None) -> str:
+    """Format a tabular with the rules of the package booktabs; columns of numbers are aligned right.
+
+    With a caption, the tabular stands in a table environment.
+    """
     first, *others = (" & ".join(map(_escape_latex, cells)) + r" \\" for cells in (heads, *rows))
     alignment = "".join("r" if is_number else "l" for is_number in _find_number_columns(heads, rows))
     begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
-    return "\n".join([begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", end])
+    tabular = [begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", end]
+    if caption is not None:
+        opening = [r"\begin{table}", r"\centering", r"\small"]
+        # Below the table: most classes leave no room between a caption and what follows it.
+        tabular = [*opening, *tabular, rf"\caption{{{_escape_latex(caption)}}}", r"\end{table}"]
+    return "\n".join([BOOKTABS_NEEDED, *tabular])
 
 
 def _find_number_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
@@ -73,6 +86,35 @@ LAYOUTS: dict[str, Layout] = {"markdown": format_markdown, "latex": format_latex
 def format_detector_setting(row: Row) -> str:
     """Format a row's detector with its parameters, which are a mapping."""
     return " ".join([row["detector"], *(f"{name}={value}" for name, value in row["parameters"].items())])
+
+
+def format_detector_cell(row: Row) -> str:
+    """Format a row's detector with its parameters: as a user types them, or printable in a table to be pasted."""
+    return format_printable_setting(row) if is_layout_output() else format_detector_setting(row)
+
+
+def format_printable_setting(row: Row) -> str:
+    """Format a row's detector by its title, with its parameters: *Con-ReCall (gamma = 0.5, shots = 1)*.
+
+    A detector that is not known here, such as the name of a user's own scores, stays as it is.
+    """
+    parameters = [f"{name.replace('_', ' ')} = {_format_parameter(value)}" for name, value in row["parameters"].items()]
+    words = f" ({', '.join(parameters)})" if parameters else ""
+    return f"{_find_title(row['detector'])}{words}"
+
+
+def _format_parameter(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    # A parameter may be a list of detectors.
+    return ", ".join(map(_find_title, value.split(","))) if isinstance(value, str) else f"{value}"
+
+
+def _find_title(detector: str) -> str:
+    from audit_pipeline.detectors.registry import REGISTRY
+
+    known = REGISTRY.get(detector)
+    return detector if known is None else known.title or detector
 
 
 def format_side_counts(row: Row) -> str:

@@ -9,36 +9,24 @@ import click
 
 from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
 from audit_pipeline.cli.command_declaration import BETWEEN_0_AND_1, FOLDER, Place, Section, command, fields, option
+from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
+    is_json_output,
     print_message,
     print_skipped,
     say,
     show_table,
 )
 from audit_pipeline.pipeline.options import INPUT_FILE
-from audit_pipeline.report.number_format import DASH, format_interval, format_number, format_thousands
+from audit_pipeline.report.number_format import DASH, format_thousands
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
     from audit_pipeline.statistics.power import PowerReport
-
-
-def _format_metric(name: str) -> str:
-    from audit_pipeline.statistics.roc import METRICS
-
-    return METRICS[name].label
-
-
-_EVALUATIONS: Columns = (
-    ("detector", "detector"),
-    ("metric", "metric", _format_metric),
-    ("value", "value", format_number),
-    ("95% interval", lambda row: format_interval((row["ci_low"], row["ci_high"])) or "none"),
-)
 
 
 @command(Place(Section.OWN_FILES, 30))
@@ -50,6 +38,7 @@ def evaluate(
     No model is run: --scores names a table of scores, one row per text and detector.
     """
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
+    from audit_pipeline.warehouse.query import read_latest_findings
 
     done = evaluate_file(replace(options, no_text=options.no_text or not is_text_output_allowed()))
     print_skipped(done.given.skipped)
@@ -61,8 +50,12 @@ def evaluate(
         for row in done.findings.tables["evaluations"].to_pylist()
         if row["is_default"] and row["value"] is not None
     ]
-    show_table("evaluations", rows, _EVALUATIONS)
-    if answer is None or answer["sides"] != "audited against held-out":
+    if is_json_output():
+        show_table("evaluations", rows, ())
+    else:
+        found = read_latest_findings(done.paths.warehouse, done.pair.model, [done.pair.benchmark])
+        show_findings(done.pair.benchmark, build_finding_rows(found, done.pair.model), answer, details=True)
+    if not is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     if done.given.left_out:

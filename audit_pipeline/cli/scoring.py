@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, fields, option
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, format_side_counts
 from audit_pipeline.cli.run_setup import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from audit_pipeline.scoring.file import FileScores
 
 _SEPARATION: Columns = (
-    ("detector", format_detector_setting),
+    ("detector", format_detector_cell),
     ("AUROC [95% interval]", build_estimate_formatter("auroc")),
     ("texts", format_side_counts),
 )

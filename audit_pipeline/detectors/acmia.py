@@ -90,6 +90,7 @@ _REPORTED = (
 
 ACMIA_AC = Detector(
     name="acmia_ac",
+    title="ACMIA AC",
     summary="mean change of the log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",
@@ -109,6 +110,7 @@ ACMIA_AC = Detector(
 
 ACMIA_NORM_AC = Detector(
     name="acmia_norm_ac",
+    title="ACMIA NormAC",
     summary="mean standardised log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",

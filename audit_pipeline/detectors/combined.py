@@ -50,6 +50,7 @@ def _is_list(value: ParameterValue) -> bool:
 
 COMBINED = Detector(
     name=NAME,
+    title="Combined ranks",
     summary="mean of the text's ranks, among all texts of the benchmark, by each detector of a fixed list",
     source="this project: ranks averaged with equal weights (a Borda count)",
     needs=(RANKS,),

@@ -46,6 +46,7 @@ def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequenc
 
 DC_PDD = Detector(
     name=NAME,
+    title="DC-PDD",
     summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
     source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
     needs=(FREQUENCY_TABLE,),

@@ -111,6 +111,8 @@ class Detector:
     statistics beside the log-probabilities and ids of its tokens (contracts.MEASURED): where a model's back end does
     not give it, there is no score. ``on_request``: never scored unless it is named.
 
+    ``title`` is its printable name, for tables of papers; without one it is called by its ``name``.
+
     For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its
     authors report and on what, ``also_reads`` what moves it apart from membership; a sentence or two each.
     """
@@ -128,6 +130,7 @@ class Detector:
     wishes: tuple[Need[Any], ...] = ()
     on_request: bool = False
     reads: Callable[[Settings], tuple[str, ...]] = lambda _: ()
+    title: str = ""
 
     @cached_property
     def default(self) -> Settings:

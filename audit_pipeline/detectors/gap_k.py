@@ -40,6 +40,7 @@ def _gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Out
 
 GAP_K = Detector(
     name="gap_k",
+    title="Gap-K%",
     summary="mean of the k% lowest smoothed gaps between the text's token and the likeliest, in standard deviations",
     source="Kwak and Kim 2026 (Gap-K%)",
     passes="1",

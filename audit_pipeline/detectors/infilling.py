@@ -84,6 +84,7 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 
 INFILLING = Detector(
     name=NAME,
+    title="Infilling score",
     summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
     source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),

@@ -15,6 +15,7 @@ def _log_rank(statistics: TextStatistics) -> Outcome:
 
 LOG_RANK = Detector(
     name="log_rank",
+    title="Log-rank",
     summary="mean logarithm of the tokens' ranks among the model's choices, negated",
     source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
     passes="1",

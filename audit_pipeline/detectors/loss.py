@@ -26,6 +26,7 @@ def _zlib(statistics: TextStatistics) -> Outcome:
 
 LOSS = Detector(
     name="loss",
+    title="Loss",
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
@@ -43,6 +44,7 @@ LOSS = Detector(
 
 ZLIB = Detector(
     name="zlib",
+    title="Zlib",
     summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",

@@ -41,6 +41,7 @@ def _lowercase(statistics: TextStatistics) -> Outcome:
 
 LOWERCASE = Detector(
     name="lowercase",
+    title="Lowercase",
     summary="mean log-likelihood of the text in lower case divided by that of the text",
     source="Carlini et al., USENIX Security 2021; as used in Zhang et al., ICLR 2025, section 5.1",
     needs=(LOWERCASED,),

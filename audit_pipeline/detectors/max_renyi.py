@@ -50,6 +50,7 @@ def _max_renyi(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 
 MAX_RENYI = Detector(
     name="max_renyi",
+    title="Max-Rényi",
     summary="minus the mean Rényi entropy of the model's distribution, over the k% of positions where it is highest",
     source="Li et al., NeurIPS 2024 (Max-Rényi-K%)",
     passes="1",

@@ -133,6 +133,7 @@ WINDOW = Parameter(
 
 MIN_K = Detector(
     name="min_k",
+    title="Min-K%",
     summary="mean log-likelihood of the k% least likely tokens",
     source="Shi et al., ICLR 2024, eq. 1 (Min-K% Prob); window: Arkhmammadova et al. 2025 (Win-k)",
     passes="1",
@@ -155,6 +156,7 @@ MIN_K = Detector(
 
 MIN_K_PLUS_PLUS = Detector(
     name="min_k_plus_plus",
+    title="Min-K%++",
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     passes="1",

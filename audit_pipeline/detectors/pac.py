@@ -61,6 +61,7 @@ def _pac(statistics: TextStatistics, setting: Settings) -> Outcome:
 
 PAC = Detector(
     name="pac",
+    title="PAC",
     summary="how much further the likeliest tokens are from the least likely where words of the text are swapped",
     source="Ye et al., Findings of ACL 2024 (PAC)",
     needs=(COPIES,),

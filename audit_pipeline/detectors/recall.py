@@ -62,6 +62,7 @@ _ANEW = " (prefix + text anew for models that cannot share it)"
 
 RECALL = Detector(
     name="recall",
+    title="ReCaLL",
     summary="mean log-likelihood of the text after a prefix of non-members, divided by that of the text by itself",
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
@@ -84,6 +85,7 @@ RECALL = Detector(
 
 CON_RECALL = Detector(
     name="con_recall",
+    title="Con-ReCall",
     summary="recall with a prefix of non-members, less gamma times recall with a prefix of members",
     source="Wang et al., COLING 2025 (Con-ReCall)",
     needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),

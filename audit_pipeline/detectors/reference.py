@@ -65,6 +65,7 @@ def _reference(statistics: TextStatistics, setting: Settings) -> Outcome:
 
 REFERENCE = Detector(
     name="reference",
+    title="Reference model",
     summary="mean log-likelihood of the text compared with that under a reference model",
     source="Carlini et al., USENIX Security 2021; as in Shi et al., ICLR 2024, section 4.2; wbc: Chen et al. 2026",
     needs=(REFERENCE_MODEL,),

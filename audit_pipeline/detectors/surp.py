@@ -49,6 +49,7 @@ def _outcome(
 
 SURP = Detector(
     name="surp",
+    title="SURP",
     summary="mean log-likelihood of the k% least likely tokens, of those where the model's entropy is low",
     source="Zhang and Wu 2024 (SURP)",
     passes="1",

@@ -35,8 +35,8 @@ _NAMED_SKIPS = 5
 Row = Mapping[str, Any]
 Cell = str | Callable[[Row], object]
 Columns = Sequence[tuple[str, Cell] | tuple[str, Cell, Callable[[Any], str]]]
-Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
-"""What writes a table out of its heads and the cells of its rows."""
+Layout = Callable[[Sequence[str], Sequence[Sequence[str]], str | None], str]
+"""What writes a table out of its heads, the cells of its rows, and its caption, if any."""
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
 """What a command that was asked for JSON has said so far."""
@@ -101,6 +101,11 @@ def is_json_output() -> bool:
     return _document.get() is not None
 
 
+def is_layout_output() -> bool:
+    """Return whether the command that runs was asked for tables to be pasted (``--format markdown`` or ``latex``)."""
+    return _layout.get() is not None
+
+
 def say(words: str, **facts: object) -> None:
     """Print words on standard output, or add ``facts``, which hold the same, to the JSON document.
 
@@ -117,11 +122,24 @@ def say(words: str, **facts: object) -> None:
         print_unless_quiet(words.strip())
 
 
-def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
-    """``rows`` on standard output: as a table of ``columns``, or as they are under ``name`` in the JSON document.
+def show_table(
+    name: str,
+    rows: Iterable[Row],
+    columns: Columns,
+    *,
+    parts: Mapping[str, Sequence[Row]] | None = None,
+    caption: str | None = None,
+) -> None:
+    """Print rows on standard output as a table, or put them unchanged into the JSON document.
 
-    A column is its head, what it shows of a row (the value under a key, or what a function makes of the row), and how
-    that is written where it is not as :func:`format_cell_value` writes it.
+    Args:
+        name: The key of the rows in the JSON document.
+        rows: The rows.
+        columns: For each column its head, what it shows of a row (the value under a key, or what a function makes of
+            the row), and how that is written if not as :func:`format_cell_value` writes it.
+        parts: The rows by the title of their part, in the order in which a table shows them. A part without a title
+            has no line for it.
+        caption: What stands above a table that is to be pasted.
     """
     rows = list(rows)
     document = _document.get()
@@ -129,15 +147,19 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
         _add(document, {name: rows})
         return
     end_step()
+    cells: list[list[str]] = []
+    for title, of_part in ({"": rows} if parts is None else parts).items():
+        if title:
+            cells.append([title, *[""] * (len(columns) - 1)])
+        cells += [[format_cell(row, *column[1:]) for column in columns] for row in of_part]
     if (layout := _layout.get()) is not None:
-        heads = [column[0] for column in columns]
-        click.echo(layout(heads, [[format_cell(row, *column[1:]) for column in columns] for row in rows]) + "\n")
+        click.echo(layout([column[0] for column in columns], cells, caption) + "\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column[0], overflow="fold")
-    for row in rows:
-        table.add_row(*(format_cell(row, *column[1:]) for column in columns))
+    for line in cells:
+        table.add_row(*line)
     # A pipe has no width: nothing is folded there.
     console = STDOUT if STDOUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)

@@ -24,7 +24,8 @@ MARKDOWN = """\
 | --- | ---: | ---: | --- |
 | min_k k=0.2 | 0.512 [0.41, 0.62] | 1.2×10⁻⁵ | 50% & more\\_ of [it] \\| a |
 | \\_loss\\_ \\*x\\* | not defined | \\<0.001 | ≥ 3\\\\ |"""
-LATEX = r"""\begin{tabular}{lrrl}
+LATEX = r"""% The document needs \usepackage{booktabs}.
+\begin{tabular}{lrrl}
 \toprule
 detector & AUROC {[}95\% interval] & p & what \\
 \midrule

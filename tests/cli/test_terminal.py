@@ -14,14 +14,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from audit_pipeline.cli import audit_output, main
+from audit_pipeline.cli import main
+from audit_pipeline.cli.findings_table import show_findings
 from audit_pipeline.cli.main_command import _EXIT_CODES
+from audit_pipeline.cli.output import format_latex, format_markdown, format_printable_setting
+from audit_pipeline.detectors.registry import ORIGINS, REGISTRY
 from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.console import (
     collect_output,
@@ -144,7 +148,11 @@ FINDING = {
     "model": "m",
     "n_members": 100,
     "n_nonmembers": 100,
-    **{f"{metric}{end}": 1.0 for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr") for end in ("", "_low", "_high")},
+    **{
+        f"{metric}{end}": 1.0
+        for metric in ("auroc", "tpr_at_5_fpr", "tpr_at_1_fpr", "fpr_at_95_tpr")
+        for end in ("", "_low", "_high")
+    },
 }
 FINDINGS = [
     {**FINDING, "detector": detector, "parameters": parameters}
@@ -153,12 +161,20 @@ FINDINGS = [
         ("con_recall", {"gamma": 0.5, "shots": 7}),
         ("loss", {}),
     )
-] + [{**FINDING, "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None}]
+] + [{**FINDING, "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None, "auroc": 0.5}]
+ANSWER = {
+    "detector": "loss",
+    "sides": "labelled",
+    "split_verdict": "mild shift",
+    "claim_level": "statistical evidence",
+    "claim_stated_by": None,
+}
+UNLABELLED = {**ANSWER, "sides": "audited against held-out"}
 
 
 def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
-    audit_output._show_labelled_findings("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
+    show_findings("long_name_of_a_benchmark_128", [*FINDINGS, fewer], ANSWER)
     shown = plain(screen)
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
@@ -170,25 +186,78 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     assert "not defined" in lowercase
 
 
-def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing_is_a_member(
-    screen: io.StringIO,
-) -> None:
-    audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
+def test_the_headline_stands_first_and_the_others_are_sorted_by_auroc(screen: io.StringIO) -> None:
+    better = {**FINDINGS[2], "detector": "zlib", "auroc": 1.5}
+    unknown = {**FINDINGS[2], "detector": "surp", "auroc": None}
+    show_findings("made", [unknown, *FINDINGS, better], ANSWER)
+    order = ["Headline", "loss", "Also", "zlib", "combined", "con_recall", "lowercase", "surp"]
+    assert [word for line in plain(screen).splitlines() for word in line.split()[:1] if word in order] == order
+
+
+@pytest.mark.parametrize("answer", [None, {**ANSWER, "detector": None}, {**ANSWER, "detector": "dc_pdd"}])
+def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: dict[str, Any] | None) -> None:
+    show_findings("made", FINDINGS, answer)
+    shown = plain(screen)
+    assert "Headline" not in shown
+    assert "Also tried" not in shown
+    assert shown.index("loss") < shown.index("lowercase")
+
+
+def test_where_membership_is_unknown_detectors_are_details_and_nothing_is_a_member(screen: io.StringIO) -> None:
+    show_findings("made", FINDINGS, UNLABELLED)
     assert plain(screen) == "\n4 detectors were run: --details shows them, the others next to loss.\n"
-    audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
+    show_findings("made", FINDINGS, UNLABELLED, details=True)
     shown = plain(screen)
     assert "member" not in shown
-    parts = [
-        (line.split()[0], "named beforehand" in line, "also tried" in line)
-        for line in shown.splitlines()
-        if "named beforehand" in line or "also tried" in line
-    ]
-    assert parts == [
-        ("loss", True, False),
-        ("combined", False, True),
-        ("con_recall", False, True),
-        ("lowercase", False, True),
-    ]
+    assert "made: 100 audited texts, 100 held-out texts" in shown
+
+
+PAPER = r"""% The document needs \usepackage{booktabs}.
+\begin{table}
+\centering
+\small
+\begin{tabular}{lrrrr}
+\toprule
+detector & AUROC {[}95\% interval] & TPR at 5\% & TPR at 1\% & n \\
+\midrule
+Headline &  &  &  &  \\
+Loss & 1.000 {[}1.000, 1.000] & 100.0\% & 100.0\% & 100 + 100 \\
+Also tried &  &  &  &  \\
+Combined ranks (of = Zlib, Min-K\%, Min-K\%++, Gap-K\%) & 1.000 {[}1.000, 1.000] & 100.0\% & 100.0\% & 100 + 100 \\
+Con-ReCall (gamma = 0.5, shots = 7) & 1.000 {[}1.000, 1.000] & 100.0\% & 100.0\% & 100 + 100 \\
+Lowercase & 0.500 {[}1.000, 1.000] & -- & 100.0\% & 100 + 100 \\
+\bottomrule
+\end{tabular}
+\caption{CAPTION}
+\end{table}
+
+"""
+CAPTION = (
+    r"m on made\_8: 100 members, 100 non-members (n: those that the detector scored). Split: mild shift. Claim level: "
+    r"statistical evidence. Intervals are over groups of texts; TPR at a false-positive rate of 5\% and 1\%. The "
+    r"headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too few groups of "
+    r"non-members to measure the rate."
+)
+
+
+def test_a_table_for_a_paper_is_wide_and_has_printable_names_and_a_caption(capsys: pytest.CaptureFixture[str]) -> None:
+    with collect_output(as_json=False, layout=format_latex):
+        show_findings("made_8", FINDINGS, ANSWER)
+    assert capsys.readouterr().out == PAPER.replace("CAPTION", CAPTION)
+    with collect_output(as_json=False, layout=format_markdown):
+        show_findings("made_8", FINDINGS, ANSWER)
+    caption, empty, heads, *_ = capsys.readouterr().out.splitlines()
+    assert caption.startswith("m on made_8: 100 members, 100 non-members")
+    assert empty == ""
+    assert heads == "| detector | AUROC [95% interval] | TPR at 5% | TPR at 1% | n |"
+
+
+def test_every_detector_of_this_package_has_a_printable_name() -> None:
+    titles = [detector.title for name, detector in REGISTRY.items() if name not in ORIGINS]
+    assert all(titles)
+    assert len(set(titles)) == len(titles)
+    row = {"detector": "score_of_mine", "parameters": {}}
+    assert format_printable_setting(row) == "score_of_mine"
 
 
 # The command itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
@@ -9,13 +10,12 @@ from typing import Any
 
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
-    parse_row_parameters,
     publish_outcomes,
     say_conclusions,
     show_audit_outcome,
 )
 from audit_pipeline.cli.command_declaration import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, say_commands
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
@@ -42,7 +42,7 @@ _STUDY: Columns = (
     ("setting", "setting"),
     ("value", "value"),
     ("seed", "seed"),
-    ("detector", format_detector_setting),
+    ("detector", format_detector_cell),
     ("AUROC [95% interval]", build_estimate_formatter("auroc")),
 )
 
@@ -109,7 +109,7 @@ def study(name: str = argument()) -> None:
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
-            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **parse_row_parameters(row)},
+            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], "parameters": json.loads(row["parameters"])},
         }
         for row in _query("SELECT * FROM control_studies WHERE study = $study", study=name)
     ]

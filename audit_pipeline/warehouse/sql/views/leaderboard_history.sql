@@ -8,6 +8,9 @@ WITH headline AS (
         max(value) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr,
         max(ci_low) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr_low,
         max(ci_high) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr_high,
+        max(value) FILTER (metric = 'tpr_at_1_fpr') AS tpr_at_1_fpr,
+        max(ci_low) FILTER (metric = 'tpr_at_1_fpr') AS tpr_at_1_fpr_low,
+        max(ci_high) FILTER (metric = 'tpr_at_1_fpr') AS tpr_at_1_fpr_high,
         max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr,
         max(ci_low) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_low,
         max(ci_high) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_high,
@@ -27,6 +30,7 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     ) AS is_headline,
     headline.auroc, headline.auroc_low, headline.auroc_high,
     headline.tpr_at_5_fpr, headline.tpr_at_5_fpr_low, headline.tpr_at_5_fpr_high,
+    headline.tpr_at_1_fpr, headline.tpr_at_1_fpr_low, headline.tpr_at_1_fpr_high,
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
     headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
     blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
@@ -57,6 +61,7 @@ COMMENT ON COLUMN leaderboard_history.is_control IS
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
 COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
     'members (audited texts, where labels are unknown) found while at most 5% of non-members are taken for them';
+COMMENT ON COLUMN leaderboard_history.tpr_at_1_fpr IS 'the same while at most 1% are';
 COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS
     'non-members taken for members (audited texts, where labels are unknown) while at least 95% of these are found';
 COMMENT ON COLUMN leaderboard_history.n IS 'texts with a score, both sides together';
