@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.options import BENCHMARK, MODEL, AuditOptions
-from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
+from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn, without_library_bars
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -35,6 +38,9 @@ class AuditFindings:
         rest of the report's JSON copy.
     report : pathlib.Path
         The report, an HTML page.
+    comparisons : pyarrow.Table
+        A row per benchmark and two detectors that were compared on the same texts: the difference of their AUROCs, its
+        interval and p-value, which is not corrected for the number of pairs.
     """
 
     model: str
@@ -42,9 +48,10 @@ class AuditFindings:
     findings: pa.Table = field(repr=False)
     answers: Sequence[Mapping[str, Any]] = field(repr=False)
     report: Path
+    comparisons: pa.Table = field(repr=False)
 
     def __str__(self) -> str:
-        """The answers, a line a benchmark."""
+        """Return the answers, one line per benchmark."""
         return "\n".join(f"{answer['benchmark']}: {answer['headline']}" for answer in self.answers)
 
 
@@ -83,16 +90,12 @@ def audit(options: Audit) -> AuditFindings:
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
     # Here and below: `import corpus_audit` answers at once.
-    import pyarrow as pa  # noqa: PLC0415
-
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import build_audit_request, run_audit  # noqa: PLC0415
-    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
-    from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
     request = build_audit_request(options.model, options.benchmark, options)
-    with progress_on_stderr(options.verbose):
+    with progress_on_stderr(options.verbose), nullcontext() if options.verbose else without_library_bars():
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
@@ -101,21 +104,45 @@ def audit(options: Audit) -> AuditFindings:
         raise outcome.failed
     paths, names = DataPaths.from_environment(), tuple(spec.name for spec in outcome.benchmarks)
     models = [entry.name for entry in request.models]
-    answers = [read_conclusions(paths.warehouse, model).answers for model in models]
+    shown = request.model.name if len(models) == 1 else options.model
+    return read_audit_findings(shown, models, names, paths.warehouse, paths.report)
+
+
+def read_audit_findings(
+    name: str, models: Sequence[str], benchmarks: tuple[str, ...], warehouse_file: Path, report_file: Path
+) -> AuditFindings:
+    """Return what a warehouse holds of models on benchmarks; ``name`` is what they are called together."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import read_comparisons, read_latest_findings  # noqa: PLC0415
+
+    findings, comparisons, answers = [], [], []
+    for model in models:
+        findings.append(read_latest_findings(warehouse_file, model, benchmarks))
+        of_model = read_conclusions(warehouse_file, model).answers
+        answers += [of_model[benchmark] for benchmark in benchmarks if benchmark in of_model]
+        for benchmark in benchmarks:
+            compared = read_comparisons(warehouse_file, model, benchmark, None)
+            names = {"model": model, "benchmark": benchmark}
+            columns = {key: pa.array([value] * len(compared), pa.string()) for key, value in names.items()}
+            comparisons.append(pa.table({**columns, **dict(zip(compared.column_names, compared.columns, strict=True))}))
     return AuditFindings(
-        request.model.name if len(models) == 1 else options.model,
-        names,
-        pa.concat_tables([read_latest_findings(paths.warehouse, model, names) for model in models]),
-        [of_model[name] for of_model in answers for name in names if name in of_model],
-        paths.report,
+        name, benchmarks, pa.concat_tables(findings), answers, report_file, pa.concat_tables(comparisons)
     )
 
 
-def warehouse() -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection to all results, for reading.
+def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB connection to all results, for reading.
 
-    It sees the warehouse as it is now and keeps seeing that, whatever is audited meanwhile; call again for what is new.
+    It keeps seeing the warehouse that it opened, also if audits write new results. Call again to see those.
     It reads the warehouse alone: no other file, no data frame of the caller's, no setting. docs/sql.md has queries.
+
+    Parameters
+    ----------
+    folder : str or os.PathLike, optional
+        The folder whose warehouse is read: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the
+        data folder of the commands.
 
     Returns
     -------
@@ -125,16 +152,23 @@ def warehouse() -> duckdb.DuckDBPyConnection:
     Raises
     ------
     AuditError
-        Where nothing was audited yet, or the warehouse cannot be read.
+        If nothing was audited yet, or the warehouse cannot be read.
 
     Examples
     --------
     >>> warehouse().sql("SELECT model, benchmark, detector, auroc FROM leaderboard").df()
+    >>> warehouse("scores_findings").sql("FROM current_group_tests").df()
     """
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.warehouse.query import open_read_only  # noqa: PLC0415
 
-    return open_read_only(DataPaths.from_environment().warehouse)
+    if folder is None:
+        return open_read_only(DataPaths.from_environment().warehouse)
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder: name one that holds a warehouse (audit.duckdb)")
+    of_workspace = DataPaths.of_workspace(root).warehouse
+    return open_read_only(of_workspace if of_workspace.exists() else DataPaths(root).warehouse)
 
 
 def report(*, show: bool = False, text: bool | None = None, verbose: bool = False) -> Path:

@@ -55,7 +55,7 @@ def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], 
 
 @contextmanager
 def progress_on_stderr(verbose: bool) -> Iterator[None]:
-    """Within the block steps and progress go to standard error, or nothing where not ``verbose``."""
+    """Print steps and progress on standard error within the block, or nothing if not ``verbose``."""
     if verbose:
         try:
             yield
@@ -64,6 +64,29 @@ def progress_on_stderr(verbose: bool) -> Iterator[None]:
     else:
         with quietly():
             yield
+
+
+@contextmanager
+def without_library_bars() -> Iterator[None]:
+    """Keep the progress bars of transformers and huggingface_hub off standard error within the block."""
+    # Only functions that run models need this block. They import both packages anyway.
+    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+    from transformers.utils import logging as transformers_logging  # noqa: PLC0415
+
+    had_bars, hub_had_bars = transformers_logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    transformers_logging.disable_progress_bar()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if had_bars:
+            transformers_logging.enable_progress_bar()
+        if hub_had_bars:
+            enable_progress_bars()
 
 
 def warn(messages: Iterable[object]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from audit_pipeline.pipeline.options import ScoreOptions
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
-from corpus_audit.audits import AuditFindings
-from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
+from corpus_audit.audits import AuditFindings, read_audit_findings
+from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn, without_library_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +86,12 @@ def score(options: Score) -> pa.Table:
     else:
         stream = stream_from_texts(list(options.texts))
     request = build_scoring_request(options, stream.rows.file.path)
-    with progress_on_stderr(options.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as show:
+    with (
+        progress_on_stderr(options.verbose),
+        nullcontext() if options.verbose else without_library_bars(),
+        tempfile.TemporaryDirectory() as folder,
+        progress_bar(model) as show,
+    ):
         out = Path(folder, "scores.parquet")
         listener = ProgressListener(print_step, show_progress, show)
         done = score_texts(request, resolve_model(model, models), stream, out, paths, listener)
@@ -95,8 +101,27 @@ def score(options: Score) -> pa.Table:
     return table
 
 
-@takes(EvaluateOptions)
-def evaluate(options: EvaluateOptions) -> AuditFindings:
+class Table(Protocol):
+    """A table in memory: of pyarrow, or a data frame of pandas or polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the table as Arrow's stream of record batches."""
+
+
+@dataclass(frozen=True)
+class Evaluate(EvaluateOptions):
+    """What the function evaluate is asked."""
+
+    scores: Annotated[  # type: ignore[assignment]
+        Table | PathLike[str],
+        "The table that score returned, another ``pyarrow.Table`` or data frame, or the path of a file. Its columns "
+        "are score and label; group, detector and text are used if present. A table in memory is kept in the folder "
+        "that is written.",
+    ]
+
+
+@takes(Evaluate)
+def evaluate(options: Evaluate) -> AuditFindings:
     """Write findings and a report from a table of scores; as the command `corpus-audit evaluate`. No model is run.
 
     Parameters
@@ -120,25 +145,36 @@ def evaluate(options: EvaluateOptions) -> AuditFindings:
 
     Examples
     --------
-    >>> texts, table = Path("texts.jsonl"), Path("scores.parquet")
-    >>> pyarrow.parquet.write_table(score(texts, model="smollm2-135m"), table)
-    >>> found = evaluate(table, texts=texts, headline="min_k_plus_plus")
+    >>> texts = Path("texts.jsonl")
+    >>> found = evaluate(score(texts, model="smollm2-135m"), texts=texts, headline="min_k_plus_plus")
+    >>> found.comparisons.to_pandas()
     """
     # `import corpus_audit` answers at once.
-    from audit_pipeline.pipeline.evaluate_file import evaluate_file  # noqa: PLC0415
-    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
-    from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
+    from audit_pipeline.pipeline.evaluate_file import evaluate_file, keep_scores  # noqa: PLC0415
 
-    texts, out = (None if path is None else Path(path) for path in (options.texts, options.out))
-    done = evaluate_file(replace(options, scores=Path(options.scores), texts=texts, out=out))
+    given = {each.name: getattr(options, each.name) for each in fields(EvaluateOptions)}
+    for name in ("texts", "out"):
+        given[name] = None if given[name] is None else Path(given[name])
+    if isinstance(options.scores, str | PathLike):
+        given["scores"] = Path(options.scores)
+    else:
+        table = _to_arrow(options.scores)
+        given["benchmark"] = options.benchmark or "scores"
+        given["out"] = given["out"] or Path(f"{given['benchmark']}_findings")
+        given["scores"] = keep_scores(table, given["out"])
+    done = evaluate_file(EvaluateOptions(**given))
     warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
     warn(done.given.notes)
-    model, names, warehouse = done.pair.model, (done.pair.benchmark,), done.paths.warehouse
-    answers = read_conclusions(warehouse, model).answers
-    return AuditFindings(
-        model,
-        names,
-        read_latest_findings(warehouse, model, names),
-        [answers[name] for name in names if name in answers],
-        done.report,
+    return read_audit_findings(
+        done.pair.model, [done.pair.model], (done.pair.benchmark,), done.paths.warehouse, done.report
     )
+
+
+def _to_arrow(scores: Table) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(scores, pa.Table):
+        return scores
+    if hasattr(scores, "__arrow_c_stream__"):
+        return pa.table(scores)
+    raise TypeError(f"scores is a table or the path of a file; this is {type(scores).__name__}")

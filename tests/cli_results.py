@@ -60,13 +60,14 @@ def scores_of(path: Path) -> dict[tuple[int, str, str], dict[str, Any]]:
     return found
 
 
+_BESIDE_FINDINGS = re.compile(" scored |^(Headline|Also tried) *$")
+
+
 def tables_of_findings(shown: str) -> dict[str, list[str]]:
     """The lines of each benchmark's table, by benchmark, its head left out."""
     blocks = [block.splitlines() for block in shown.split("\n\n")]
     tables = {
-        lines[0].partition(":")[0]: [
-            line.rstrip() for line in lines[2:] if not re.search(" scored |^(Headline|Also tried) *$", line)
-        ]
+        lines[0].partition(":")[0]: [line.rstrip() for line in lines[2:] if not _BESIDE_FINDINGS.search(line)]
         for lines in (block[1:] if not block[0] else block for block in blocks)
         if len(lines) > 1 and lines[1].startswith("detector ")
     }

@@ -222,17 +222,22 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
 
 @contextmanager
 def cache_gguf_parsing() -> Iterator[None]:
-    """Meanwhile the package gguf remembers what it has parsed.
+    """Let the package gguf keep what it has parsed within the block, and draw no progress bar.
 
     transformers parses a .gguf again for each of configuration, tokenizer and weights, and builds the table of tensor
-    names again for every module: more than half of the time that a conversion takes.
+    names again for every module: more than half of the time that a conversion takes. Its bar of converted tensors
+    ignores transformers' own switch for bars.
     """
-    originals = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(function) for function in originals)
+    # It loads torch, which the rest of this module does without.
+    from transformers import modeling_gguf_pytorch_utils  # noqa: PLC0415
+
+    originals = gguf.GGUFReader, gguf.get_tensor_name_map, modeling_gguf_pytorch_utils.tqdm
+    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(function) for function in originals[:2])
+    modeling_gguf_pytorch_utils.tqdm = lambda tensors, **_: tensors
     try:
         yield
     finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = originals
+        gguf.GGUFReader, gguf.get_tensor_name_map, modeling_gguf_pytorch_utils.tqdm = originals
 
 
 def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:

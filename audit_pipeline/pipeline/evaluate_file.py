@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
@@ -27,7 +29,7 @@ from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
-from audit_pipeline.store.files import write_json
+from audit_pipeline.store.files import write_atomically, write_json
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, make_private
@@ -151,13 +153,37 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     return Evaluated(pair, given, findings, paths, summary.path)
 
 
+def keep_scores(scores: pa.Table, out: Path) -> Path:
+    """Write a table of scores into the folder of its evaluation, and return the file.
+
+    The file's name holds the digest of the table, so that another table in the same folder replaces nothing.
+
+    Raises:
+        DataError: If the folder holds something else or cannot be written.
+    """
+    _require_own_folder(out)
+    folder = out.expanduser().resolve()
+    make_private(folder)
+    write_json(folder / _MARKER, {"written_by": "corpus-audit evaluate"})
+    sink = pa.BufferOutputStream()
+    pq.write_table(scores, sink)
+    content = sink.getvalue().to_pybytes()
+    file = folder / f"scores-{hashlib.sha256(content).hexdigest()[:12]}.parquet"
+    with write_atomically(file) as temporary:
+        temporary.write_bytes(content)
+    return file
+
+
 def _require_usable(options: EvaluateOptions) -> None:
-    out = options.folder
     for name in (options.model, options.name):
         if not name or "|" in name:
             raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
     if not 0 <= options.calibration < 1:
         raise ConfigError(f"the share for calibration is at least 0 and below 1, not {options.calibration}")
+    _require_own_folder(options.folder)
+
+
+def _require_own_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():

@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import get_type_hints
 
 import duckdb
+import huggingface_hub.utils
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from transformers import modeling_gguf_pytorch_utils
+from transformers.utils import logging as transformers_logging
 
 import corpus_audit as ca
 from audit_pipeline.cli import main
+from audit_pipeline.models.conversion import cache_gguf_parsing
 from audit_pipeline.pipeline.options import AuditOptions, Option, ScoreOptions
 from audit_pipeline.scoring.file import SCHEMA
 from audit_pipeline.tables import text_sha256
+from corpus_audit.calls import without_library_bars
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -60,6 +65,19 @@ def test_nothing_is_printed_unless_it_is_asked_for(workspace: Workspace, capfd: 
     shown = capfd.readouterr()
     assert shown.out == ""
     assert "• loading tiny" in shown.err
+
+
+def test_libraries_draw_no_bars_unless_progress_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    transformers_logging.enable_progress_bar()
+    with without_library_bars():
+        assert list(transformers_logging.tqdm([1, 2], desc="Writing model shards")) == [1, 2]
+        assert huggingface_hub.utils.are_progress_bars_disabled()
+    with cache_gguf_parsing():
+        assert list(modeling_gguf_pytorch_utils.tqdm([1, 2], desc="Converting")) == [1, 2]
+    assert capfd.readouterr() == ("", "")
+    assert transformers_logging.is_progress_bar_enabled(), "the caller's own bars are back"
+    assert list(modeling_gguf_pytorch_utils.tqdm([1, 2], desc="Converting")) == [1, 2]
+    assert "Converting" in capfd.readouterr().err, "the bar that the block keeps away"
 
 
 def test_texts_that_cannot_be_used_have_no_rows_and_are_named(workspace: Workspace) -> None:
@@ -104,6 +122,9 @@ def test_an_audit_gives_findings_answers_and_the_report(
     assert [row["detector"] for row in told["findings"]] == found.findings.column("detector").to_pylist()
     assert [row["auroc"] for row in told["findings"]] == found.findings.column("auroc").to_pylist()
     assert told["answers"] == list(found.answers)
+    assert {row["benchmark"] for row in found.comparisons.to_pylist()} <= set(found.benchmarks)
+    with ca.warehouse(workspace.paths.root) as connection:
+        assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(len(found.findings),)]
 
     with ca.warehouse() as connection:
         [(count,)] = connection.sql("SELECT count(*) FROM leaderboard").fetchall()
@@ -137,6 +158,47 @@ def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     assert str(found).startswith("mine: ")
     options = {option.name for option in main.commands["evaluate"].params} - {"json", "format", "quiet"}
     assert set(inspect.signature(ca.evaluate).parameters) == options
+
+
+def test_a_table_in_memory_is_evaluated_as_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {
+            "id": f"t{n}",
+            "group": f"g{n}",
+            "detector": detector,
+            "score": float(n % 13 + shift * (n % 2)),
+            "label": n % 2,
+        }
+        for n in range(80)
+        for detector, shift in (("first", 3), ("second", 1))
+    ]
+    table = pa.Table.from_pylist(rows)
+    with pytest.warns(UserWarning, match="no column 'text'"):
+        found = ca.evaluate(table, calibration=0, headline="first")
+    assert found.benchmarks == ("scores",)
+    folder = tmp_path / "scores_findings"
+    assert found.report.is_relative_to(folder)
+    [kept] = folder.glob("scores-*.parquet")
+    assert pq.read_table(kept).equals(table)
+    with pytest.warns(UserWarning, match="no column 'text'"):
+        of_file = ca.evaluate(kept, calibration=0, headline="first", benchmark="scores", out=tmp_path / "of_file")
+    columns = ["detector", "auroc", "auroc_low", "auroc_high"]
+    assert of_file.findings.select(columns).equals(found.findings.select(columns))
+    [compared] = found.comparisons.to_pylist()
+    aurocs = {row["detector"]: row["auroc"] for row in found.findings.to_pylist()}
+    assert (compared["model"], compared["benchmark"]) == ("a model", "scores")
+    difference = aurocs[compared["detector"]] - aurocs[compared["other"]]
+    assert compared["difference"] == pytest.approx(difference, abs=1e-12)
+    with pytest.warns(UserWarning, match="no column 'text'"):
+        of_frame = ca.evaluate(table.to_pandas(), calibration=0, headline="first")
+    assert of_frame.findings.select(columns).equals(found.findings.select(columns))
+    with ca.warehouse(folder) as connection:
+        assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(2,)]
+    with pytest.raises(ca.AuditError, match="not a folder"):
+        ca.warehouse(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match="this is list"):
+        ca.evaluate([0.5])  # type: ignore[arg-type]
 
 
 def test_importing_it_is_light() -> None:
