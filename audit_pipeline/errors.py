@@ -77,8 +77,8 @@ class OtherTokenizerWarning(UserWarning):
     """A tokenizer that transformers builds otherwise than its file says."""
 
 
-class UnreadFilesWarning(UserWarning):
-    """Files beside those of a model that look as if they belonged to it, and are not read."""
+class ModelFilesWarning(UserWarning):
+    """A choice among the files of a model that its user should know: some are not read, or two disagree."""
 
 
 def is_full_disk(error: OSError) -> bool:

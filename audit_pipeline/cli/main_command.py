@@ -27,8 +27,8 @@ from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,
     MadeAgainWarning,
+    ModelFilesWarning,
     OtherTokenizerWarning,
-    UnreadFilesWarning,
     is_full_disk,
     to_one_line,
 )
@@ -127,7 +127,7 @@ def _report_warnings_briefly() -> Iterator[None]:
         shown = warnings.showwarning
 
         def print_on_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
-            if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning | UnreadFilesWarning):
+            if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning | ModelFilesWarning):
                 print_message(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)

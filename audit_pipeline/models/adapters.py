@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit_pipeline.errors import ModelError, to_one_line
+from audit_pipeline.errors import ModelError, ModelFilesWarning, to_one_line
+from audit_pipeline.models.adapter_files import read_adapter_config
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ class HeldBase:
             self._base, self._key = load_weights(model, device, notify), None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
-        notify(f"{entry.name}: putting the adapter {entry.adapter} on its base")
+        with_tokenizer = "" if model.located.own_tokenizer is None else ", and reading texts with its tokenizer"
+        notify(f"{entry.name}: putting the adapter {entry.adapter} on its base{with_tokenizer}")
         self._state = _read_state(self._base)
         try:
             self._adapted = _attach_adapter(self._base, model, model.located.adapter, device)
@@ -93,14 +96,14 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
 
     name = model.entry.name
     misfit = f"the adapter {name} does not fit its base, {model.located.gguf or model.located.folder}"
-    with warnings.catch_warnings():
-        # Advice for training. What does not fit is reported below.
-        warnings.simplefilter("ignore")
+    _require_known_settings(name, read_adapter_config(folder))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         try:
             config = PeftConfig.from_pretrained(str(folder))
             config.inference_mode = True
-            if config.is_prompt_learning:
-                raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
+            # What peft would rename it to, with a warning.
+            config.base_model_name_or_path = getattr(base, "name_or_path", None)
             adapted = get_peft_model(base, config)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
             is_inside = _has_equal_logits(adapted.eval(), adapted.get_base_model(), model.vocab_size)
@@ -111,9 +114,52 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
             raise ModelError(f"{misfit}: {reason}") from error
     if wrong := [*loaded.unexpected_keys, *loaded.missing_keys]:
         raise ModelError(f"{misfit}: {len(wrong)} tensors are missing or too many, {wrong[0]} first")
+    # Deprecated calls concern developers, and settings that peft does not know were checked before.
+    advice = {to_one_line(str(warning.message)) for warning in caught if warning.category is UserWarning}
+    for words in sorted(advice):
+        if words.startswith("Unexpected keyword arguments"):
+            continue
+        warnings.warn(ModelFilesWarning(f"{name}: peft on this adapter: {words[:_LONGEST_REASON]}"), stacklevel=2)
     if not is_inside:
         raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
     return adapted
+
+
+def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelError if this peft does not know an adapter's type or settings, or it was not trained on next tokens.
+
+    peft drops settings that it does not know, with a warning: the adapter would compute something else.
+    """
+    import peft  # noqa: PLC0415 - an extra
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
+
+    update = f"pip install -U 'corpus-audit[{EXTRA}]', or merge the adapter with its base"
+    kind = config.get("peft_type")
+    if kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
+        raise ModelError(
+            f"{name} is an adapter of the type {kind!r} (peft_type), which peft {peft.__version__} does not know: "
+            f"{update}"
+        )
+    config_class = PEFT_TYPE_TO_CONFIG_MAPPING[kind]
+    if issubclass(config_class, peft.PromptLearningConfig):
+        raise ModelError(f"{name} is an adapter of the type {kind}, {_NOT_IN_LAYERS}")
+    task = config.get("task_type")
+    if task not in (None, "", "CAUSAL_LM"):
+        raise ModelError(
+            f"{name} is an adapter for the task {task!r} (task_type), and only CAUSAL_LM predicts next tokens: take "
+            "another adapter"
+        )
+    known = {field.name for field in fields(config_class)}
+    unknown = sorted(key for key, value in config.items() if key not in known and not _is_unset(value))
+    if unknown:
+        raise ModelError(
+            f"{name} has settings that peft {peft.__version__} does not know, and would drop: {', '.join(unknown)}. "
+            f"{update}"
+        )
+
+
+def _is_unset(value: object) -> bool:
+    return value is None or value is False or (isinstance(value, str | list | dict) and not value)
 
 
 _NOT_IN_LAYERS = "which works around the model rather than in its layers, and is not read: merge it, or take LoRA"

@@ -16,14 +16,13 @@ from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
+from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.store.control_names import Role
-from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import explain_invalid_partition
 
 FILE_NAME = "models.yaml"
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
@@ -57,7 +56,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # What an entry says of weights that are run here.
 _OF_WEIGHTS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class InstalledFile(StrictSettings):
@@ -386,7 +385,7 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
             raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
     if _is_path(name_or_path):
         raise ModelError(f"no model at {name_or_path}: the path does not exist")
-    if _HUB_ID.fullmatch(name_or_path):
+    if HUB_ID.fullmatch(name_or_path):
         return ModelEntry(name=name_or_path, hub=name_or_path)
     hint = did_you_mean(name_or_path, models.names, "configured")
     raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
@@ -395,20 +394,26 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
 def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
     """Return the entry of an adapter's base, as the adapter names it, with the adapter.
 
-    A configured model of that name, hub id or path gives its settings, such as the start token.
+    A configured model of that name, hub id or path gives its settings, such as the start token. A base on the hub is of
+    the revision that the adapter names.
     """
-    try:
-        base = str(read_json(folder / ADAPTER_CONFIG)["base_model_name_or_path"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{folder / ADAPTER_CONFIG} does not name the base of the adapter: {error}") from error
-    own = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
+    base = read_adapter_config(folder).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG} does not name the base of the adapter (base_model_name_or_path: {base!r}): "
+            f"write an entry in config/{FILE_NAME} that names it, with adapter: {{path: {folder}}}"
+        )
+    own: dict[str, Any] = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
+    revision = read_base_revision(folder)
     paths = [path.resolve() for path in (Path(base).expanduser(), folder / base) if base and path.exists()]
     for entry in models.values():
         is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
         if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
             unknown = dict.fromkeys(("title", "release_date", "training_cutoff"))
+            if entry.hub is not None and revision is not None:
+                own["revision"] = revision
             return entry.model_copy(update={**own, **unknown})
-    if paths or _HUB_ID.fullmatch(base):
+    if paths or HUB_ID.fullmatch(base):
         return validate_as(ModelEntry, {**own, **({"path": paths[0]} if paths else {"hub": base})})
     raise ModelError(
         f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
@@ -418,7 +423,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
 
 def is_path_or_hub_id(text: str) -> bool:
     """Return whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
-    return _is_path(text) or _HUB_ID.fullmatch(text) is not None
+    return _is_path(text) or HUB_ID.fullmatch(text) is not None
 
 
 def _is_path(text: str) -> bool:

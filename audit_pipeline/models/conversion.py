@@ -208,6 +208,8 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
                 fields = require_whole_model(located.gguf, entry.name)
                 config = AutoConfig.from_pretrained(folder, gguf_file=located.gguf.name)
                 require_causal(config, entry.name)
+                if located.own_tokenizer is not None:
+                    return read_tokenizer_files(located.own_tokenizer, entry.name), config
                 return read_gguf_tokenizer(located.gguf, fields), config
             if entry.endpoint is not None:
                 tokenizer = read_tokenizer_files(folder, entry.name, trust_remote_code=trusted)
@@ -215,7 +217,8 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
             require_known_architecture(read_json(folder / "config.json"), entry.name)
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted)
             require_causal(config, entry.name)
-            return read_tokenizer_files(folder, entry.name, trust_remote_code=trusted), config
+            tokenizer_folder = located.own_tokenizer or folder
+            return read_tokenizer_files(tokenizer_folder, entry.name, trust_remote_code=trusted), config
     except READ_ERRORS as error:
         raise build_read_error(entry.name, source, "tokenizer or config", error) from error
 

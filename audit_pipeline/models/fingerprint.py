@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Endpoint, ModelEntry
+from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, compute_endpoint_fingerprint, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
 from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files
@@ -88,17 +89,15 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             config = tokenizer = weights
         else:
             config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
-            files = sorted(
-                {*(located.folder / name for name in _TOKENIZER_FILES), *located.folder.glob("*.model")},
-                key=lambda file: file.name,
-            )
-            tokenizer = digest([(file.name, file_sha256(file)) for file in files if file.is_file()])
+            tokenizer = _digest_tokenizer(located.folder)
             if endpoint is not None:
                 weights = None
             elif located.commit is not None:
                 weights = f"hub:{entry.hub}@{located.commit}"
             else:
                 weights = _digest_weights(choose_weight_files(located.folder, entry.name), paths)
+        if located.own_tokenizer is not None:
+            tokenizer = _digest_tokenizer(located.own_tokenizer)
         adapter = None
         if located.adapter is not None:
             # The name of its base is not in it: that is digested itself.
@@ -128,6 +127,16 @@ def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPath
     if entry.endpoint is None:
         return None
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
+
+
+def _digest_tokenizer(folder: Path) -> str:
+    files = [file for file in _list_tokenizer_files(folder) if file.is_file()]
+    return digest([(file.name, file_sha256(file)) for file in files])
+
+
+def _list_tokenizer_files(folder: Path) -> list[Path]:
+    files = {*(folder / name for name in _TOKENIZER_FILES), *folder.glob("*.model")}
+    return sorted(files, key=lambda file: file.name)
 
 
 def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
@@ -217,7 +226,9 @@ def entry_version(entry: ModelEntry) -> str:
 
 def _list_file_stats(entry: ModelEntry) -> list[tuple[str, int, int]]:
     folder = None if entry.adapter is None else entry.adapter.path
-    files = [] if folder is None else [folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS]
+    files = []
+    if folder is not None:
+        files = [folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS, *_list_tokenizer_files(folder)]
     if entry.hub is None:
         try:
             located = locate(entry.model_copy(update={"adapter": None}))

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
 
-from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.models.config import (
+from audit_pipeline.errors import ModelError, ModelFilesWarning, TransientError
+from audit_pipeline.models.adapter_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
+    MLX_WEIGHTS,
+    build_mlx_error,
+    find_own_tokenizer,
+    read_adapter_config,
+    read_base_revision,
+)
+from audit_pipeline.models.config import (
+    HUB_ID,
     AdapterFiles,
     InstalledFile,
     ModelEntry,
@@ -28,7 +37,7 @@ from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
-_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", "*adapters.safetensors")
+_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", MLX_WEIGHTS)
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -37,13 +46,21 @@ class HubUnreachableError(ModelError, TransientError):
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """Files on this machine: a folder in the hub's layout, or the .gguf file in it; and the folder of its adapter."""
+    """Files of a model on this machine.
+
+    Attributes:
+        folder: Folder in the hub's layout, or the folder of the .gguf file.
+        commit: Commit of a model of the hub.
+        adapter: Folder of the adapter.
+        own_tokenizer: Folder of the adapter's tokenizer, if it reads texts otherwise than the base's.
+    """
 
     entry: ModelEntry
     folder: Path
     gguf: Path | None
     commit: str | None
     adapter: Path | None = None
+    own_tokenizer: Path | None = None
 
     @property
     def has_config(self) -> bool:
@@ -73,6 +90,12 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
+    adapter = None if entry.adapter is None else _locate_adapter(entry.adapter)
+    stated = {} if adapter is None else read_adapter_config(adapter)
+    revision = None if adapter is None else read_base_revision(adapter)
+    if stated.get("base_model_name_or_path") != entry.hub:
+        # The revision belongs to the base that the adapter names.
+        revision = None
     if entry.card is not None:
         located = _locate_tokenizer_of_card(entry, paths or DataPaths.from_environment())
     elif entry.package is not None:
@@ -82,8 +105,12 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     elif entry.control is not None:
         located = _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
     else:
-        located = _fetch_from_hub(entry)
-    return located if entry.adapter is None else replace(located, adapter=_locate_adapter(entry.adapter))
+        located = _fetch_from_hub(entry, entry.revision or revision)
+    if adapter is None:
+        return located
+    _compare_with_stated_base(entry, stated.get("base_model_name_or_path"), revision)
+    own_tokenizer = find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
+    return replace(located, adapter=adapter, own_tokenizer=own_tokenizer)
 
 
 def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
@@ -192,13 +219,30 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
             patterns = [*_TOKENIZER_PATTERNS, ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
     if not (folder / ADAPTER_CONFIG).is_file():
+        if any(folder.glob(MLX_WEIGHTS)):
+            raise build_mlx_error(folder)
         raise ModelError(f"no adapter at {adapter}: {ADAPTER_CONFIG} is missing")
+    read_adapter_config(folder)
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise ModelError(
             f"the adapter {adapter} has no {ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and are never read; "
             "save it again with a current peft, which writes safetensors"
         )
     return folder
+
+
+def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | None) -> None:
+    """Warn if the entry's base is of another name or revision on the hub than the adapter's configuration has."""
+    if entry.hub is None:
+        return
+    difference = None
+    if isinstance(base, str) and HUB_ID.fullmatch(base) and base != entry.hub and not Path(base).exists():
+        difference = f"base {base}, and the entry has {entry.hub}"
+    elif revision is not None and entry.revision not in (None, revision):
+        difference = f"revision {revision} of its base, and the entry has {entry.revision}"
+    if difference is not None:
+        words = f"{entry.name}: its {ADAPTER_CONFIG} has the {difference}, which is taken"
+        warnings.warn(ModelFilesWarning(words), stacklevel=3)
 
 
 def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
@@ -213,13 +257,13 @@ def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
     choose_weight_files(folder, entry.name)
 
 
-def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
+def _fetch_from_hub(entry: ModelEntry, revision: str | None) -> LocatedModel:
     assert entry.hub is not None
-    at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
+    at = f"{entry.hub}@{revision}" if revision else entry.hub
     patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
     patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
-    with hub_faults_as_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
-        folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
+    with hub_faults_as_errors(at, revision, "or give a local path", ModelError, HubUnreachableError):
+        folder = Path(snapshot_download(entry.hub, revision=revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)
     _require_weights(entry, folder, at)
     return LocatedModel(entry, folder, None, folder.name)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import StrictSettings, resolve_against, validate_as
-from audit_pipeline.errors import UnreadFilesWarning
+from audit_pipeline.errors import ModelFilesWarning
 from audit_pipeline.store.files import read_json
 
 _STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?s?)[-_=]?(\d+)([km]?)(?![a-z\d])", re.IGNORECASE)
@@ -87,7 +87,7 @@ def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> d
         found = _list_folders(root, folders, fields, not_taken)
         if not_taken:
             words = f"series {name}: not taken from {root}: {'; '.join(not_taken)}"
-            warnings.warn(UnreadFilesWarning(words), stacklevel=2)
+            warnings.warn(ModelFilesWarning(words), stacklevel=2)
     members = {}
     for position, checkpoint in enumerate(found, 1):
         label, own, step, tokens = checkpoint

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
-from audit_pipeline.errors import ModelError, UnreadFilesWarning
+from audit_pipeline.errors import ModelError, ModelFilesWarning
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
@@ -151,7 +151,7 @@ def _name_unread_weights(located: LocatedModel) -> None:
     weights = choose_weight_files(located.folder, located.entry.name)
     unread = weights.list_unread(compare_times=located.commit is None)
     if unread:
-        warnings.warn(UnreadFilesWarning(weights.describe_choice(unread, located.entry.name)), stacklevel=2)
+        warnings.warn(ModelFilesWarning(weights.describe_choice(unread, located.entry.name)), stacklevel=2)
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.errors import ModelError, UnreadFilesWarning
+from audit_pipeline.errors import ModelError, ModelFilesWarning
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.converted_files import read_manifest_if_whole
 from audit_pipeline.models.model_checks import build_read_error, require_same_tensors, silence_transformers
@@ -294,7 +294,7 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) ->
             words = (
                 f"{entry.name}: not read, as the index has them in another shard or in none: {shorten_names(strays)}"
             )
-            warnings.warn(UnreadFilesWarning(words), stacklevel=2)
+            warnings.warn(ModelFilesWarning(words), stacklevel=2)
             # transformers reads every tensor of every shard: of two with one name it takes the one of the later shard.
             options |= {"state_dict": _read_indexed_tensors(weights), "config": _read_config(tokenized)}
             model_class, source = type(_build_empty_model(tokenized)), None

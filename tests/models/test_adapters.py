@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_quantised import in_bits
 from tiny_models import LORA, SAME_IN_FLOAT32, SAME_IN_FLOAT64, SENTENCES, save_adapter, save_model, score
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.validation import validate_as
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, ModelFilesWarning
 from audit_pipeline.models import adapters
 from audit_pipeline.models.adapters import HeldBase
 from audit_pipeline.models.config import AdapterFiles, ModelEntry, resolve_model
@@ -214,6 +217,21 @@ def with_config(**fields: object) -> Callable[[Path], None]:
     return write
 
 
+def as_mlx(folder: Path) -> None:
+    fields = {"fine_tune_type": "lora", "model": "base", "num_layers": 2, "lora_parameters": {"rank": 8}}
+    (folder / "adapter_config.json").write_text(json.dumps(fields))
+    (folder / "adapter_model.safetensors").rename(folder / "adapters.safetensors")
+
+
+def as_mlx_weights(folder: Path) -> None:
+    as_mlx(folder)
+    (folder / "adapter_config.json").unlink()
+
+
+def with_added_tokens(folder: Path) -> None:
+    (folder / "added_tokens.json").write_text('{"lantern!": 400}')
+
+
 ROWS = "base_model.model.model.embed_tokens.weight"
 
 
@@ -226,7 +244,15 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or too many"),
         (with_config(r=8), "does not fit its base"),
         (with_config(target_modules=["no_such"]), "does not fit its base"),
-        (with_config(peft_type="NO_SUCH"), "does not fit its base"),
+        (with_config(peft_type="NO_SUCH"), "of the type 'NO_SUCH' (peft_type), which peft"),
+        (with_config(peft_type=None), "of the type None (peft_type), which peft"),
+        (with_config(task_type="SEQ_CLS"), "for the task 'SEQ_CLS' (task_type), and only CAUSAL_LM"),
+        (with_config(new_switch=True), "does not know, and would drop: new_switch"),
+        (with_config(new_scale=0.5, new_name="x", new_list=[0], new_zero=0), "new_list, new_name, new_scale, new_zero"),
+        (with_config(revision=7), "revision 7 is not the name of a revision"),
+        (as_mlx, "an adapter of MLX (mlx-lm), which is not read: merge it"),
+        (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
+        (with_added_tokens, "declares tokens that its base does not have"),
         (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),
         (
             with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
@@ -258,6 +284,107 @@ def test_the_tokenizer_of_the_base_may_lie_in_the_folder_of_the_adapter(base: Pa
     shutil.copy(base / "tokenizer.json", folder)
     assert isinstance(HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"), torch.nn.Module)
     assert resolve_model(str(folder), NO_MODELS).adapter is not None
+
+
+def test_settings_that_peft_does_not_know_and_that_are_not_set_are_no_fault(base: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    with_config(new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})(folder)
+    assert isinstance(HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"), torch.nn.Module)
+
+
+def test_an_adapter_of_mlx_is_named_before_its_base_is_looked_for(base: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    as_mlx(folder)
+    assert "an adapter of MLX" in refused(lambda: resolve_model(str(folder), NO_MODELS))
+
+
+def add_token(fields: dict[str, Any]) -> None:
+    fields["added_tokens"].append({**fields["added_tokens"][-1], "id": 400, "content": "harbour", "special": False})
+
+
+def set_normalizer(fields: dict[str, Any]) -> None:
+    fields["normalizer"] = {"type": "Lowercase"}
+
+
+def drop_merge(fields: dict[str, Any]) -> None:
+    fields["model"]["merges"].pop()
+
+
+def set_batches(fields: dict[str, Any]) -> None:
+    fields["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+
+
+def keep_fields(fields: dict[str, Any]) -> None:
+    """Change nothing."""
+
+
+@pytest.mark.parametrize(
+    ("change", "declared", "is_taken"),
+    [
+        (add_token, {}, True),
+        (set_normalizer, {}, True),
+        (drop_merge, {}, True),
+        (keep_fields, {"bos_token": "<|endoftext|>"}, True),
+        (set_batches, {}, False),
+        (keep_fields, {"chat_template": "{{ messages }}", "pad_token": "</s>", "padding_side": "left"}, False),
+    ],
+    ids=["added", "normalizer", "merges", "start", "batches", "template"],
+)
+def test_the_tokenizer_of_an_adapter_is_taken_if_it_reads_texts_otherwise(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], declared: dict[str, str], is_taken: bool
+) -> None:
+    base = save_model(tmp_path / "base", vocab_size=448)
+    folder = save_adapter(tmp_path / "adapter", base)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(base / name, folder)
+    fields = json.loads((folder / "tokenizer.json").read_text())
+    change(fields)
+    (folder / "tokenizer.json").write_text(json.dumps(fields))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, **declared}))
+    model, without = load(base, folder, tmp_path / "data"), load(base, None, tmp_path / "data")
+    assert (model.located.own_tokenizer == folder) == is_taken
+    assert (model.identity.tokenizer_fingerprint != without.identity.tokenizer_fingerprint) == is_taken
+    own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    own.no_truncation()
+    assert [text.token_id.tolist() for text in encode(model, SENTENCES)] == [own.encode(text).ids for text in SENTENCES]
+    assert model.vocab_size == 448
+
+
+def test_the_base_is_of_the_revision_that_the_adapter_names(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    with_config(base_model_name_or_path="owner/name", revision="v2")(folder)
+    commits = {"main": "1" * 40, "v2": "2" * 40}
+    for commit in commits.values():
+        shutil.copytree(base, tmp_path / commit)
+
+    def download(hub: str, revision: str | None, allow_patterns: object) -> str:
+        assert hub in ("owner/name", "owner/other")
+        return str(tmp_path / commits[revision or "main"])
+
+    monkeypatch.setattr("audit_pipeline.models.locate.snapshot_download", download)
+    configured = Entries(Path("models.yaml"), "model", {"m": ModelEntry(name="m", hub="owner/name", revision="main")})
+
+    def find(**fields: str) -> ModelEntry:
+        return ModelEntry(name="m", adapter=AdapterFiles(path=folder), **fields)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelFilesWarning)
+        for entry in (
+            find(hub="owner/name"),
+            find(hub="owner/name", revision="v2"),
+            resolve_model(str(folder), NO_MODELS),
+            resolve_model(str(folder), configured),
+        ):
+            model = load_tokenized(entry, DataPaths(tmp_path / "data"))
+            assert model.identity.weights_digest == f"hub:owner/name@{commits['v2']}"
+    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is taken"):
+        assert locate(find(hub="owner/name", revision="main")).commit == commits["main"]
+    with pytest.warns(ModelFilesWarning, match="the base owner/name, and the entry has owner/other"):
+        assert locate(find(hub="owner/other")).commit == commits["main"]
+    assert locate(find(path=str(base))).folder == base
 
 
 @pytest.mark.parametrize("bits", [8, 4])

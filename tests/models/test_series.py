@@ -8,7 +8,7 @@ from textwrap import indent
 
 import pytest
 
-from audit_pipeline.errors import ConfigError, ModelError, UnreadFilesWarning
+from audit_pipeline.errors import ConfigError, ModelError, ModelFilesWarning
 from audit_pipeline.models.config import Models, load_models, resolve_model, resolve_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -135,7 +135,7 @@ def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path)
     (tmp_path / "runs" / "latest").symlink_to("checkpoint-200")
     (tmp_path / "runs" / "gone").symlink_to("checkpoint-0")
     (tmp_path / "runs" / "notes.txt").write_text("not a folder")
-    with pytest.warns(UnreadFilesWarning) as caught:
+    with pytest.warns(ModelFilesWarning) as caught:
         models = read(tmp_path, "mine: {series: {folder: runs}}\n")
     assert list(models) == ["mine@checkpoint-100", "mine@checkpoint-200"]
     _, _, reasons = str(caught[0].message).partition("runs: ")

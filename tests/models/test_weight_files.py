@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.errors import ModelError, UnreadFilesWarning
+from audit_pipeline.errors import ModelError, ModelFilesWarning
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.files import read_json, write_json
 
@@ -170,7 +170,7 @@ def test_what_is_not_read_is_named_and_not_digested(
         warnings.simplefilter("always")
         model = tokenized(folder, tmp_path / "data")
         loaded = load_weights(model, "cpu")
-    named = [str(warning.message) for warning in caught if warning.category is UnreadFilesWarning]
+    named = [str(warning.message) for warning in caught if warning.category is ModelFilesWarning]
     assert len(named) == (0 if unread is None else 1)
     assert unread is None or unread in named[0]
     expected = AutoModelForCausalLM.from_pretrained(original).state_dict()

@@ -1,0 +1,126 @@
+"""Files in an adapter's folder: what they declare of its base and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.store.files import read_json
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MLX_WEIGHTS = "*adapters.safetensors"
+
+_TOKENIZER = "tokenizer.json"
+# Vocabularies in other forms than tokenizer.json. A folder that holds one of them alone has a tokenizer, too.
+_VOCABULARIES = ("vocab.json", "vocab.txt", "tekken.json", "*.model")
+# Training sets these, and texts are read without them.
+_OF_BATCHES = ("version", "truncation", "padding")
+_MLX_KEYS = ("fine_tune_type", "lora_parameters", "lora_layers")
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """Return the fields of adapter_config.json.
+
+    Raises:
+        ModelError: If the file cannot be read, or belongs to an adapter of MLX.
+    """
+    path = folder / ADAPTER_CONFIG
+    try:
+        config = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is no configuration of an adapter: it holds no fields")
+    if config.get("peft_type") is None and any(key in config for key in _MLX_KEYS):
+        raise build_mlx_error(folder)
+    return config
+
+
+def build_mlx_error(folder: Path) -> ModelError:
+    """Return the error for an adapter that mlx-lm has trained."""
+    return ModelError(
+        f"{folder} holds an adapter of MLX (mlx-lm), which is not read: merge it with its base (mlx_lm.fuse) and take "
+        "the merged model, or convert it to peft"
+    )
+
+
+def read_base_revision(folder: Path) -> str | None:
+    """Return the revision of the base that an adapter was trained on, or None if it names none.
+
+    Raises:
+        ModelError: If adapter_config.json cannot be read, or its revision is not text.
+    """
+    revision = read_adapter_config(folder).get("revision")
+    if revision is not None and not isinstance(revision, str):
+        raise ModelError(f"{folder / ADAPTER_CONFIG}: revision {revision!r} is not the name of a revision")
+    return revision or None
+
+
+def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
+    """Return the adapter's folder if its tokenizer reads texts otherwise than its base's.
+
+    A chat template, padding and truncation change no text that is read.
+
+    Args:
+        adapter: Folder of the adapter.
+        base: Folder of its base; None if the base's tokenizer is in a .gguf, which cannot be compared.
+
+    Raises:
+        ModelError: If the folder declares further tokens without a vocabulary that they belong to.
+    """
+    names = [_TOKENIZER, *(file.name for pattern in _VOCABULARIES for file in sorted(adapter.glob(pattern)))]
+    present = [name for name in names if (adapter / name).is_file()]
+    if not present:
+        _require_no_further_tokens(adapter, base)
+        return None
+    if base is None:
+        return adapter
+    is_whole = _TOKENIZER in present
+    compared = [_TOKENIZER] if is_whole else [*present, "merges.txt", "added_tokens.json"]
+    same_files = all(_read_content(adapter / name) == _read_content(base / name) for name in compared)
+    same_declarations = _read_declarations(adapter) in ({}, _read_declarations(base))
+    return None if same_files and same_declarations else adapter
+
+
+def _read_content(file: Path) -> object:
+    """Return what decides how texts are read: the fields of a JSON file, or the bytes of another."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    if file.suffix != ".json":
+        return content
+    try:
+        fields = json.loads(content)
+    except ValueError:
+        # Whoever reads the tokenizer reports it.
+        return content
+    if file.name == _TOKENIZER and isinstance(fields, dict):
+        return {key: value for key, value in fields.items() if key not in _OF_BATCHES}
+    return fields
+
+
+def _read_declarations(folder: Path) -> dict[str, object]:
+    """Return the roles and added tokens that tokenizer_config.json declares."""
+    fields = _read_content(folder / "tokenizer_config.json")
+    if not isinstance(fields, dict):
+        return {}
+    declared: dict[str, object] = {}
+    for role in ("bos_token", "eos_token", "add_bos_token", "add_eos_token"):
+        token = fields.get(role)
+        declared[role] = token["content"] if isinstance(token, dict) and "content" in token else token
+    added = fields.get("added_tokens_decoder")
+    if isinstance(added, dict):
+        declared["added_tokens"] = {number: token.get("content") for number, token in added.items()}
+    return declared
+
+
+def _require_no_further_tokens(adapter: Path, base: Path | None) -> None:
+    added = _read_content(adapter / "added_tokens.json")
+    if added and (base is None or added != _read_content(base / "added_tokens.json")):
+        raise ModelError(
+            f"{adapter / 'added_tokens.json'} declares tokens that its base does not have, and there is no "
+            f"{_TOKENIZER} beside it: save the adapter's tokenizer into the folder again"
+        )
