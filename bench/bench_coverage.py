@@ -1,16 +1,18 @@
 """How often the intervals hold what they are of, and how often equal detectors are told apart: long simulations.
 
-Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [aurocs|shares|thresholds|sizes …]``, by
-default all. Seeds are fixed; all took half an hour of a core that was shared with other work.
+Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [aurocs|shares|thresholds|sizes …]``, by default all.
+Seeds are fixed. On two cores shared with other work, ``aurocs --repeats 300`` took 39 minutes,
+``shares --repeats 1000`` 41 minutes, and ``thresholds --repeats 1000`` 10 seconds.
 
 Scores are normal, of unit variance, of which a part (the group's effect: 0, .5 or .9) is common to the texts of a
 group; members are shifted so that the AUROC is the one wanted. What an interval should hold is the mean over all data
 sets of its cell, for where groups have both sides a part of the pairs lies within a group. Groups have 6 to 34 texts
-(*alike*), or 2 to some hundred (*unequal*: lognormal, of deviation 1, around 20). ``thresholds`` has
-one text per group.
+(*alike*), or 2 to some hundred (*unequal*: lognormal, of deviation 1, around 20). ``thresholds``
+has one text per group.
 
 PASS is said where
-- an AUROC up to .8, and a share of .3 to .7: at least 90 of 100 intervals hold it; another share: 80 of 100;
+- an AUROC up to .8 of normal or rounded scores, and a share of .3 to .7: at least 90 of 100 intervals hold it; another
+  share: 80 of 100;
 - a TPR at 5% FPR: at least 90 of 100 intervals hold the TPR of the threshold that was met;
 - comparisons: equal detectors are called different at 5% in no more than 8 of 100 data sets;
 each with three standard errors of the figure to spare.
@@ -55,7 +57,7 @@ SHAPES = (
     ("exponential", (0.9,)),
     ("normal", (0.95,)),
 )
-"""Shapes of scores, and their AUROCs. An interval is promised up to .8."""
+"""Shapes of scores, and their AUROCs. Up to .8 something is promised, unless scores are skewed as exponential ones."""
 LAYOUTS = 10
 """Draws of the groups' sizes in a cell."""
 SHARE_LAYOUTS = 100
@@ -170,7 +172,8 @@ def measure_size(composition: str, k: int, unequal: bool, effect: float, auroc: 
 
 def row_of(name: str, cells: list[list[float]], passes: Callable[[float], bool] | None = None) -> str:
     """A row of ranges, one for each number of groups; with PASS or FAIL where something is promised."""
-    ranges = [f"{format_share(min(cell))} to {format_share(max(cell))}" for cell in cells]
+    ends = [(format_share(min(cell)), format_share(max(cell))) for cell in cells]
+    ranges = [low if low == high else f"{low} to {high}" for low, high in ends]
     verdict = (
         "" if passes is None else " PASS |" if all(passes(share) for cell in cells for share in cell) else " FAIL |"
     )
@@ -178,7 +181,7 @@ def row_of(name: str, cells: list[list[float]], passes: Callable[[float], bool] 
 
 
 def format_share(share: float) -> str:
-    return f"{share:.2f}".lstrip("0") if share < 1 else "1"
+    return f"{share:.2f}".lstrip("0") if share < 0.995 else "1"
 
 
 def head(name: str, groups: tuple[int, ...] = GROUPS) -> str:
@@ -204,7 +207,7 @@ def measure_aurocs(repeats: int) -> Iterator[str]:
             ]
             shown = "" if shape == "normal" else f", {shape}"
             name = f"{composition}, {sizes}, {' and '.join(map(str, aurocs))}{shown}"
-            is_promised = max(aurocs) <= 0.8
+            is_promised = max(aurocs) <= 0.8 and shape != "exponential"
             yield row_of(name, cells, (lambda held: held >= least) if is_promised else None)
 
 
