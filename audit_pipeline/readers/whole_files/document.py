@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
@@ -70,19 +71,17 @@ UNSEEN = "text that nobody sees: hidden, as small as a dot, or in the colour of 
 """Why text is left out that no reader of the page sees."""
 
 
-def describe_unread(unread: Mapping[str, int], in_bytes: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+def describe_unread(
+    unread: Mapping[str, int], units: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[str, str], ...]:
     """Return the problems for what a reader left out: its size and the reason.
 
     Args:
-        unread: Characters by reason, white space excluded.
-        in_bytes: The reasons that count bytes instead.
+        unread: Sizes by reason: characters, white space excluded.
+        units: What is counted instead, by reason.
     """
-    problems = []
-    for reason, size in unread.items():
-        unit = "byte" if reason in in_bytes else "character"
-        if size:
-            problems.append((format_count(size, unit), reason))
-    return tuple(problems)
+    sizes = [(format_count(size, units.get(reason, "character")), reason) for reason, size in unread.items() if size]
+    return tuple(sizes)
 
 
 MEBIBYTE = 1024 * 1024

@@ -57,6 +57,7 @@ _USUAL_MAIN_PART = "word/document.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _COMMENTS, _PAGE_HEADS = "comments", "headers and footers"
 _DIAGRAMS = "charts and diagrams, which are not read"
+_OUTSIDE = "parts of the text outside the file"
 _UNREAD_PARTS = {
     "comments": _COMMENTS,
     "header": _PAGE_HEADS,
@@ -85,7 +86,7 @@ def read_docx(path: Path) -> WholeDocument:
         raise DataError(f"{path}: unpacks to more than a text takes") from error
     except _DAMAGE as error:
         raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
-    return WholeDocument(text, title, describe_unread(unread, in_bytes=(EMBEDDED,)), NO_LINES)
+    return WholeDocument(text, title, describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"}), NO_LINES)
 
 
 class _TooLargeError(Exception):
@@ -175,7 +176,10 @@ def _find_notes(package: _Package, parts: Mapping[str, _Part]) -> dict[tuple[str
 def _count_unread_parts(package: _Package, parts: Mapping[str, _Part], unread: Counter[str]) -> None:
     for part in parts.values():
         if part.kind in _UNREAD_FILES:
-            unread[EMBEDDED] += package.archive.getinfo(part.path).file_size if part.path else 1
+            if part.path is None:
+                unread[_OUTSIDE] += 1
+            else:
+                unread[EMBEDDED] += package.archive.getinfo(part.path).file_size
         elif part.kind in _UNREAD_PARTS and part.path is not None:
             unread[_UNREAD_PARTS[part.kind]] += count_text(package.read_xml(part.path))
 
@@ -189,7 +193,7 @@ def _read_chunk(
     """
     path = parts[relation].path if relation in parts else None
     if path is None:
-        unread["embedded chunks outside the file"] += 1
+        unread[_OUTSIDE] += 1
         return ""
     content = package.archive.read(path)
     suffix = posixpath.splitext(path)[1].lower()

@@ -177,6 +177,7 @@ class WordText:
     notes: list[tuple[str, str]] = field(default_factory=list)
     # For each open field whether its result has begun; before that comes its code.
     _fields: list[bool] = field(default_factory=list)
+    _has_whole_fields: bool = True
     _beside: list[list[str]] = field(default_factory=list)
     _paragraph: _Look = field(default_factory=_Look)
     # Tables with a style and text boxes have backgrounds that are not looked up.
@@ -185,6 +186,10 @@ class WordText:
     def read(self, root: Element) -> str:
         """Return the text below ``root``: paragraphs parted by an empty line, breaks and tabs as white space."""
         pieces: list[str] = []
+        self._fields = []
+        marks = Counter(get_attribute(mark, "fldCharType") for mark in root.iter() if local_name(mark) == "fldChar")
+        # A field without an end would hide all that follows.
+        self._has_whole_fields = marks["begin"] == marks["end"]
         self._walk(root, pieces, None)
         return "".join(pieces)
 
@@ -295,7 +300,7 @@ class WordText:
 
     def _follow_field(self, mark: Element, pieces: list[str], run: _Look | None) -> None:
         kind = get_attribute(mark, "fldCharType")
-        if kind == "begin":
+        if kind == "begin" and self._has_whole_fields:
             self._fields.append(False)
         elif kind == "separate" and self._fields:
             self._fields[-1] = True
@@ -317,6 +322,11 @@ class WordText:
         pieces.append(before)
         self._walk_children(element, pieces, run)
         pieces.append(after)
+
+    def _read_matrix_row(self, row: Element, pieces: list[str], run: _Look | None) -> None:
+        for entry in row:
+            self._walk(entry, pieces, run)
+            pieces.append(" ")
 
     def _add_note(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
         self.notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
@@ -363,7 +373,6 @@ _FORMULA_PARTS: Mapping[str, Callable[[Element], tuple[str, str]]] = {
     "d": _delimit,
     "nary": _name_operator,
     "den": lambda element: ("/", ""),
-    "mr": lambda element: (" ", " "),
     "oMathPara": lambda element: ("\n", "\n"),
 }
 """What stands before and after the text of a part of a formula, so that its numbers and letters stay apart."""
@@ -384,6 +393,7 @@ _RULES: Mapping[str, Callable[[WordText, Element, list[str], _Look | None], None
     "tr": WordText._read_row,
     "tc": WordText._read_cell,
     "fldChar": WordText._follow_field,
+    "mr": WordText._read_matrix_row,
     "altChunk": WordText._read_chunk,
     "AlternateContent": WordText._read_alternatives,
     "del": WordText._leave_out_deletion,

@@ -49,6 +49,8 @@ def field(kind: str) -> str:
         ("<m:oMath><m:r><m:rPr/><m:t>E=mc2</m:t></m:r></m:oMath>", "E=mc2"),
         ("<m:f><m:num><m:r><m:t>1</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>", "1/2"),
         ("<m:r><m:t>f</m:t></m:r><m:d><m:e><m:r><m:t>x</m:t></m:r></m:e></m:d>", "f(x)"),
+        ("<m:mr><m:e><m:r><m:t>1</m:t></m:r></m:e><m:e><m:r><m:t>2</m:t></m:r></m:e></m:mr>", "1 2"),
+        (f"{field('begin')}{run('a field without an end')}", "a field without an end"),
         ('<w:r><w:sym w:font="Arial" w:char="20AC"/></w:r>', "€"),
         ('<w:r><w:sym w:font="Symbol" w:char="F061"/></w:r>', "α"),
         ("<w:r><w:t>a</w:t><w:br/><w:t>b</w:t><w:cr/><w:t>c</w:t></w:r>", "a\nb\nc"),
@@ -199,3 +201,12 @@ def test_comments_and_page_heads_are_named(tmp_path: Path) -> None:
     )
     assert whole.text == "text"
     assert whole.problems == (("6 characters", "comments"), ("4 characters", "headers and footers"))
+
+
+def test_a_chunk_outside_the_file_is_named(tmp_path: Path) -> None:
+    relations = {
+        name: text.replace("/>", ' TargetMode="External"/>')
+        for name, text in word_relations(c="aFChunk a.html").items()
+    }
+    whole = read(tmp_path, f'{paragraph("text")}<w:altChunk r:id="c"/>', **relations)
+    assert (whole.text, whole.problems) == ("text", (("1 file", "parts of the text outside the file"),))
