@@ -171,7 +171,10 @@ def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
     try:
         manifest = read_json(path)
     except FileNotFoundError as error:
-        raise DataError(f"the benchmark {name} has not been built yet: {path} is missing") from error
+        raise DataError(
+            f"the benchmark {name} has not been built yet: {path} is missing. Build it: "
+            f"corpus-audit benchmarks --build {name}"
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(
             f"the manifest of {name} cannot be read ({path}): {error}; delete it and build it again"

@@ -30,6 +30,7 @@ from audit_pipeline.config.problems import (
     Problem,
     did_you_mean,
     find_nearest_names,
+    split_names,
 )
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import ConfigError
@@ -136,12 +137,20 @@ def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, 
 
 
 def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
-    """The benchmarks that ``name`` means: one by its own name, or all of a family.
+    """Return the benchmarks that ``name`` means: one by its own name, all of a family, or a list of both with commas.
 
-    ``benchmarks`` are those of benchmarks.yaml where not given. Raises ConfigError, with all that is wrong with it,
-    where its family is broken, and with the nearest names where it means none.
+    Args:
+        name: What the user typed.
+        benchmarks: The known benchmarks. Default: those of benchmarks.yaml.
+
+    Raises:
+        ConfigError: If a family is broken, with all that is wrong with it, or if there is no benchmark of a name, with
+            the nearest names.
     """
     known = load_benchmarks() if benchmarks is None else benchmarks
+    if "," in name:
+        found = (spec for part in split_names(name) for spec in resolve_benchmarks(part, known))
+        return list({spec.name: spec for spec in found}.values())
     if name in known:
         return [known[name]]
     known.require_not_broken(name)

@@ -142,7 +142,7 @@ class FamilySettings(StrictSettings):
         default="whitespace",
         description="what counts as a word: whitespace divides words; jieba, for Chinese, segments the text",
     )
-    seed: Seed = Field(description="every random choice follows from it")
+    seed: Seed = Field(default=0, description="every random choice follows from it")
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.2,
         description="share of the groups that thresholds and detectors may be chosen on; the rest is evaluated",

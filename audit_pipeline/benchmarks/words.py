@@ -6,12 +6,16 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal
 
 UnitName = Literal["whitespace", "jieba"]
 
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")
 _LATIN_START = re.compile(r"^[A-Za-z0-9]")
+# jieba divides texts at all other characters. Its time grows with the square of a run of unknown characters, so a run
+# without any other character, which no usual text has, is cut into pieces.
+_LONG_RUN = re.compile(r"[\u4E00-\u9FD5a-zA-Z0-9+#&._%-]{2000}")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,14 @@ def _load_jieba_splitter() -> Callable[[str], list[str]]:
 
     # It prints on standard error how long its dictionary took to load.
     jieba.setLogLevel(logging.WARNING)
-    return lambda text: [word for word in jieba.lcut(text) if word.strip()]
+
+    def split(text: str) -> list[str]:
+        ends = [run.end() for run in _LONG_RUN.finditer(text)]
+        pieces = (text[begin:end] for begin, end in pairwise([0, *ends, len(text)]))
+        words = chain.from_iterable(map(jieba.lcut, pieces))
+        return [word for word in words if word.strip()]
+
+    return split
 
 
 def _join_chinese(words: Sequence[str]) -> str:

@@ -59,12 +59,26 @@ def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
-    """Return the built benchmark of that name, or the only one of that family; raises ConfigError with the nearest."""
-    from audit_pipeline.config.problems import resolve_partition
+    """Return the built benchmark of that name, or the only one of that family.
+
+    Raises:
+        ConfigError: If the benchmark is configured but not built, with the command that builds it. If there is none of
+            that name, with the nearest names.
+    """
+    from audit_pipeline.benchmarks.config import load_benchmarks
+    from audit_pipeline.config.problems import list_family_partitions, resolve_partition
+    from audit_pipeline.errors import ConfigError
     from audit_pipeline.store.store import iterate_partitions
     from audit_pipeline.tables import EXAMPLES
 
-    return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
+    built = [partition for partition, _ in iterate_partitions(paths, EXAMPLES)]
+    if not list_family_partitions(name, built):
+        configured = load_benchmarks()
+        if name in configured or any(spec.family == name for spec in configured.values()):
+            raise ConfigError(
+                f"the benchmark {name} is configured, but not built. Build it: corpus-audit benchmarks --build {name}"
+            )
+    return resolve_partition(name, built)
 
 
 def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str] = ()) -> TextStream:

@@ -103,6 +103,11 @@ def format_names(names: Sequence[str]) -> str:
     return (", ".join(names[:_LISTED]) or "none") + more
 
 
+def split_names(names: str) -> list[str]:
+    """Split a list of names at its commas, as every option does that takes several names. Each name is taken once."""
+    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
 def resolve_partition(name: str, candidates: Sequence[str]) -> str:
     """Resolve the one of the ``candidates`` that ``name`` means: by its own name, or as the only one of its family.
 
@@ -110,6 +115,8 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
     """
     if name in candidates:
         return name
+    if "," in name:
+        raise ConfigError(f"'{name}' is a list of names: name one benchmark")
     found = list_family_partitions(name, candidates)
     if len(found) == 1:
         return found[0]

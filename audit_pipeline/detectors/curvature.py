@@ -22,7 +22,7 @@ def _curvature(statistics: TextStatistics) -> Outcome:
 CURVATURE = Detector(
     name="curvature",
     title="Fast-DetectGPT curvature",
-    summary="log-likelihood of the text less what the model expects, in standard deviations of the whole text",
+    summary="log-likelihood of the text minus what the model expects, in standard deviations of the whole text",
     source="Bao et al., ICLR 2024 (Fast-DetectGPT, analytic form)",
     passes="1",
     reads=always("mean", "std"),

@@ -56,6 +56,6 @@ ZLIB = Detector(
     ),
     also_reads=(
         "The text's length, which decides most of the bytes: the longer of two texts scores higher. Beyond that what "
-        "the loss reads, less the repetition that zlib finds."
+        "the loss reads, minus the repetition that zlib finds."
     ),
 )

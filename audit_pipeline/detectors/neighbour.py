@@ -35,7 +35,7 @@ def _outcome(own: float, sums: np.ndarray[tuple[int], np.dtype[np.float64]], n: 
 NEIGHBOUR = Detector(
     name="neighbour",
     title="Neighbourhood",
-    summary="mean log-likelihood of the text less that of texts which differ from it in a word",
+    summary="mean log-likelihood of the text minus that of texts which differ from it in a word",
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
     needs=(NEIGHBOURS,),
     passes="1 + n, and making the neighbours",

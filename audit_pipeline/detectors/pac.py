@@ -37,7 +37,7 @@ COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra
 
 
 def polarized_distance(logprob: npt.ArrayLike) -> float:
-    """The mean of the highest 5% of n >= 1 log-likelihoods less that of the lowest 30%, at least one of each; in nats.
+    """The mean of the highest 5% of n >= 1 log-likelihoods minus that of the lowest 30%, at least one of each; in nats.
 
     NaN where a value is not finite.
     """
@@ -47,7 +47,7 @@ def polarized_distance(logprob: npt.ArrayLike) -> float:
 
 
 def _pac(statistics: TextStatistics, setting: Settings) -> Outcome:
-    """The mean distance of the copies less the text's own: the authors' number, negated.
+    """The mean distance of the copies minus the text's own: the authors' number, negated.
 
     Seen texts have few tokens that are far below the others, until their words are swapped.
     """

@@ -108,7 +108,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
             is_inside = _has_equal_logits(adapted.eval(), adapted.get_base_model(), model.vocab_size)
         except SafetensorError as error:
-            raise ModelError(f"the weights of the adapter {name} cannot be read; fetch it again: {error}") from error
+            raise ModelError(f"the weights of the adapter {name} cannot be read; use another copy: {error}") from error
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             reason = to_one_line(error)[:_LONGEST_REASON]
             raise ModelError(f"{misfit}: {reason}") from error

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
-from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, split_names
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
 from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
@@ -347,7 +347,14 @@ def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, Mod
 
 
 def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[ModelEntry]:
-    """Return the models of the series of that name, in order; else the model of :func:`resolve_model`."""
+    """Return the models that a user typed: a series in its order, a model, or a list of both with commas.
+
+    A path that exists is one model, even if it has a comma. Raises ConfigError and ModelError as :func:`resolve_model`
+    does.
+    """
+    if "," in name_or_path and not os.path.exists(os.path.expanduser(name_or_path)):
+        found = (entry for part in split_names(name_or_path) for entry in resolve_models(part, models))
+        return list({entry.name: entry for entry in found}.values())
     return _list_checkpoints(name_or_path, models) or [resolve_model(name_or_path, models)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -42,8 +43,9 @@ def build_read_error(name: str, source: object, part: str, error: Exception) -> 
         )
     if isinstance(error, StrictDataclassError):
         return ModelError(f"the config.json of {name} ({source}) cannot be used: {problem[:_LONGEST_REASON]}")
+    again = "copy" if os.path.exists(str(source)) else "fetch"
     return ModelError(
-        f"the {part} of {name} cannot be read; if {source} was cut short, fetch it again: {problem[:_LONGEST_REASON]}"
+        f"the {part} of {name} cannot be read; if {source} was cut short, {again} it again: {problem[:_LONGEST_REASON]}"
     )
 
 
@@ -78,7 +80,7 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     if wrong := [*reshaped, *sorted(loading["missing_keys"]), *left_out]:
         raise ModelError(
             f"the weights of {name} are not those of its config.json: {len(wrong)} tensors are missing, of another "
-            f"shape or too many, {wrong[0]} first: fetch both again"
+            f"shape or too many, {wrong[0]} first: take both from the same model"
         )
 
 

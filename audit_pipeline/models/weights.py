@@ -165,7 +165,10 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
         swap, place, rest = psutil.swap_memory().total, "main memory has", "on disk"
         memory = measure_main_memory()
         if spreads:
-            memory, place = Memory(memory.total, compute_weight_budget()), "main memory, less a tenth for the pass, has"
+            memory, place = (
+                Memory(memory.total, compute_weight_budget()),
+                "main memory, minus a tenth for the pass, has",
+            )
     elif spreads:
         gpus = measure_gpu_memory()
         memory = Memory(sum(gpu.total for gpu in gpus), sum(gpu.free for gpu in gpus))

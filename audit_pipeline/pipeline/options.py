@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
+from audit_pipeline.config.problems import split_names
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.readers.regular_files import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
@@ -29,7 +30,7 @@ class _Names(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str] | None:
         if not isinstance(value, str):
             return tuple(value)
-        return tuple(name.strip() for name in value.split(",") if name.strip()) if value else None
+        return tuple(split_names(value)) if value else None
 
 
 class _Kinds(_Names):
@@ -91,7 +92,7 @@ class Option:
 
 
 MODEL = Option("The model: a name in config/models.yaml, a hub id, or a path.")
-BENCHMARK = Option("A benchmark (release_notes_64), a family of them (release_notes), or all.")
+BENCHMARK = Option("A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.")
 
 
 @dataclass(frozen=True, kw_only=True)

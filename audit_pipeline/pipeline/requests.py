@@ -112,7 +112,7 @@ class AuditOutcome:
 
 
 def build_audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
-    """The request for the model, or series, and the benchmarks that a user named: a benchmark, a family, or all.
+    """Build the request for the models and benchmarks that a user named: each a name, a series or family, or a list.
 
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
     """

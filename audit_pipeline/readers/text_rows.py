@@ -17,6 +17,7 @@ USUAL_TEXT_COLUMNS = ("text", "input")
 
 _NAMED_SKIPS = 1000
 _WORDS_OF_A_NAME = 5
+_HOW_TO_SAY = "(--text-column NAME; of a corpus that is searched --corpus-column; in config/ text_column)"
 _LEAST_NO_CHARACTERS, _MOST_NO_CHARACTERS = 20, 0.5
 
 
@@ -112,7 +113,7 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
                 name, f"its only column is called '{columns[0]}': if that is a text, put the line text above it"
             )
         return columns[0]
-    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names}")
+    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_SAY}")
 
 
 def find_column(columns: Sequence[str], name: str) -> str | None:

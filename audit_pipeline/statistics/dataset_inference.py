@@ -13,7 +13,7 @@ there are, the p-value needs no correction for them. This version differs from t
   holds under dependence.
 * The test is one-sided in the direction of training. Every score is higher for likelier members, so on the fitted half
   alone each split decides which way the features that it uses run: by the sign of sum_j |w_j| d_j, w_j the weight of
-  the standardised feature j and d_j its mean over audited groups less that over held-out ones. A split in which
+  the standardised feature j and d_j its mean over audited groups minus that over held-out ones. A split in which
   held-out groups score higher has a p-value of 1: it can find nothing, and as the tested half had no part in that, the
   p-values hold their level. Where texts are known to be members and are not tested, they say the same of every feature:
   one by which they score lower than the fitted half's held-out groups (Mann-Whitney, 2.5%) is left out of that split.

@@ -36,13 +36,13 @@ from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import COMPARISONS, EVALUATIONS, Pair, canonical_json
 
-_MEANING = "AUROC less the other's, on the same texts"
+_MEANING = "AUROC minus the other's, on the same texts"
 _BLIND_NOTE = "the blind control's scores are taken as given, so that the interval is too narrow rather than too wide"
 
 
 @dataclass(frozen=True)
 class Comparison(Measurement):
-    """AUROC of one detector less that of another on the same texts; but for ``value`` all is None where ``method`` says
+    """AUROC of one detector minus that of another on the same texts; but for ``value`` all is None where ``method`` says
     why."""
 
     value: float
@@ -53,7 +53,7 @@ class Comparison(Measurement):
 def compare_aurocs(
     first: MeasuredAuroc, second: MeasuredAuroc, sides: GroupedSides, *, meaning: str = _MEANING
 ) -> Comparison:
-    """Return the first AUROC less the second, both of the examples of ``sides``; ``meaning`` begins the method."""
+    """Return the first AUROC minus the second, both of the examples of ``sides``; ``meaning`` begins the method."""
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:

@@ -2,7 +2,7 @@
 
 Texts of one group (the windows of one book) are not independent, so a group counts as one observation. A text's part in
 an AUROC is the share of the other side that it is ordered with as members and non-members should be (DeLong, DeLong and
-Clarke-Pearson 1988), less its mean; summed by group, and a group's members and non-members together, this gives the
+Clarke-Pearson 1988), minus its mean; summed by group, and a group's members and non-members together, this gives the
 variance of clustered data (Obuchowski 1997, Biometrics 53). Each sum is divided by the share of its side that is of
 other groups: that is by how much the AUROC changes where the group is left out, the jackknife but for terms of second
 order, so that a group that holds most of a side counts in full. With one text per group this is DeLong's variance.

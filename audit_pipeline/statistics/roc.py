@@ -94,8 +94,8 @@ class Metric:
 AUROC = Metric("auroc", "AUROC", "area under the ROC curve, ties count half")
 MARGIN = Metric(
     "auroc_margin",
-    "AUROC less the blind control's",
-    "AUROC less the blind control's, on the same texts",
+    "AUROC minus the blind control's",
+    "AUROC minus the blind control's, on the same texts",
     bounds=(-1.0, 1.0),
 )
 

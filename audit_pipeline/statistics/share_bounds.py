@@ -121,7 +121,7 @@ def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = 
 
 
 def difference_interval(first: Rate, second: Rate) -> Interval:
-    """The 95% interval of the first share less the second, of independent texts; none where one of them has none.
+    """The 95% interval of the first share minus the second, of independent texts; none where one of them has none.
 
     Newcombe's method 10 (Statistics in Medicine 17, 1998) with their own intervals.
     """

@@ -494,11 +494,14 @@ def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path
 
 
 def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
-    """The entry of the rows that were written last for a partition of a table to which every run adds a file.
+    """Return the entry of the rows that were written last for a partition of a table.
 
-    Raises DataError where there are none, and DamagedError where a file is there that no whole line explains: a line
-    of it is damaged, and it may be the last.
+    Raises:
+        DataError: If there are no rows.
+        DamagedError: If a file is there that no whole line explains: a damaged line may be the last.
     """
+    if not TABLES[table].append_only:
+        return _read_writing_run(paths, TABLES[table], partition)
     entries = {entry.file(paths): entry for entry in read_ledger(paths).list_entries(table, partition)}
     files = set(paths.run_file(table, partition, "any").parent.glob("*.parquet"))
     if unexplained := sorted(files - entries.keys()):
@@ -521,6 +524,17 @@ def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | 
     digest = cached_sha256(path)
     entries = reversed(read_ledger(paths).list_entries(table.name, partition))
     return next((entry for entry in entries if entry.file_sha256 == digest), None)
+
+
+def _read_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry:
+    """Return the entry of the file of a table whose file every run writes again. Raises as `read_latest_run` does."""
+    file = file_of(paths, table, partition, "")
+    if not file.exists():
+        raise DataError(f"there are no {table.name} of {partition} yet: run them first")
+    entry = find_writing_run(paths, table, partition)
+    if entry is None:
+        raise DamagedError(f"no whole line of the ledger explains {file}: corpus-audit doctor says more")
+    return entry
 
 
 def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:

@@ -155,7 +155,7 @@ COMPARISONS = _build_findings_table(
         count("n_members", f"members with a score of both; {_AUDITED}"),
         count("n_nonmembers", "non-members, or held-out texts, with a score of both"),
         count("n_groups", "groups that the standard error is over"),
-        double("difference", "AUROC of the detector less that of the other, on the same texts", ge=-1, le=1),
+        double("difference", "AUROC of the detector minus that of the other, on the same texts", ge=-1, le=1),
         double("standard_error", "of the difference, over the groups; null where there is none", null=True, ge=0),
         CI_LOW,
         CI_HIGH,

@@ -99,6 +99,13 @@ def test_a_name_is_a_benchmark_or_a_family(tmp_path: Path) -> None:
     assert [spec.name for spec in resolve_benchmarks("notes_64", benchmarks)] == ["notes_64"]
     assert [spec.name for spec in resolve_benchmarks("rows", benchmarks)] == ["rows_32", "rows_64"]
     assert resolve_benchmarks("rows_32", benchmarks)[0].words == 32
+    several = resolve_benchmarks("rows, notes_64,rows_32,", benchmarks)
+    assert [spec.name for spec in several] == ["rows_32", "rows_64", "notes_64"]
+
+
+def test_a_family_without_a_seed_has_seed_0(tmp_path: Path) -> None:
+    write(tmp_path, f"benchmarks:\n  notes:\n{TEMPORAL.replace('    seed: 1', '')}")
+    assert load_benchmarks(tmp_path)["notes_32"].settings.seed == 0
 
 
 def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

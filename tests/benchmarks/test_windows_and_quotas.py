@@ -142,3 +142,12 @@ def test_seed_and_family_change_the_split() -> None:
     ]
     assert splits[0] != splits[1]
     assert splits[0] != splits[2]
+
+
+def test_a_long_run_of_unknown_chinese_characters_takes_time_in_proportion() -> None:
+    split = get_word_unit("jieba").split
+    run = "\u9f98" * 6000
+    assert "".join(split(run)) == run
+    assert split(run[:2000]) + split(run[2000:4000]) + split(run[4000:]) == split(run)
+    sentence = "灯笼在马车下长山之前就被点亮了，没有人说一句话。"
+    assert split(sentence * 200) == split(sentence) * 200

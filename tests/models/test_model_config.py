@@ -10,7 +10,7 @@ from config_problems import problems_of
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import ConfigError, ModelError
-from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model, resolve_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.tokenized_model import apply_overrides
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
@@ -98,6 +98,12 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "m.gguf").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     assert resolve_model(str(tmp_path), MODELS).path == tmp_path.resolve()
+    (tmp_path / "a,b").mkdir()
+    assert [entry.name for entry in resolve_models(f"taken, {tmp_path}", MODELS)] == ["taken", str(tmp_path.resolve())]
+    assert [entry.path for entry in resolve_models(str(tmp_path / "a,b"), MODELS)] == [(tmp_path / "a,b").resolve()]
+    (tmp_path / "a\nb").mkdir()
+    with pytest.raises(ModelError, match="control characters"):
+        resolve_model(str(tmp_path / "a\nb"), MODELS)
     entry = resolve_model("m.gguf", MODELS)
     assert (entry.name, entry.path) == (str((tmp_path / "m.gguf").resolve()), (tmp_path / "m.gguf").resolve())
     assert resolve_model("owner/some-model.v1", MODELS).hub == "owner/some-model.v1"

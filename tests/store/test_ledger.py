@@ -44,7 +44,7 @@ from audit_pipeline.store.ledger import (
 )
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
-from audit_pipeline.tables import SCORES, TABLES, Pair
+from audit_pipeline.tables import EXAMPLES, SCORES, TABLES, Pair
 from audit_pipeline.tables.table import Column, Table
 
 COLUMNS = (Column("score", pa.float64(), "a number"), Column("run_id", pa.string(), "the run"))
@@ -341,6 +341,18 @@ def test_the_latest_run_is_the_last_whose_file_is_there(paths: DataPaths) -> Non
     other.replace(segment_of(paths))
     with pytest.raises(DamagedError, match=r"no whole line of the ledger explains .*run_id=run-2\.parquet"):
         read_latest_run(paths, "scores", "b|m")
+
+
+def test_the_latest_run_of_a_table_that_is_rewritten_is_the_one_that_wrote_its_file(paths: DataPaths) -> None:
+    with pytest.raises(DataError, match="there are no examples of b yet"):
+        read_latest_run(paths, "examples", "b")
+    for run in ("run-1", "run-2"):
+        rows = EXAMPLES.schema.empty_table()
+        store.write(paths, step(run), EXAMPLES, "b", rows, data_version=f"of {run}", upstream={})
+    assert read_latest_run(paths, "examples", "b").run_id == "run-2"
+    paths.examples("b").write_bytes(b"other bytes")
+    with pytest.raises(DamagedError, match="no whole line of the ledger explains"):
+        read_latest_run(paths, "examples", "b")
 
 
 @pytest.mark.parametrize("place", [30, -200, -3])

@@ -223,7 +223,7 @@ class NearStretches:
     """Where runs of a document's words are, for the longest stretch with at most ``mismatches`` words that differ.
 
     Such a stretch of ``least`` words or more has a run without a mismatch of (least - mismatches) / (mismatches + 1)
-    words, rounded up: 6 of 40 with 5. So only diagonals (place in the document less place in the answer) with such a
+    words, rounded up: 6 of 40 with 5. So only diagonals (place in the document minus place in the answer) with such a
     run are compared.
     """
 
@@ -274,7 +274,7 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
     row = np.concatenate([np.zeros(mismatches + 1, np.bool_), row])
     good, bad = np.flatnonzero(row), np.flatnonzero(~row)
     # Between a mismatch and the one that is too many after it: as many matches are before the k-th mismatch (from 0)
-    # as its place less k says.
+    # as its place minus k says.
     order = np.arange(len(bad))
     n_before = bad - order
     first, end = n_before[: -(mismatches + 1)], n_before[mismatches + 1 :]

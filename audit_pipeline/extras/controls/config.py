@@ -56,7 +56,7 @@ class Architecture(StrictSettings):
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers the model has, less those of its norms; the places of its context are counted as well."""
+        """How many numbers the model has, minus those of its norms; the places of its context are counted as well."""
         layer = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.intermediate_size
         return self.hidden_size * (self.vocabulary + self.context) + self.layers * layer
 
@@ -97,7 +97,7 @@ class ControlEntry(StrictSettings):
     architecture: Architecture = Field(
         default=Architecture(), description="the model that is trained where there is no base"
     )
-    seed: Seed = Field(description="every random choice follows from it")
+    seed: Seed = Field(default=0, description="every random choice follows from it")
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

@@ -155,16 +155,16 @@ def overlap(
 
 def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
     """Return the built benchmarks of a list of names, or all."""
+    from audit_pipeline.config.problems import split_names
     from audit_pipeline.errors import ConfigError
     from audit_pipeline.store.store import iterate_partitions
     from audit_pipeline.tables import EXAMPLES
 
     if names != "all":
-        resolved = (resolve_built_benchmark(name.strip(), paths) for name in names.split(",") if name.strip())
-        return list(dict.fromkeys(resolved))
+        return list(dict.fromkeys(resolve_built_benchmark(name, paths) for name in split_names(names)))
     found = [name for name, _ in iterate_partitions(paths, EXAMPLES)]
     if not found:
-        raise ConfigError("no benchmark is built yet: corpus-audit build")
+        raise ConfigError("no benchmark is built yet. Build one: corpus-audit benchmarks --build NAME")
     return found
 
 
@@ -375,7 +375,7 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     compared = compare_accuracy(judged)
     shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
     say(
-        f"Contaminated less clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
+        f"Contaminated minus clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
     )

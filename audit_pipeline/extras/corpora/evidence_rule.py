@@ -120,7 +120,7 @@ class Alignment:
 def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Alignment:
     """Align the words of a text (uint64 [w]) with those of a document (uint64 [m]) along the diagonals of its seeds.
 
-    ``diagonals`` [k]: a seed's word of the document less its word of the text. A word is matched where it is equal on
+    ``diagonals`` [k]: a seed's word of the document minus its word of the text. A word is matched where it is equal on
     the diagonal with most seeds, or lies in three equal words on end on another one that at most 1 - ``share`` of the
     text's words, or five, were added or taken away to reach. The alignment is the longest stretch that begins and ends
     with a matched word and has at least ``share`` of its words matched.
@@ -162,7 +162,7 @@ def _compare_on_diagonal(own: Hashes, document: Hashes, diagonal: int) -> Flags:
 def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
     """Return [first, end) of the longest stretch of ``matched`` (bool [w]) that begins and ends with True and of which
     at least ``share`` is True; of several the first. Some of ``matched`` has to be True."""
-    # Sums less the share: a stretch has enough where its sum does not fall. A little more a word pays for rounding.
+    # Sums minus the share: a stretch has enough where its sum does not fall. A little more a word pays for rounding.
     sums = np.concatenate([[0.0], np.cumsum(matched - share)]) + 1e-9 * np.arange(len(matched) + 1)
     # The last such end, by the largest sum of an end from there on.
     of_ends = np.where(np.append(False, matched), sums, -np.inf)

@@ -261,7 +261,7 @@ def list_clean_positions(
 
 @dataclass(frozen=True)
 class AccuracyComparison:
-    """The accuracy on contaminated items less that on clean ones; ``method``: how interval and p-value were computed,
+    """The accuracy on contaminated items minus that on clean ones; ``method``: how interval and p-value were computed,
     or why there are none."""
 
     contaminated: Rate

@@ -92,14 +92,14 @@ def compute_mean(
 def compute_difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, things: str = "texts"
 ) -> Measurement:
-    """Return the mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
+    """Return the mean of ``values`` [n] where ``forget`` [n], minus that of the others; both sides have some.
 
     Its interval over groups [n] is wide enough that with a probability of 95% those of ``n_measures`` measures are
     right at once (Bonferroni). None where so few groups could not show that by a sign test: where few values are not 0,
     a handful of groups may hold none of them, and would seem not to vary.
     """
     difference = float(values[forget].mean() - values[~forget].mean())
-    meaning = f"mean over {things} to be forgotten less that over held-out ones"
+    meaning = f"mean over {things} to be forgotten minus that over held-out ones"
     sides = GroupedSides(groups, forget.astype(np.int8))
     if sides.problem:
         return Measurement(difference, NO_INTERVAL, f"{meaning}; {sides.problem}")
@@ -324,7 +324,7 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
     aurocs = {role: measure_auroc(roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
-    meaning = "AUROC after less AUROC before, on the same texts"
+    meaning = "AUROC after minus AUROC before, on the same texts"
     measured: dict[ComparedModel, Measurement] = {
         **aurocs,
         "change": compare_aurocs(aurocs["after"], aurocs["before"], sides, meaning=meaning),

@@ -3,7 +3,7 @@
 --
 -- older_released: when the older model was released
 -- first_text: the earliest day on which any of the evaluation texts can have existed
--- above_older: AUROC less that of the older model
+-- above_older: AUROC minus that of the older model
 SELECT older.benchmark, older.detector, older.parameters, older.model,
     estimate(auroc, auroc_low, auroc_high) AS auroc, older_model, older_release_date AS older_released, first_text,
     estimate(older_auroc, older_auroc_low, older_auroc_high) AS older_auroc, finite(above_older) AS above_older,

@@ -2,7 +2,7 @@
 --
 -- released: when the model was released
 -- blind: AUROC of the blind control
--- change: AUROC less that of the model released before it
+-- change: AUROC minus that of the model released before it
 -- same_build: whether both were audited on the same build of the benchmark
 WITH several AS (
     SELECT line.* FROM all_releases AS line SEMI JOIN shown_pairs USING (model, benchmark)

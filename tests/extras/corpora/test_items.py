@@ -374,7 +374,7 @@ def test_accuracies_on_contaminated_and_clean_items(built: Workspace) -> None:
     assert document["comparison"]["difference"] == pytest.approx(2 / 3)
     assert document["comparison"]["p_value"] < 0.05
     shown = told(built.run("items", "--benchmark", "trees", "--results", results))
-    assert "Contaminated less clean: +66.7%" in shown
+    assert "Contaminated minus clean: +66.7%" in shown
     assert "A difference does not show that contamination raised the score" in shown
 
 

@@ -2,7 +2,7 @@
 -- not by result.
 --
 -- answers: whether this is the detector that was named beforehand
--- margin: AUROC less the blind control's; never raises a claim level
+-- margin: AUROC minus the blind control's; never raises a claim level
 -- warning: what to heed when reading the AUROC; null where nothing stands against it
 SELECT found.model, found.benchmark, found.detector, found.parameters,
     (pairs.detector = found.detector AND pairs.parameters = found.parameters) IS TRUE AS answers,

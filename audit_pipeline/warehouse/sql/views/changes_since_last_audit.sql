@@ -7,7 +7,7 @@ COMMENT ON VIEW changes_since_last_audit IS
 COMMENT ON COLUMN changes_since_last_audit.change IS
     'first audit | new detector | no longer there | changed (AUROC, claim level or split verdict) | unchanged';
 COMMENT ON COLUMN changes_since_last_audit.previous_auroc IS 'the AUROC of the run before';
-COMMENT ON COLUMN changes_since_last_audit.difference IS 'AUROC now less AUROC then';
+COMMENT ON COLUMN changes_since_last_audit.difference IS 'AUROC now minus AUROC then';
 COMMENT ON COLUMN changes_since_last_audit.left_interval IS
     'whether the AUROC now lies outside of the interval of then; null where there was none';
 COMMENT ON COLUMN changes_since_last_audit.previous_claim_level IS 'the claim level of the run before';

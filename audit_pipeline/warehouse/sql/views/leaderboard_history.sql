@@ -77,7 +77,7 @@ COMMENT ON COLUMN leaderboard_history.worst_control_auroc IS
     'its AUROC; the highest of four, so above chance a little more often than each';
 COMMENT ON COLUMN leaderboard_history.is_current IS
     'whether the benchmark is still the build that was audited; if not, audit it again';
-COMMENT ON COLUMN leaderboard_history.margin IS 'AUROC less the blind control''s, paired; never raises the claim level';
+COMMENT ON COLUMN leaderboard_history.margin IS 'AUROC minus the blind control''s, paired; never raises the claim level';
 COMMENT ON COLUMN leaderboard_history.finished_at IS
     'when the run''s numbers were ready; null where no lineage entry says so';
 COMMENT ON COLUMN leaderboard_history.is_latest IS 'whether the run is the latest of this model on this benchmark';

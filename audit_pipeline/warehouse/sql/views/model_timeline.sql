@@ -26,6 +26,6 @@ COMMENT ON VIEW model_timeline IS
     'one benchmark across models in the order of their release; those of unknown date come last, without a change; models of controls are left out';
 COMMENT ON COLUMN model_timeline.previous_model IS 'the model that was released before it; null: none, or no date';
 COMMENT ON COLUMN model_timeline.previous_auroc IS 'its AUROC';
-COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC less that of the previous model';
+COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC minus that of the previous model';
 COMMENT ON COLUMN model_timeline.same_build IS
     'whether both were audited on the same build of the benchmark; if not, on other texts';

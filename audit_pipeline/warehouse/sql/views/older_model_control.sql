@@ -33,4 +33,4 @@ COMMENT ON COLUMN older_model_control.first_text IS
     'the earliest day on which any of the evaluation texts can have existed';
 COMMENT ON COLUMN older_model_control.older_auroc IS
     'its AUROC with the same detector: what the difference between the two sides gives without any being known';
-COMMENT ON COLUMN older_model_control.above_older IS 'AUROC less that of the older model; it has no interval';
+COMMENT ON COLUMN older_model_control.above_older IS 'AUROC minus that of the older model; it has no interval';
