@@ -66,7 +66,7 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
             that name, with the nearest names.
     """
     from audit_pipeline.benchmarks.config import load_benchmarks
-    from audit_pipeline.config.problems import list_family_partitions, resolve_partition
+    from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.errors import ConfigError
     from audit_pipeline.store.store import iterate_partitions
     from audit_pipeline.tables import EXAMPLES
@@ -78,6 +78,9 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
             raise ConfigError(
                 f"the benchmark {name} is configured, but not built. Build it: corpus-audit benchmarks --build {name}"
             )
+        if "," not in name:
+            hint = did_you_mean(name, [*built, *configured.names])
+            raise ConfigError(f"there is no benchmark '{name}'; {hint}")
     return resolve_partition(name, built)
 
 

@@ -42,8 +42,10 @@ _BLIND_NOTE = "the blind control's scores are taken as given, so that the interv
 
 @dataclass(frozen=True)
 class Comparison(Measurement):
-    """AUROC of one detector minus that of another on the same texts; but for ``value`` all is None where ``method`` says
-    why."""
+    """The AUROC of one detector minus that of another on the same texts.
+
+    All but ``value`` is None if it cannot be computed. ``method`` then gives the reason.
+    """
 
     value: float
     standard_error: float | None

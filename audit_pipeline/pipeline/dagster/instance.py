@@ -31,6 +31,9 @@ run_monitoring:
   enabled: true
 freshness:
   enabled: true
+# Runs print their warnings and results; their events at DEBUG are in the UI.
+python_logs:
+  python_log_level: INFO
 """
 
 _OPEN_SECONDS = 0.5

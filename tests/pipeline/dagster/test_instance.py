@@ -90,6 +90,7 @@ def test_the_home_is_made_once_and_is_the_users_to_change(
     written = yaml.safe_load((home / "dagster.yaml").read_text())
     assert written["telemetry"] == {"enabled": False}
     assert written["run_monitoring"] == {"enabled": True}
+    assert written["python_logs"] == {"python_log_level": "INFO"}, "the events of a run are not printed"
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     assert ensure_dagster_home(workspace.paths) == home
     assert (home / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
