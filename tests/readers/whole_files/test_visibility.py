@@ -134,6 +134,8 @@ def other(**options: object) -> str:
         (f"{PAGE} {other()} {BOX}", ""),
         (f"{PAGE} /OC /OC1 BDC {other()} EMC", OFF),
         (f"{PAGE} /OC /OC1 BDC {lines_at(['other'])} EMC", OFF),
+        (f"{PAGE} /OC /OC1 BDC {other()} EMC", "/OCProperties << /OCGs [7 0 R] /D << /BaseState /OFF >> >>"),
+        (f"{PAGE} 1 1 1 RG {other(before='1 Tr')}", ""),
         (f"{PAGE} {other(size=0.5)}", ""),
         (f"{PAGE} q 0 0 10 10 re W n {other()} Q", ""),
     ],
