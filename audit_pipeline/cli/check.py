@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.pipeline.own_files import Inventory, OwnWorkspace
+    from audit_pipeline.sources.base import Document
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
 _NAMED = 20
@@ -92,18 +93,37 @@ def _show_file_facts(inventory: Inventory) -> None:
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents = [
-        {"side": document.collection, "title": document.title, "name": document.name}
+        {
+            "side": document.collection,
+            "title": document.title,
+            "name": document.name,
+            "edition": None if document.edition is None else str(document.edition),
+        }
         for document in inventory.documents
     ]
     lines: list[str] = []
     for side in inventory.sides:
-        titles = [f"{document.title} ({document.name})" for document in inventory.documents_of_side(side)]
+        titles = [_format_title(document) for document in inventory.documents_of_side(side)]
         lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _TITLES)]
+    editions = sum(facts.editions for facts in inventory.sides.values())
+    if editions and inventory.own.edition_dates:
+        lines.append(f"\n{editions:,} document(s) are dated by their edition, as their files give it.")
+    elif editions:
+        lines.append(
+            f"\n{editions:,} file(s) give a date of this edition. It is not used, since a reprint is newer than its "
+            "work. --edition-dates takes it for the date of first publication."
+        )
     if inventory.unused:
         lines.append(f"\nLeft out: {len(inventory.unused):,} file(s), row(s) or parts of files")
         lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
     say(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
+
+
+def _format_title(document: Document) -> str:
+    if document.edition is None:
+        return f"{document.title} ({document.name})"
+    return f"{document.title} ({document.name}; this edition: {document.edition})"
 
 
 def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
@@ -165,6 +185,9 @@ def check(
     title_column: str | None = option("Column of the title, in files of rows. Default: the file's name and a number."),
     group_column: str | None = option("Column of the book, patent or article that a row is a part of."),
     date_column: str | None = option("Column of the date of first publication: 2024-05-31, 2024-05 or 2024."),
+    edition_dates: bool = option(
+        "Take the date of this edition that an EPUB, PDF or Word file gives for its date of first publication."
+    ),
     workspace: Path | None = option(
         "The folder for configuration, data and report. The same folder again goes on from what is there. Default: the "
         "workspace that the command is called in, where check made it; else ./corpus-audit-check.",
@@ -209,6 +232,7 @@ def check(
         date_column,
         group_column,
         held_out_because="random" if exchangeable else held_out_because,
+        edition_dates=edition_dates,
     )
     folder = find_own_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)

@@ -55,6 +55,7 @@ class OwnFiles:
 
     Attributes:
         held_out_because: The reason that the user states for what is held out, or None if none is stated.
+        edition_dates: Whether the dates that files give of their editions count as dates of first publication.
     """
 
     audited: tuple[Path, ...]
@@ -65,6 +66,7 @@ class OwnFiles:
     date_column: str | None = None
     group_column: str | None = None
     held_out_because: HeldOutReason | None = None
+    edition_dates: bool = False
 
     @property
     def sides(self) -> dict[str, tuple[Path, ...]]:
@@ -76,11 +78,14 @@ class OwnFiles:
     def source(self) -> dict[str, Any]:
         """The section of config/sources.yaml that reads them."""
         keys = ("text_column", "title_column", "date_column", "group_column")
-        return {
+        section: dict[str, Any] = {
             "collections": {side: list(map(str, paths)) for side, paths in self.sides.items()},
             **{key: name for key in keys if (name := getattr(self, key)) is not None},
             "language": DETECT,
         }
+        if self.edition_dates:
+            section["edition_dates"] = True
+        return section
 
     @property
     def request(self) -> dict[str, Any]:
@@ -101,6 +106,7 @@ class SideFacts:
     oldest: date | None  # the first day that the date of a document allows
     newest: date | None  # the last such day
     undated: int
+    editions: int  # documents whose file gives a date of this edition
     dated_by_interval: int  # documents whose date is a year, a month or another interval
 
 
@@ -252,6 +258,7 @@ def _compute_side_facts(
         oldest=min(first_days, default=None),
         newest=max(dates, default=None),
         undated=len(own) - len(dates),
+        editions=sum(document.edition is not None for document in own),
         dated_by_interval=sum(document.earliest is not None for document in own),
     )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from calendar import monthrange
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -95,6 +96,21 @@ def span_datings(datings: Collection[Dating]) -> Dating | None:
     if not datings:
         return None
     return _build_dating(min(dating.first_day for dating in datings), max(dating.published for dating in datings))
+
+
+def parse_edition_dates(values: Iterable[str | None]) -> Dating | None:
+    """Return the days that a file's own dates of its edition mean: from the first of several dates to the last.
+
+    Returns:
+        The dating, or None if no date can be read. Programs write dates such as 0101-01-01 that mean none.
+    """
+    datings: list[Dating] = []
+    for value in values:
+        with suppress(UnreadableDateError):
+            dating = parse_dating(value)
+            if dating is not None:
+                datings.append(dating)
+    return span_datings(datings)
 
 
 def _is_absent(value: object) -> bool:
@@ -227,6 +243,15 @@ def _read_mail(written: str) -> Dating:
     return _build_from_moment(parsedate_to_datetime(written))
 
 
+def _read_pdf_date(*parts: str | None) -> Dating:
+    """Read the form of dates in a PDF: D:20240531233000-05'00'. All parts after the year may be missing."""
+    year, month, day, hour, minute, second, offset, offset_minutes = parts
+    if hour is None:
+        return _build_from_numbers(int(year or 0), int(month or 0), int(day or 0))
+    zone = "" if offset is None else offset.upper() if offset in "zZ" else f"{offset}:{offset_minutes or '00'}"
+    return _read_moment(f"{year}-{month}-{day}T{hour}:{minute or '00'}:{second or '00'}{zone}")
+
+
 def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
@@ -236,6 +261,7 @@ _CLOCK = r"(?:,?[ T]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[ap]\.?m\.?)?)?"
 _WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]{0,6}\.?,? )?"
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _MONTH = r"([a-z]{3,9})\.?"
+_PDF_DATE = r"D:(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z|[+-]\d\d)(?:'?(\d\d))?'?(?:\d\d'?)?)?"
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Dating]], ...] = (
     (_compile(r"(\d+)(?:\.0*)?"), _read_digits),
     (_compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:[T ](\d.*))?"), _read_year_first),
@@ -245,6 +271,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Dating]], ...] = (
     (_compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}){_CLOCK}"), _read_year_last),
     (_compile(r"(\d{4}-\d{2}-\d{2})(Z|[+-]\d{2}:?\d{2})"), _read_day_in_zone),
     (_compile(r"(\d{4})-?W(\d{2})"), _read_week),
+    (_compile(_PDF_DATE), _read_pdf_date),
     (_compile(rf"{_WEEKDAY}(?:{_DAY}[ -](?:of )?)?{_MONTH},?[ -](\d{{4}}){_CLOCK}"), _read_day_of_named_month),
     (
         _compile(rf"{_WEEKDAY}{_MONTH} {_DAY},? (\d{{4}}){_CLOCK}"),

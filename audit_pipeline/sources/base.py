@@ -13,6 +13,7 @@ from pydantic import Field
 
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import escape_unprintable
+from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.whole_files.document import Places
 
 FILE_NAME = "sources.yaml"
@@ -40,6 +41,7 @@ class Document:
     ``name`` is unique within ``collection``, and neither changes from one harvest to the next. ``date_kind`` says what
     ``published`` is the date of; ``earliest`` is the first day on which the text can have existed, where that is not
     the day of its publication (a patent is written before it is published); ``places`` where pages or chapters begin.
+    ``edition`` is the date that its file gives of this edition, which is not used unless the user says so.
     """
 
     collection: str
@@ -54,6 +56,7 @@ class Document:
     date_kind: str = "publication"
     earliest: date | None = None
     places: Places = ()
+    edition: Dating | None = None
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"
 DETECT = "detect"
+EDITION_DATE = "this edition, as the file gives it"
 _QUOTED_DATES = 3
 _KINDLE = (".mobi", ".azw", ".azw3")
 
@@ -69,6 +70,11 @@ class LocalFilesSettings(SourceSection):
     )
     date_column: Text | None = Field(
         default=None, description="the column with the date of first publication: 2024-05-31, 2024-05, 2024"
+    )
+    edition_dates: bool = Field(
+        default=False,
+        description="date EPUB, PDF and Word files by the date of this edition that they give; a reprint may be newer "
+        "than its work",
     )
     group_column: Text | None = Field(
         default=None,
@@ -190,8 +196,11 @@ def _read_whole_document(name: str, path: Path, collection: str, settings: Local
     if problem is not None:
         yield LeftOut(name, f"its text {problem}")
         return
-    document = _document(settings, collection, name, path, whole.title or Path(name).stem, whole.text)
-    yield replace(document, places=whole.places)
+    dating = whole.edition if settings.edition_dates else None
+    document = _document(settings, collection, name, path, whole.title or Path(name).stem, whole.text, dating)
+    if dating is not None:
+        document = replace(document, date_kind=EDITION_DATE)
+    yield replace(document, places=whole.places, edition=whole.edition)
     yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
 
 

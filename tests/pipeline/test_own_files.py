@@ -57,6 +57,15 @@ def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(t
     assert [looked.count_dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
 
 
+def test_a_document_of_a_year_is_newer_than_a_day_only_if_the_whole_year_is(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,day\nThe lanterns were lit,2019\nNobody said a word,2020-05-31\n")
+    looked = inspect_own_files(OwnFiles((rows,), date_column="day"))
+    facts = looked.sides["audited"]
+    assert (facts.oldest, facts.newest, facts.dated_by_interval) == (date(2019, 1, 1), date(2020, 5, 31), 1)
+    assert [looked.count_dated_from(date(2019, month, 1)) for month in (1, 2)] == [2, 1]
+
+
 def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:
     assert inspect_own_files(OwnFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
     chinese = inspect_own_files(OwnFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))

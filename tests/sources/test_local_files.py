@@ -9,11 +9,14 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from made_epubs import epub, item, package, page
 from made_files import save_dataset, write_rows
+from made_whole_files import docx, paragraph
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import SourceError
+from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES
 from audit_pipeline.sources import local_files
@@ -282,6 +285,28 @@ def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
     assert [one.part for one in harvest.missing] == ["cut.pdf"]
     assert [one.part for one in harvest.left_out] == ["locked.docx"]
     assert "locked with a password" in reasons(harvest)["locked.docx"]
+
+
+def test_the_date_of_an_edition_is_shown_and_used_only_if_the_user_says_so(tmp_path: Path) -> None:
+    opf = package(item("a", "a.xhtml"), '<itemref idref="a"/>')
+    dated = opf.replace("</metadata>", "<dc:date>2014</dc:date></metadata>")
+    (tmp_path / "a.epub").write_bytes(epub({"a.xhtml": page("<p>It was lit.</p>")}, opf=dated))
+    core = '<p xmlns:t="http://purl.org/dc/terms/"><t:created>2021-12-31T23:30:00-05:00</t:created></p>'
+    (tmp_path / "b.docx").write_bytes(docx(paragraph("It was lit."), **{"docProps/core.xml": core}))
+    (tmp_path / "c.txt").write_text("It was lit.")
+    editions = {
+        "a.epub": Dating(date(2014, 12, 31), date(2014, 1, 1)),
+        "b.docx": Dating(date(2022, 1, 1)),
+        "c.txt": None,
+    }
+    for edition_dates in (False, True):
+        harvest = harvest_local_files(settings(tmp_path, edition_dates=edition_dates))
+        assert {one.name: one.edition for one in harvest.documents} == editions
+        published = {one.name: one.published for one in harvest.documents}
+        expected = {name: edition and edition.published for name, edition in editions.items()}
+        assert published == (expected if edition_dates else dict.fromkeys(editions))
+    kinds = {one.name: one.date_kind for one in harvest.documents}
+    assert kinds == dict.fromkeys(("a.epub", "b.docx"), "this edition, as the file gives it") | {"c.txt": "publication"}
 
 
 def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:

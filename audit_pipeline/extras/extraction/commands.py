@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
+_NAMED_EDITIONS = 10
+
 
 @command(Place(Section.AUDIT, 20), keeps=PASSES_KEPT)
 def extract(
@@ -273,6 +275,10 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
 
     documents, skipped = read_documents(file, text_column)
     print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
+    if editions:
+        more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
+        print_message(f"dates of editions, as the files give them: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 

@@ -18,6 +18,7 @@ from audit_pipeline.models.converted_files import TextTokenizer
 from audit_pipeline.readers.formats import has_row_format, open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.readers.whole_files.document import Places, is_single_document
+from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 from audit_pipeline.store import store as catalogue
 from audit_pipeline.store.paths import DataPaths
@@ -31,7 +32,8 @@ class SearchedDocument:
     """A text by the name that a finding calls it.
 
     Of a benchmark's document: its title, group, collection and side; of a control's text how many times the model's
-    training held it. ``places``: where the pages or chapters of its file begin.
+    training held it. ``places``: where the pages or chapters of its file begin. ``edition``: the date that its file
+    gives of this edition.
     """
 
     name: str
@@ -42,6 +44,7 @@ class SearchedDocument:
     side: Side = "audited"
     occurrences: int | None = None
     places: Places = ()
+    edition: str | None = None
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
@@ -71,11 +74,18 @@ def _harvest_documents(path: Path, text_column: str | None) -> tuple[list[Search
     skipped = SkippedRows()
     for number, (part, reason) in enumerate(harvest.unused):
         skipped.add(Skipped(part, number, reason))
-    documents = [SearchedDocument(found.name, found.text, places=found.places) for found in harvest.documents]
+    documents = [
+        SearchedDocument(found.name, found.text, places=found.places, edition=_format_edition(found))
+        for found in harvest.documents
+    ]
     if not documents:
         first = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])
         raise DataError(f"{path}: no document can be read of {skipped.count:,} file(s) and row(s){first}")
     return documents, skipped
+
+
+def _format_edition(document: Document) -> str | None:
+    return None if document.edition is None else str(document.edition)
 
 
 def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:

@@ -163,7 +163,7 @@ def extract_book_text(book: Epub) -> WholeDocument:
         *describe_left_out_matter(found, matter),
         *_describe_unread_text(pages),
     )
-    return WholeDocument(text, book.title, problems, places)
+    return WholeDocument(text, book.title, problems, places, book.edition)
 
 
 def _extract_whole_text(book: Epub) -> WholeDocument:
@@ -171,7 +171,7 @@ def _extract_whole_text(book: Epub) -> WholeDocument:
     pages = [(chapter, extract_prose(chapter.markup, (), chapter.read_style_sheet)) for chapter in book.chapters]
     text, places, _ = join_chapters(pages, lambda lines: BookLines(range(len(lines))))
     lost = _summarise_lost_chapters(book.problems, len(book.chapters) + len(book.problems))
-    return WholeDocument(text, book.title, lost + _describe_unread_text(pages), places)
+    return WholeDocument(text, book.title, lost + _describe_unread_text(pages), places, book.edition)
 
 
 def _choose_chapters(chapters: Sequence[_ReadChapter]) -> list[bool]:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
@@ -102,13 +103,15 @@ class WholeDocument:
     """The running text of a file; ``title`` is what the file calls itself, where that can be relied on.
 
     ``problems`` are parts of it that could not be read, each with the reason; ``places`` where its pages or chapters
-    begin.
+    begin. ``edition`` is the date that the file gives of this
+    edition. It does not date the first publication.
     """
 
     text: str
     title: str | None = None
     problems: tuple[tuple[str, str], ...] = ()
     places: Places = ()
+    edition: Dating | None = None
 
 
 def clean_title(raw_title: str | None) -> str | None:

@@ -27,6 +27,7 @@ from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.readers.charsets import decode_page_file
+from audit_pipeline.readers.dates import parse_edition_dates
 from audit_pipeline.readers.whole_files.document import (
     MEBIBYTE,
     NO_LINES,
@@ -55,6 +56,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, ParseError, OSError, KeyError, ValueE
 _PROPERTIES = "docProps/core.xml"
 _USUAL_MAIN_PART = "word/document.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
+_CREATED = "{http://purl.org/dc/terms/}created"
 _COMMENTS, _PAGE_HEADS = "comments", "headers and footers"
 _DIAGRAMS = "charts and diagrams, which are not read"
 _OUTSIDE = "parts of the text outside the file"
@@ -81,12 +83,13 @@ def read_docx(path: Path) -> WholeDocument:
         raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
     try:
         text, unread = _read_package(content, nesting=0)
-        title = _read_title(content)
+        title, made = _read_properties(content)
     except _TooLargeError as error:
         raise DataError(f"{path}: unpacks to more than a text takes") from error
     except _DAMAGE as error:
         raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
-    return WholeDocument(text, title, describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"}), NO_LINES)
+    unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})
+    return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([made]))
 
 
 class _TooLargeError(Exception):
@@ -217,12 +220,13 @@ def _read_chunk(
     return ""
 
 
-def _read_title(content: bytes) -> str | None:
-    """Return the title among the file's properties, or None if it is missing or the properties are damaged."""
+def _read_properties(content: bytes) -> tuple[str | None, str | None]:
+    """Return the title and the date of creation among the file's properties, None if missing or damaged."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if _PROPERTIES not in archive.namelist():
-            return None
+            return None, None
         try:
-            return fromstring(archive.read(_PROPERTIES), forbid_dtd=True).findtext(_TITLE)
+            properties = fromstring(archive.read(_PROPERTIES), forbid_dtd=True)
         except (ParseError, DefusedXmlException, ValueError, LookupError):
-            return None
+            return None, None
+        return properties.findtext(_TITLE), properties.findtext(_CREATED)

@@ -24,6 +24,7 @@ from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.charsets import find_codec
+from audit_pipeline.readers.dates import Dating, parse_edition_dates
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
 _MOST_MEMBER_BYTES, _MOST_UNPACKED_BYTES = 8 * MEBIBYTE, 64 * MEBIBYTE
@@ -32,6 +33,7 @@ _ENCRYPTION = "META-INF/encryption.xml"
 # Fonts are scrambled with these in books that are not protected otherwise.
 _FONT_SCRAMBLING = frozenset(("http://ns.adobe.com/pdf/enc#RC", "http://www.idpf.org/2008/embedding"))
 _CHAPTER_TYPES = frozenset(("application/xhtml+xml", "text/html", "application/html+xml", "text/x-oeb1-document"))
+_ISSUED = ("dcterms:issued", "dcterms:date")
 _STYLE_SHEET_TYPE = "text/css"
 _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 
@@ -63,11 +65,19 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Epub:
-    """What was read: the metadata as the file has it, chapters in reading order, and what could not be read."""
+    """An EPUB as it was read.
+
+    Attributes:
+        title: The first title among the metadata.
+        chapters: Chapters in reading order.
+        problems: Parts that could not be read, each with the reason.
+        edition: The days that its dates of publication mean.
+    """
 
     title: str | None
     chapters: tuple[Chapter, ...]
     problems: tuple[tuple[str, str], ...]
+    edition: Dating | None = None
 
 
 def read_epub(file: Path | IO[bytes]) -> Epub:
@@ -165,7 +175,23 @@ def _read_package(members: _Members) -> Epub:
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
     named = (title for metadata in _find_elements(package, "metadata") for title in _find_elements(metadata, "title"))
     titles = (" ".join("".join(title.itertext()).split()) for title in named)
-    return Epub(next(filter(None, titles), None), tuple(chapters), tuple(problems))
+    return Epub(next(filter(None, titles), None), tuple(chapters), tuple(problems), _read_edition(package))
+
+
+def _read_edition(package: Element) -> Dating | None:
+    """Return the days that the dates of publication mean, from the first to the last.
+
+    A book may give the date of the work and that of this edition. Dates of its making, conversion or change are none.
+    """
+    written: list[str] = []
+    for metadata in _find_elements(package, "metadata"):
+        for element in metadata.iter():
+            name = _local_name(element).lower()
+            events = [value.lower() for key, value in element.attrib.items() if key.rpartition("}")[2] == "event"]
+            is_issued = name == "meta" and element.get("property") in _ISSUED
+            if is_issued or (name == "date" and all("publi" in event or event == "issued" for event in events)):
+                written.append("".join(element.itertext()))
+    return parse_edition_dates(written)
 
 
 def _read_style_sheets(members: _Members, items: Iterable[Element], folder: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.dates import parse_edition_dates
 from audit_pipeline.readers.whole_files.document import (
     UNSEEN,
     NoTextError,
@@ -53,7 +54,9 @@ def read_pdf(path: Path) -> WholeDocument:
     with _ONE_AT_A_TIME, _open_document(path) as document:
         # Not every title is text.
         title: str | None = None
+        made: str | None = None
         with suppress(UnicodeDecodeError):
+            made = document.get_metadata_value("CreationDate")
             title = document.get_metadata_value("Title")
         unread: Counter[str] = Counter()
         pages = [_split_lines(text) for text in _read_pages(path, document, unread)]
@@ -67,7 +70,7 @@ def read_pdf(path: Path) -> WholeDocument:
         raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
     pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
     joined, places = join_paragraphs(remove_running_heads(pages))
-    return WholeDocument(joined, title, problems + describe_unread(unread), places)
+    return WholeDocument(joined, title, problems + describe_unread(unread), places, parse_edition_dates([made]))
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:

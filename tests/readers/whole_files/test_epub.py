@@ -181,6 +181,33 @@ def test_encodings_of_chapters() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("dates", "edition"),
+    [
+        ("<dc:date>2014-03-01</dc:date>", "2014-03-01"),
+        ("<dc:date>2014</dc:date>", "2014-01-01 to 2014-12-31"),
+        ("<dc:Date>2014-03-01T23:30:00-05:00</dc:Date>", "2014-03-02"),
+        ("<dc:date>1818</dc:date><dc:date>2014-03-01</dc:date>", "1818-01-01 to 2014-03-01"),
+        (
+            '<dc:date opf:event="original-publication">1818</dc:date><dc:date opf:event="conversion">2024</dc:date>'
+            '<dc:date opf:event="modification">2025</dc:date><dc:date opf:event="publication">2014-03-01</dc:date>',
+            "1818-01-01 to 2014-03-01",
+        ),
+        ('<meta property="dcterms:issued">2014</meta>', "2014-01-01 to 2014-12-31"),
+        ('<meta property="dcterms:modified">2024-05-31T00:00:00Z</meta>', "None"),
+        ('<dc:date opf:event="creation">2014</dc:date>', "None"),
+        ("<dc:date>0101-01-01T00:00:00+00:00</dc:date>", "None"),
+        ("<dc:date/><dc:date>soon</dc:date>", "None"),
+    ],
+)
+def test_the_edition_is_dated_by_its_dates_of_publication(dates: str, edition: str) -> None:
+    opf = package(item("a", "a.xhtml"), '<itemref idref="a"/>').replace(
+        "<metadata ", '<metadata xmlns:opf="http://www.idpf.org/2007/opf" '
+    )
+    content = book({"a.xhtml": page("<p>Text.</p>")}, opf=opf.replace("</metadata>", f"{dates}</metadata>"))
+    assert str(read(content).edition) == edition
+
+
 def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
     body = """
       <!-- a remark --><h2>I</h2>
