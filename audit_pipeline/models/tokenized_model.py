@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, iden
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.quantisation import Quantisation, read_quantisation
 from audit_pipeline.models.weight_files import choose_weight_files
-from audit_pipeline.store.files import read_json_if_whole, write_json
+from audit_pipeline.store.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
 
@@ -76,12 +77,39 @@ class TokenizedModel:
         """How the weights on this machine are packed in memory; None where they are plain, as those of a .gguf are."""
         return read_quantisation(self.config_folder) if self.located.gguf is None else None
 
+    @cached_property
+    def position_border(self) -> int | None:
+        """Length in tokens beyond which the model encodes all positions of an input otherwise (LongRoPE); else None."""
+        return read_position_border(self.config_folder / "config.json")
+
     @property
     def weights_format(self) -> str | None:
         """How the weights on this machine were published, in words; None where they are plain."""
         if self.located.gguf is not None:
             return read_gguf_format(self.located.gguf)
         return str(self.quantisation) if self.quantisation is not None else None
+
+
+def read_position_border(config: Path) -> int | None:
+    """Return the length up to which a config.json's LongRoPE takes its short factors; None for other encodings.
+
+    Dynamic NTK scaling changes beyond max_position_embeddings, which is the context length: no input is that long.
+    """
+    try:
+        fields = read_json(config)
+    except (OSError, ValueError):
+        # A model at an endpoint may have no config.json; whoever loads a model reports a damaged one.
+        return None
+    text = {**fields, **(fields.get("text_config") or {})} if isinstance(fields, dict) else {}
+    # transformers before version 5 wrote rope_scaling and type, and called the encoding su at first.
+    encoding = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    if not isinstance(encoding, dict):
+        return None
+    for layer in (encoding, *(value for value in encoding.values() if isinstance(value, dict))):
+        if (layer.get("rope_type") or layer.get("type")) in ("longrope", "su"):
+            lengths = (text.get("original_max_position_embeddings"), layer.get("original_max_position_embeddings"))
+            return next((int(length) for length in lengths if length), None)
+    return None
 
 
 def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:

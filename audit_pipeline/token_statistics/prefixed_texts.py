@@ -30,8 +30,25 @@ def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
 
 
 def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
-    """Whether ``tokens`` tokens fit after ``prefix`` into the window that the model is run with."""
-    return len(prefix.ids) + tokens <= window_and_stride(model)[0]
+    """Return whether a text of ``tokens`` tokens fits after ``prefix`` into the window that the model is run with.
+
+    It also has to be on the same side of the model's position border as the text alone (:func:`crosses_border`).
+    """
+    fits = len(prefix.ids) + tokens <= window_and_stride(model)[0]
+    return fits and not crosses_border(model, prefix, tokens)
+
+
+def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
+    """Return whether ``prefix`` takes a text of ``tokens`` tokens beyond the model's position border.
+
+    LongRoPE encodes all positions of a longer input otherwise. The difference between the text after a prefix and the
+    text alone would then come from the encoding, too.
+    """
+    border = model.position_border
+    if border is None:
+        return False
+    alone = tokens + (1 if model.entry.start_token_policy == "always" else 0)
+    return alone <= border < len(prefix.ids) + tokens
 
 
 def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
@@ -92,7 +109,7 @@ def compute_prefixed_parts(
     cache = caches.of(model, "prefixed")
     missing = cache.missing(keys)
     absent = {key: part for key, part in zip(keys, parts, strict=True) if key in missing}
-    prepared = _put_all_after(model, absent, prefix, len({*keys}) - len(absent))
+    prepared = _put_all_after(absent, prefix, len({*keys}) - len(absent))
     run_prepared(model, prepared, caches, backend, on_progress=on_progress)
     rows = cache.read(keys).select(["key", "logprob"]).to_pylist()
     log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows}
@@ -103,27 +120,27 @@ def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefi
     keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
     missing = open_caches(location).of(model, "prefixed").missing(keys.values())
     absent = [text for text, key in keys.items() if key in missing]
-    encoded = {keys[text]: tokens for text, tokens in zip(absent, encode(model, absent), strict=True)}
-    return _put_all_after(model, encoded, prefix, len(keys) - len(absent))
-
-
-def _put_all_after(model: TokenizedModel, absent: Mapping[str, EncodedText], prefix: Prefix, cached: int) -> Prepared:
-    """Those of the ``absent`` texts, by their keys, that there is room for after ``prefix``."""
     fitting = {
-        key: put_after(prefix, tokens)
-        for key, tokens in absent.items()
+        keys[text]: tokens
+        for text, tokens in zip(absent, encode(model, absent), strict=True)
         if has_room(model, prefix, len(tokens.token_id))
     }
-    return prepare_single_windows("prefixed", fitting, cached=cached, prefix=prefix)
+    return _put_all_after(fitting, prefix, len(keys) - len(absent))
+
+
+def _put_all_after(absent: Mapping[str, EncodedText], prefix: Prefix, cached: int) -> Prepared:
+    after = {key: put_after(prefix, tokens) for key, tokens in absent.items()}
+    return prepare_single_windows("prefixed", after, cached=cached, prefix=prefix)
 
 
 def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
     """The key of a text's row after ``prefix``: whatever can change the row is in it. ``sha256`` is of the text, or of
     its tokens and the text that they are part of.
 
-    The tokens of the prefix include its start token and show how its text is cut. The length of the window decides
-    whether there is room for both.
+    The tokens of the prefix include its start token and show how its text is cut. The length of the window, and the
+    border of a model that has one, decide whether there is room for both.
     """
+    border = model.position_border
     return digest(
         sha256,
         prefix.sha256,
@@ -134,4 +151,5 @@ def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
         window_and_stride(model)[0],
         "prefixed",
         KINDS["prefixed"].version,
+        *(() if border is None else (border,)),
     )

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from made_files import write_rows, written
 from made_rows import make_table
-from tiny_models import CONTEXT, SENTENCES, Tiny
+from tiny_models import CONTEXT, SENTENCES, Tiny, forward_of, save_model, tokenized
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel, read_position_border
 from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
@@ -362,3 +362,48 @@ def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bo
     more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
     assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
     assert ("each with its prefix anew, 2 passes" in cost) is not shared
+
+
+def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "rope_theta": 10000.0}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 22, **factors}
+    folder = save_model(tmp_path / "m", "phi3", rope_parameters=rope, original_max_position_embeddings=22)
+    model = tokenized(folder, tmp_path / "data")
+    assert model.position_border == 22
+    within, across, beyond = "a b", "x y z " * 3, "x y z " * 6
+    lengths = [len(text.token_id) + 1 for text in encode(model, [within, across, beyond])]
+    shot = len(encode_prefix(model, "a shot").ids) - 1
+    assert lengths[0] + shot <= 22 < lengths[1] + shot
+    assert lengths[1] <= 22 < lengths[2]
+    assert lengths[2] + shot <= CONTEXT
+    inputs = UserInputs(known={NON_MEMBERS: ["a shot"]})
+    selection = [(get_detector("recall"), [{"shots": 1, "join": "none"}])]
+    session = Session(model, selection, DataPaths(tmp_path / "data"), user_inputs=inputs)
+    texts = [within, across, beyond]
+    session.run(texts, lambda _: forward_of(model))
+    statuses, reasons = (session.score(texts, texts).column(name).to_pylist() for name in ("status", "reason"))
+    assert statuses == ["ok", "not_applicable", "ok"]
+    assert "do not fit after a prefix of 1 into the 22 tokens up to which m encodes positions as" in reasons[1]
+    assert reasons[1].endswith(": no prefix leaves room")
+
+
+@pytest.mark.parametrize(
+    ("fields", "border"),
+    [
+        ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 9}}, 9),
+        ({"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": 9}}}, 9),
+        ({"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 9}, 9),
+        ({"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 9}, 9),
+        ({"text_config": {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 9}}, 9),
+        ({"rope_scaling": {"type": "longrope"}}, None),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "original_max_position_embeddings": 9}, None),
+        ({"rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 9}}, None),
+        ({"rope_scaling": None}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_border_is_that_of_longrope_in_every_spelling(tmp_path: Path, fields: object, border: int | None) -> None:
+    if fields is not None:
+        write_json(tmp_path / "config.json", fields)
+    assert read_position_border(tmp_path / "config.json") == border

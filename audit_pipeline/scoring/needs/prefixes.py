@@ -27,6 +27,7 @@ from audit_pipeline.token_statistics.cached_texts import Plan, collect_lists_by_
 from audit_pipeline.token_statistics.prefixed_texts import (
     compute_prefixed,
     count_own_tokens,
+    crosses_border,
     has_room,
     is_prefix_rerun,
     plan_prefixed,
@@ -106,13 +107,21 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                 f"{known.source} has {len(known.texts)}: {what_to_do}"
             )
         if not self._room(1, join):
-            return f"not even one of {known.source} and a text twice as long fit into {self._window_description}"
+            window = self._window_description if self._model.position_border is None else self._border_description
+            return f"not even one of {known.source} and a text twice as long fit into {window}"
         return None
 
     @property
     def _window_description(self) -> str:
         room, _ = window_and_stride(self._model)
         return f"the {room:,} tokens of context that {self._model.entry.name} is run with"
+
+    @property
+    def _border_description(self) -> str:
+        return (
+            f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as it "
+            "does in the text alone (LongRoPE takes other factors beyond)"
+        )
 
     @cached_property
     def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
@@ -221,6 +230,8 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         window = self._window_description
+        if crosses_border(self._model, self._prefixes[shots, join], tokens):
+            window = self._border_description
         return Lacking(f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {window}: {would}")
 
 
