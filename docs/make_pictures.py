@@ -137,6 +137,8 @@ def make_report_pictures(paths: DataPaths, patience: float) -> None:
         page.as_large_as(1112, 950)
         page.open(f"{quote(str(paths.report))}#instrument", "Instrument check")
         page.style("nav, footer, main > :not(:has(#instrument)) { display: none !important }")
+        # A page is at least as high as its window.
+        page.as_large_as(1112, 100)
         page.as_large_as(1112, int(page.asked("return document.documentElement.scrollHeight")))
         page.snapshot(DOCS / "controls.png")
 

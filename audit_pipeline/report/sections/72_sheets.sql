@@ -44,7 +44,7 @@ WITH pairs AS (
     )
     GROUP BY ALL
 ), works AS (
-    SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:8]} ORDER BY side) AS works
+    SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:12]} ORDER BY side) AS works
     FROM (
         SELECT benchmark, side, count(*) AS documents, list(title ORDER BY title, document_id) AS titles
         FROM (
