@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 BROKEN_LINK = "a broken link"
 VANISHED = "a file that has vanished"
@@ -47,7 +47,7 @@ def is_unicode(name: str) -> bool:
     return True
 
 
-def open_regular_file(path: Path) -> BinaryIO:
+def open_regular_file(path: Path) -> BufferedReader:
     """Open a regular file for reading bytes.
 
     Raises:

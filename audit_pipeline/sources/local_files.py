@@ -151,8 +151,8 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     if not root.exists():
         # Without a name it may have been any of the collection's documents.
-        problem = "no such file or folder" if not os.path.lexists(root) else f"is {find_irregular_kind(root)}"
-        yield MissingPart(prefix or collection, f"{root}: {problem}", collection)
+        fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
+        yield MissingPart(prefix or collection, f"{root}: {fault}", collection)
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"

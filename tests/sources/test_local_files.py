@@ -18,7 +18,7 @@ from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES
-from audit_pipeline.readers.whole_files.document import WHOLE_FILES
+from audit_pipeline.readers.whole_files.document import WHOLE_FILES, read_document
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import SourceSettings, list_file_stamps
@@ -131,11 +131,10 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     (tmp_path / "b.txt").write_text("Another text.")
-    read = local_files.read_document
 
     def read_and_remove(path: Path) -> object:
         (tmp_path / "b.txt").unlink(missing_ok=True)
-        return read(path)
+        return read_document(path)
 
     monkeypatch.setattr(local_files, "read_document", read_and_remove)
     harvest = harvest_local_files(settings(tmp_path))

@@ -164,10 +164,10 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
                 labels_of_text[key] = {label}
                 split: Split = "evaluation" if knows or label is None else "calibration"
                 texts.append(LabelledText.of(document, text, label, split))
-    both = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) > 1]
-    if both:
-        texts_left_out["on both sides"] += len(both)
-        texts = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) == 1]
+    on_one_side = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) == 1]
+    if len(on_one_side) < len(texts):
+        texts_left_out["on both sides"] += len(texts) - len(on_one_side)
+        texts = on_one_side
     if settings.held_out is not None and all(text.label != NON_MEMBER for text in texts):
         raise DataError(f"{spec.name}: no document is held out; correct held_out, or remove it and compare nothing")
     if knows and all(text.label != MEMBER for text in texts):
