@@ -153,7 +153,10 @@ def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
     """Return every tensor of the index out of the shard that the index names; its data is read when it is used."""
     opened = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
     shard_by_tensor = weights.shard_by_tensor or {}
-    return {tensor: opened[shard].get_slice(tensor) for tensor, shard in shard_by_tensor.items()}
+    slices: dict[str, Any] = {}
+    for tensor, shard in shard_by_tensor.items():
+        slices[tensor] = opened[shard].get_slice(tensor)  # type: ignore[no-untyped-call]
+    return slices
 
 
 def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:

@@ -13,6 +13,7 @@ from datetime import date
 from lxml import etree, html
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.sources.base import UnusableDocumentError
 from audit_pipeline.sources.patents.record import (
     PARTS,
@@ -26,7 +27,6 @@ from audit_pipeline.sources.patents.record import (
     parse_publication_number,
     require_consistent_dates,
 )
-from audit_pipeline.readers.charsets import decode_page
 
 NOT_A_PATENT = "not the source of a patent page"
 

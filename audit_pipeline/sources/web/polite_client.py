@@ -25,6 +25,7 @@ from requests_cache import CachedSession
 from requests_cache.models.response import CachedResponse
 
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.readers.guarded_responses import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.readers.retry import (
@@ -37,7 +38,6 @@ from audit_pipeline.readers.retry import (
     parse_retry_after,
     redact_passwords,
 )
-from audit_pipeline.readers.charsets import decode_page
 
 CACHE_NAME = "responses.sqlite"
 MOST_FAILURES = 3
