@@ -151,7 +151,7 @@ def _build_empty_model(tokenized: TokenizedModel) -> Any:
 
 def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
     """Return every tensor of the index out of the shard that the index names; its data is read when it is used."""
-    opened = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
+    opened: dict[str, Any] = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
     shard_by_tensor = weights.shard_by_tensor or {}
     slices: dict[str, Any] = {}
     for tensor, shard in shard_by_tensor.items():
