@@ -19,6 +19,7 @@ import ast
 import gettext
 import gzip
 import hashlib
+import itertools
 import json
 import random
 import re
@@ -163,6 +164,7 @@ def make_leaks(
     def copies(copy: Copy) -> list[Copy]:
         return [copy] * draw.choice((1, 1, 2))
 
+    frames = make_frames()
     shorter = (
         iter([text for text in short if len(text.split()) < 8]),
         iter([text for text in short if len(text.split()) > 7]),
@@ -178,6 +180,19 @@ def make_leaks(
                 Item(f"{share}% changed", True, text),
                 copies(partial(change, draw, text, share / 100)),
             )
+        text = take(pool)
+        yield Item("20% edited", True, text), copies(partial(edit, draw, text, 0.2))
+        own = " ".join(take(pool).split()[:15])
+        head, tail = next(frames)
+        shared = unchanged(f"{head}\n{take(pool)}\n{tail}")
+        yield Item("own words in a licence", True, f"{head}\n{own}\n{tail}"), [*copies(unchanged(own)), *[shared] * 4]
+        text, answer = take(pool), " ".join(take(pool).split()[:12])
+        far = " ".join(take(pool) for _ in range(4))
+        first = text if draw.random() < 0.5 else answer
+        yield (
+            Item("answer near, copy far", True, text, answer),
+            copies(unchanged(f"{first}\n{far}\n{text}\n{answer}")),
+        )
         text, answer = take(pool), take(pool)
         answer = " ".join(answer.split()[:12])
         yield (
@@ -197,8 +212,13 @@ def make_leaks(
 
 def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[Item, list[Copy]]]:
     """Yield items that did not leak, each with what documents hold all the same."""
-    licences = [text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in paragraphs_of(path)]
-    licences = [text for text in licences if 30 <= len(text.split()) <= 150]
+    licences = read_licences()
+    for head, tail in itertools.islice(make_frames(), each):
+        filler = take(pool)
+        yield Item("licence around", False, f"{head}\n{tail}"), [unchanged(f"{head} {filler} {tail}")] * 6
+        text, label = take(pool), draw.choice(("A", "B", "yes", "no", "4", "True"))
+        options = " ".join(f"{letter}) {take(pool).split()[0]}" for letter in "ABCD")
+        yield Item("label as answer", False, f"{text} {options}", label), [unchanged(f"{text} {options} {label}.")]
     for number in range(each):
         quotation = take(pool)
         question = f"Who wrote the following? {quotation}" if number % 2 else quotation
@@ -227,6 +247,27 @@ def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Itera
             Item("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
             [unchanged(passage)],
         )
+
+
+def read_licences() -> list[str]:
+    paragraphs = [text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in paragraphs_of(path)]
+    return [text for text in dict.fromkeys(paragraphs) if 30 <= len(text.split()) <= 150]
+
+
+def make_frames() -> Iterator[tuple[str, str]]:
+    """Yield two halves of a licence's paragraph, over and over."""
+    for text in itertools.cycle(read_licences()):
+        words = text.split()
+        yield " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+
+
+def edit(draw: random.Random, text: str, share: float, words: Sequence[str]) -> str:
+    """Return a text with a share of its words replaced, left out, or followed by another word, each a third."""
+    own = text.split()
+    for at in sorted(draw.sample(range(len(own)), int(share * len(own))), reverse=True):
+        replacements = ([draw.choice(words)], [], [own[at], draw.choice(words)])
+        own[at : at + 1] = draw.choice(replacements)
+    return " ".join(own)
 
 
 def make_numbers(draw: random.Random) -> str:

@@ -86,7 +86,8 @@ OVERLAP_SPANS = Table(
         int64("char_end", "where it ends"),
         int64("words", "its words that the documents hold"),
         int64(
-            "documents", "documents that hold all of it, by the rule of evidence with up to 20% of its words changed"
+            "documents",
+            "documents that hold all of it; by the rule of evidence those that hold at least 80% of its words in order",
         ),
         int64("documents_of_rarest_run", "documents that hold the run of n words in it that fewest hold"),
         boolean("is_common", "whether it is shared text: in many documents, or in some documents by chance"),

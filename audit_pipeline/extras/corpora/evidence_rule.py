@@ -1,20 +1,30 @@
 """The rule of evidence: whether a corpus holds so much of a text that chance does not explain it.
 
 **The statistic.** ``by_chance`` is the number of documents that are expected to hold the found words of a text if words
-fell independently: D × Π d(w) / D over its *distinct* words w, of which d(w) of D documents hold each. A text is found
-where that is at most ``CHANCE``. Words are not independent: a document on a text's subject holds its words together.
-The statistic leaves out what works against that: the words are in one place, in the text's order. A copy of all of a
-text that is a sentence or a line by itself counts for more: about one word in ten begins a sentence, and one in ten
-ends one. Of a script without spaces D is the number of documents that hold its most common character, as a document in
-another language holds none. Repeated words, numbers and single letters count for nothing, as other words predict them.
+fell independently: D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. Of the D documents, d(w) hold the word
+w. The audited text is counted as one document more that holds all of its words: of D + 1 documents, d(w) + 1 hold w.
+That is the share among the corpus and the text together, and the one share that exchangeable documents justify. Without
+the one more, a word that no document holds would be infinite evidence. D of these documents could hold the words by
+chance. A text is found if ``by_chance`` is at most ``CHANCE``.
+
+Words are not independent: a document on a text's subject holds its words together. The statistic leaves out what works
+against that: the words are in one place, in the text's order. A copy of all of a text that is a sentence or a line by
+itself counts for more. About one word in ten begins a sentence, and one in ten ends one; and its k distinct words could
+stand in k! orders (k up to seven). For a script without spaces D is the number of documents that hold its most common
+character, as a document in another language holds none. Repeated words, numbers and single letters count for nothing,
+as other words predict them.
 
 **What documents share.** A run of words that is in several items of a test set, or in as many documents as
-``compute_shared_threshold`` says, is a quotation, a licence or a template. It says nothing about the text, unless a
-longer copy also holds a run across its border.
+``compute_shared_threshold`` returns, is a quotation, a licence or a template. It says nothing about the text, unless a
+document also holds a run across its border.
 
-The rule assumes that a leak is in fewer documents than that, that the items of a test set differ, and that the order of
-words outweighs the dependence of words. None of this can be shown for a corpus; bench/bench_overlap_evidence.py
-measures how often the rule is right.
+**Answers.** An answer near its question raises the verdict only if it is evidence by itself: the share of documents
+that hold its words has to be at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) never are, nor are
+up to three words that the question holds, too.
+
+The rule assumes that a leak is in fewer documents than the threshold, that the items of a test set differ, and that the
+order of words outweighs the dependence of words. None of this can be shown for a corpus;
+bench/bench_overlap_evidence.py measures how often the rule is right.
 """
 
 from __future__ import annotations
@@ -29,6 +39,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.extras.corpora.alignment import Flags, flag_run_starts
 from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
 from audit_pipeline.extras.corpora.text_index import HashTable, Passage, PassageSet, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
@@ -38,14 +49,19 @@ CHANCE = 0.01
 """A text is found where at most so many documents are expected to hold what was found of it by chance."""
 _SENTENCE = 0.01
 """How often words begin and end where a sentence does: one in ten each."""
+_MOST_ORDERED = 7
+"""Words whose order counts, at most."""
+_LABEL_WORDS = (
+    "yes no true false none all both neither either any correct incorrect right wrong positive negative neutral maybe "
+    "unknown other entailment contradiction option answer choice zero one two three four five six seven eight nine "
+    "ten ja nein oui non vrai faux wahr falsch sí si verdadero falso да нет نعم لا はい いいえ 是 否 对 錯 错 正 确 不"
+)
+_LABELS = frozenset(_LABEL_WORDS.split())
+"""Words by which an answer only names a choice: they are near any question."""
 LEAST_SHARE = 0.6
 """It counts as contaminated where what was found is at least this share of what is its own, in bits."""
 NEAR = 50
 """Words between a question and its answer, at most."""
-_LEAST_RUN = 3
-"""So many equal words have to follow each other where words were added or taken away."""
-
-Flags = npt.NDArray[np.bool_]
 
 
 def compute_shared_threshold(documents: int) -> int:
@@ -58,14 +74,16 @@ class EvidenceIndex:
     """What the rule of evidence knows of texts before any document is read.
 
     ``words`` (v of them): the distinct words; ``word_at`` (int32 [w]) which one each word is; ``is_plain`` (bool [v])
-    whether it is a number or a single letter; ``is_character`` (bool [v]) of a script without spaces. ``is_repeated``
-    (bool [r]): runs of several items of one test set. ``answer_of`` (int64 [t]): of a question's text the answer's; -1.
+    whether it is a number or a single letter; ``is_label`` (bool [v]) whether it may only name a choice;
+    ``is_character`` (bool [v]) of a script without spaces. ``is_repeated`` (bool [r]): runs of several items of one
+    test set. ``answer_of`` (int64 [t]): of a question's text the answer's; -1.
     ``share``: the least share of equal words in an alignment.
     """
 
     words: HashTable
     word_at: npt.NDArray[np.int32]
     is_plain: Flags
+    is_label: Flags
     is_character: Flags
     is_repeated: Flags
     answer_of: Places
@@ -94,6 +112,7 @@ def build_evidence_index(
     ]
     is_character = np.array([is_by_character(word[0]) for word in found], np.bool_)
     is_plain = np.array([not any(map(str.isalpha, word)) or len(word) == 1 for word in found], np.bool_) & ~is_character
+    is_label = np.array([word.casefold() in _LABELS for word in found], np.bool_)
     text_at = index.find_texts(index.places)
     run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
     sets = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
@@ -101,76 +120,20 @@ def build_evidence_index(
     is_repeated = np.zeros(len(index.runs), np.bool_)
     is_repeated[sets[0, 1:][again]] = True
     return EvidenceIndex(
-        build_hash_table(distinct), word_at.astype(np.int32), is_plain, is_character, is_repeated, answer_of, share
+        build_hash_table(distinct),
+        word_at.astype(np.int32),
+        is_plain,
+        is_label,
+        is_character,
+        is_repeated,
+        answer_of,
+        share,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Alignment:
-    """The words [first, end) of a text that a document holds: which of them (``matched``, bool [end - first]), and the
-    words [begin, stop) of the document."""
-
-    first: int
-    end: int
-    matched: Flags
-    begin: int
-    stop: int
-
-
-def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Alignment:
-    """Align the words of a text (uint64 [w]) with those of a document (uint64 [m]) along the diagonals of its seeds.
-
-    ``diagonals`` [k]: a seed's word of the document minus its word of the text. A word is matched where it is equal on
-    the diagonal with most seeds, or lies in three equal words on end on another one that at most 1 - ``share`` of the
-    text's words, or five, were added or taken away to reach. The alignment is the longest stretch that begins and ends
-    with a matched word and has at least ``share`` of its words matched.
-    """
-    values, counts = np.unique(diagonals, return_counts=True)
-    main = int(values[np.argmax(counts)])
-    matched = _compare_on_diagonal(own, document, main)
-    diagonal_at = np.full(len(own), main)
-    others = values[(values != main) & (np.abs(values - main) <= max(5.0, (1 - share) * len(own)))]
-    for diagonal in others[np.lexsort((others, np.abs(others - main)))].tolist():
-        equal = _compare_on_diagonal(own, document, diagonal)
-        more = _cover_runs(flag_run_starts(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
-        diagonal_at[more] = diagonal
-        matched |= more
-    first, end = find_longest_stretch(matched, share)
-    within = matched[first:end]
-    places = (np.arange(first, end) + diagonal_at[first:end])[within]
-    return Alignment(first, end, within, int(places.min()), int(places.max()) + 1)
-
-
-def flag_run_starts(flags: Flags, length: int) -> Flags:
-    """Return at which words (bool [w]) a run of ``length`` words begins all of which ``flags`` names."""
-    whole: Flags = np.convolve(flags, np.ones(length))[length - 1 :] == length
-    return whole
 
 
 def _cover_runs(begins: Flags, length: int) -> Flags:
     """Return which words (bool [w]) lie in the runs of ``length`` words that begin at these."""
     return np.convolve(begins, np.ones(length))[: len(begins)] > 0
-
-
-def _compare_on_diagonal(own: Hashes, document: Hashes, diagonal: int) -> Flags:
-    equal = np.zeros(len(own), np.bool_)
-    first, end = max(0, -diagonal), min(len(own), len(document) - diagonal)
-    equal[first:end] = own[first:end] == document[first + diagonal : end + diagonal]
-    return equal
-
-
-def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
-    """Return [first, end) of the longest stretch of ``matched`` (bool [w]) that begins and ends with True and of which
-    at least ``share`` is True; of several the first. Some of ``matched`` has to be True."""
-    # Sums minus the share: a stretch has enough where its sum does not fall. A little more a word pays for rounding.
-    sums = np.concatenate([[0.0], np.cumsum(matched - share)]) + 1e-9 * np.arange(len(matched) + 1)
-    # The last such end, by the largest sum of an end from there on.
-    of_ends = np.where(np.append(False, matched), sums, -np.inf)
-    largest = np.maximum.accumulate(of_ends[::-1])
-    firsts = np.flatnonzero(matched)
-    ends = len(sums) - 1 - np.searchsorted(largest, sums[firsts])
-    best = int(np.argmax(ends - firsts))
-    return int(firsts[best]), int(ends[best])
 
 
 @dataclass(frozen=True)
@@ -204,16 +167,27 @@ class EvidenceJudge:
         is_shared = (found.documents_of_run >= compute_shared_threshold(documents)) | evidence.is_repeated
         # The last is that of words at which no run begins.
         self._is_shared = np.append(is_shared, False)
-        self._passages, self._answered = (group_by_text(index, some) for some in (found.passages, found.answered))
+        self._is_held = np.append(found.documents_of_run > 0, False)
+        self._passages, self._answered = (
+            group_by_text(index, some.choose()) for some in (found.passages, found.answered)
+        )
 
     def flag_own_words(self, text: int, matched: Flags) -> Flags:
-        """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared."""
+        """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared.
+
+        A run across the border of what is shared counts if some document holds it. In an alignment its words may be
+        matched although the document has others between them.
+        """
         begin, end = self._index.first_word[text : text + 2].tolist()
         length = min(self._index.n, end - begin)
-        runs, is_template = self._index.run_at[begin:end], self._index.templates[begin:end]
-        shared = is_template | self._is_shared[runs]
-        is_own = (runs >= 0) & ~shared & flag_run_starts(matched, length)
-        return matched & (~_cover_runs(shared, length) | _cover_runs(is_own, length))
+        runs = self._index.run_at[begin:end]
+        is_own = (runs >= 0) & ~self._is_shared[runs] & self._is_held[runs] & flag_run_starts(matched, length)
+        return matched & (~self._flag_shared_words(text) | _cover_runs(is_own, length))
+
+    def _flag_shared_words(self, text: int) -> Flags:
+        begin, end = self._index.first_word[text : text + 2].tolist()
+        is_shared = self._index.templates[begin:end] | self._is_shared[self._index.run_at[begin:end]]
+        return _cover_runs(is_shared, min(self._index.n, end - begin))
 
     def flag_passage_words(self, text: int, kept: Passage) -> Flags:
         """Return which words of a text (bool [its words]) a passage holds."""
@@ -229,19 +203,31 @@ class EvidenceJudge:
     def _compute_own_chance(self, text: int, kept: Passage) -> float:
         """Return how many documents are expected to hold what a passage has of a text's own."""
         matched = self.flag_passage_words(text, kept)
-        expected = self._expect_documents(self._list_words(text, self.flag_own_words(text, matched)))
-        return expected * (_SENTENCE if kept.is_sentence and matched.all() else 1.0)
+        words = self._list_words(text, self.flag_own_words(text, matched))
+        is_whole = kept.is_sentence and bool(matched.all())
+        return self._expect_documents(words) * (self._compute_sentence_share(words) if is_whole else 1.0)
+
+    def _is_evidence(self, answer: int, question: int) -> bool:
+        """Return whether an answer near the question is more than chance puts there."""
+        words = self._list_words(answer, None)
+        begin, end = self._index.first_word[answer : answer + 2].tolist()
+        if end - begin < FEWEST_WORDS:
+            words = np.setdiff1d(words, self._list_words(question, None))
+        words = words[~self._evidence.is_label[words]]
+        return bool(2.0 ** -self._bits[words].sum() <= CHANCE)
 
     def judge(self, texts: Sequence[str], question: int) -> TextEvidence:
         """Return what was found of the text ``question`` of ``texts`` and of its answer, where it has one."""
         answer = int(self._evidence.answer_of[question])
         parts = [question] if answer < 0 else [question, answer]
         first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
-        least = _SENTENCE * self._expect_documents(np.unique(self._evidence.word_at[first:end]).astype(np.int64))
+        everything = np.unique(self._evidence.word_at[first:end]).astype(np.int64)
+        least = self._compute_sentence_share(everything) * self._expect_documents(everything)
         if least > CHANCE or end - first < FEWEST_WORDS:
             return TextEvidence("too short to tell")
         candidates: list[tuple[float, OverlapPart]] = []
-        for kept in self._answered.get(question, []):
+        has_evidence = answer >= 0 and self._is_evidence(answer, question)
+        for kept in self._answered.get(question, []) if has_evidence else []:
             own = self._list_words(question, self.flag_own_words(question, self.flag_passage_words(question, kept)))
             chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
             part = self._name_part(texts[question], question, kept)
@@ -274,8 +260,11 @@ class EvidenceJudge:
             sentence = (starts >= asked[0]) & (starts < asked[1])
             if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
                 return "context"
-        everything = self.flag_own_words(text, np.ones(len(matched), np.bool_))
-        own = self.flag_own_words(text, matched)
+        # Words within what is shared count only if the text has no others.
+        everything = ~self._flag_shared_words(text)
+        if not self._sum_bits(text, everything):
+            everything[:] = True
+        own = self.flag_own_words(text, matched) & everything
         is_part = self._sum_bits(text, own) < LEAST_SHARE * self._sum_bits(text, everything)
         return "part" if is_part else "text"
 
@@ -284,6 +273,11 @@ class EvidenceJudge:
         begin, end = self._index.first_word[text : text + 2].tolist()
         words = self._evidence.word_at[begin:end]
         return np.unique(words if flags is None else words[flags]).astype(np.int64)
+
+    def _compute_sentence_share(self, words: Places) -> float:
+        """Return how often these distinct words stand in a given order as a sentence by themselves."""
+        ordered = min(int(np.count_nonzero(self._bits[words])), _MOST_ORDERED)
+        return _SENTENCE / math.factorial(ordered)
 
     def _sum_bits(self, text: int, flags: Flags) -> float:
         return float(self._bits[self._list_words(text, flags)].sum())

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.extras.corpora.evidence_rule import NEAR, Alignment, EvidenceIndex, align
+from audit_pipeline.extras.corpora.alignment import Alignment, Seeds, align_copies
+from audit_pipeline.extras.corpora.evidence_rule import NEAR, EvidenceIndex
 from audit_pipeline.extras.corpora.text_index import FIRST, Matches, Passage, Place, TextIndex
 from audit_pipeline.extras.corpora.word_hashes import (
     BLOCK,
@@ -133,8 +134,8 @@ class Matcher:
         runs: Places,
         document: Places,
     ) -> tuple[list[Passage], list[Passage]]:
-        """Return the best alignment of every document with every text that it has enough seeds of, and those of
-        questions with the answer near."""
+        """Return the copies of every text that a document has enough seeds of, and those of questions with the answer
+        near."""
         assert self._evidence is not None
         index, texts = self._index, len(self._index.first_word) - 1
         hit, word = self._expand(found, runs)
@@ -147,47 +148,73 @@ class Matcher:
         seeds = np.add.reduceat(is_new, begins) if len(begins) else begins
         ends = np.append(begins[1:], len(key))[: len(begins)]
         enough = seeds >= self._least_seeds[text[begins]]
-        alignments: dict[int, Alignment] = {}
+        copies: dict[int, list[Alignment]] = {}
         for begin, end in zip(begins[enough].tolist(), ends[enough].tolist(), strict=True):
-            first, first_of_document = index.first_word[text[begin]], first_word[key[begin] // texts]
-            alignments[int(key[begin])] = align(
-                self._evidence.take_hashes(first, index.first_word[text[begin] + 1]),
-                words.hashes[first_of_document : first_word[key[begin] // texts + 1]],
-                (place[begin:end] - first_of_document) - (word[begin:end] - first),
+            of_document, of_text = divmod(int(key[begin]), texts)
+            first, after = index.first_word[of_text : of_text + 2].tolist()
+            first_of_document = int(first_word[of_document])
+            length = min(index.n, after - first)
+            copies[int(key[begin])] = align_copies(
+                self._evidence.take_hashes(first, after),
+                words.hashes[first_of_document : first_word[of_document + 1]],
+                Seeds(place[begin:end] - first_of_document, word[begin:end] - first, length),
                 self._evidence.share,
+                int(self._least_seeds[of_text]),
             )
         passages: list[Passage] = []
         answered: list[Passage] = []
         originals = OriginalTexts(held)
-        for number, alignment in alignments.items():
+        for number, alignments in copies.items():
             of_document, of_text = divmod(number, texts)
-            first, first_of_document = int(index.first_word[of_text]), int(first_word[of_document])
-            start = int(words.starts[first_of_document + alignment.begin])
-            stop = int(words.ends[first_of_document + alignment.stop - 1])
-            kept = Passage(
-                first + alignment.first,
-                first + alignment.end,
-                1,
-                [originals.locate(self._shard, of_document, start, stop)],
-                "".join("1" if flag else "0" for flag in alignment.matched),
-                _is_sentence(held[of_document][1], words, first_word[of_document : of_document + 2], alignment),
-            )
-            passages.append(kept)
+            bounds = first_word[of_document : of_document + 2]
+            own = words.hashes[bounds[0] : bounds[1]]
+
+            def describe(copy: Alignment, number: int = number, bounds: Places = bounds) -> Passage:
+                of_document, of_text = divmod(number, texts)
+                first = int(index.first_word[of_text])
+                start = int(words.starts[bounds[0] + copy.begin])
+                stop = int(words.ends[bounds[0] + copy.stop - 1])
+                return Passage(
+                    first + copy.first,
+                    first + copy.end,
+                    1,
+                    [originals.locate(self._shard, of_document, start, stop)],
+                    "".join("1" if flag else "0" for flag in copy.matched),
+                    _is_sentence(held[of_document][1], words, bounds, copy),
+                )
+
+            passages += map(describe, self._choose_copies(alignments))
             answer = int(self._evidence.answer_of[of_text])
-            own = words.hashes[first_of_document : first_word[of_document + 1]]
-            if answer >= 0 and self._has_answer_near(alignment, alignments.get(number - of_text + answer), answer, own):
-                answered.append(replace(kept, places=list(kept.places)))
+            if answer >= 0:
+                answers = copies.get(number - of_text + answer, [])
+                near = [copy for copy in alignments if self._has_answer_near(copy, answers, answer, own)]
+                answered += map(describe, self._choose_copies(near))
         return passages, answered
 
-    def _has_answer_near(self, question: Alignment, aligned: Alignment | None, answer: int, document: Hashes) -> bool:
-        """Return whether a document holds an answer within ``NEAR`` words of its question."""
+    def _choose_copies(self, copies: list[Alignment]) -> list[Alignment]:
+        """Return the copies of one document that no larger one of them holds, so that the document counts once."""
         assert self._evidence is not None
-        if aligned is not None:
-            return aligned.begin - question.stop <= NEAR and question.begin - aligned.stop <= NEAR
+        chosen: list[Alignment] = []
+        for copy in sorted(copies, key=lambda copy: (-np.count_nonzero(copy.matched), copy.begin)):
+            least = self._evidence.share * (copy.end - copy.first) - 1e-9
+            if not any(_count_matched(larger, copy.first, copy.end) >= least for larger in chosen):
+                chosen.append(copy)
+        return chosen
+
+    def _has_answer_near(self, question: Alignment, answers: list[Alignment], answer: int, document: Hashes) -> bool:
+        """Return whether a document holds an answer outside the copy of its question, within ``NEAR`` words of it."""
+        assert self._evidence is not None
+        for copy in answers:
+            inside = min(copy.stop, question.stop) - max(copy.begin, question.begin)
+            is_outside = inside < (copy.stop - copy.begin) / 2
+            if is_outside and copy.begin - question.stop <= NEAR and question.begin - copy.stop <= NEAR:
+                return True
         begin, end = self._index.first_word[answer : answer + 2].tolist()
         wanted = self._evidence.take_hashes(begin, end)
+        if not len(wanted):
+            return False
         sides = (max(0, question.begin - NEAR), question.begin), (question.stop, question.stop + NEAR)
-        runs = (hash_runs(document[first:last], len(wanted)) for first, last in sides) if len(wanted) else ()
+        runs = (hash_runs(document[first:last], len(wanted)) for first, last in sides)
         return any(bool(np.isin(hash_runs(wanted, len(wanted)), run).any()) for run in runs)
 
     def _count_words(self, words: Words, first_word: Places) -> Places:
@@ -235,6 +262,12 @@ class OriginalTexts:
             start, end = int(starts[start]), int(ends[end - 1])
         names = document.row, document.document, document.url
         return Place(shard, *names, start, end, *extract_context(document.text, start, end))
+
+
+def _count_matched(copy: Alignment, first: int, end: int) -> int:
+    """Return how many words [first, end) of a text a copy holds."""
+    within = slice(max(0, first - copy.first), max(0, end - copy.first))
+    return int(np.count_nonzero(copy.matched[within]))
 
 
 def _is_sentence(normal: str, words: Words, own: Places, alignment: Alignment) -> bool:

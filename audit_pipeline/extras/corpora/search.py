@@ -204,7 +204,7 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
         yield TextRow(f"{name}, part {number + 1}", number, kept.decode("utf-8", "replace"), {})
 
 
-SEARCH_VERSION = 4
+SEARCH_VERSION = 5
 CHECKPOINT_SECONDS = 30.0
 
 
@@ -364,15 +364,21 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
         same = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
         sets = np.array(audited.sets or [0] * len(same), np.int64)
         evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers, rule.share)
-    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
+    found = _prepare_passages(index, evidence)
     return SearchResult(corpus, rule, audited, parts, items, index, evidence, found)
+
+
+def _prepare_passages(index: TextIndex, evidence: EvidenceIndex | None) -> PassageSet:
+    if evidence is None:
+        return PassageSet(len(index.runs))
+    return PassageSet(len(index.runs), len(evidence.words), evidence.share)
 
 
 def search_shard(
     index: TextIndex, number: int, shard: Shard, evidence: EvidenceIndex | None = None
 ) -> tuple[ShardReport, Mapping[str, Any]]:
     """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
-    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
+    found = _prepare_passages(index, evidence)
     matcher = Matcher(index, number, evidence)
     documents = skipped = 0
     problem = first_skipped = None

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, flag_run_starts, group_by_text
+from audit_pipeline.extras.corpora.alignment import flag_run_starts
+from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, group_by_text
 from audit_pipeline.extras.corpora.matching import extract_context
 from audit_pipeline.extras.corpora.search import SearchResult
 from audit_pipeline.extras.corpora.text_index import Passage, TextIndex

@@ -3,8 +3,9 @@
 A run that is at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
 same sentence in every item): it says nothing about any text, and is not looked for.
 
-Found are the longest passages of every text, and how many documents hold them. A passage is kept where no document
-holds a longer one around it. So what is kept depends on the corpus alone, not on the order of its documents or on how
+Found are the longest passages of every text, and how many documents hold them. By a published rule a passage is kept
+if no document holds a longer one around it. By the rule of evidence a passage is kept if it is the largest one that
+holds some word of the text. So what is kept depends on the corpus alone, not on the order of its documents or on how
 they are divided; and there are at most as many as the texts have words.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class Place:
 class Passage:
     """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
 
-    ``matched``: of each word 1 or 0, whether the document that holds most of them has it; empty: it has all.
+    ``matched``: of each word 1 or 0, whether the documents have it; empty: they have all.
     ``is_sentence``: whether it begins and ends in some document where a sentence or a line does.
     """
 
@@ -83,14 +84,16 @@ class LongestPassages:
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._kept)
 
+    def choose(self) -> list[Passage]:
+        """Return the passages in order."""
+        return self._kept
+
     def merge(self, passages: Iterable[Passage]) -> None:
         """Add what other documents hold."""
         for passage in passages:
             kept = self._insert_or_extend(passage.first, passage.end, passage.documents)
             if kept is not None:
                 kept.places = sorted([*kept.places, *passage.places])[:FIRST]
-                kept.is_sentence |= passage.is_sentence
-                kept.matched = max(kept.matched, passage.matched, key=lambda matched: (matched.count("1"), matched))
 
     def _insert_or_extend(self, first: int, end: int, documents: int) -> Passage | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
@@ -112,17 +115,96 @@ class LongestPassages:
         return kept
 
 
-class PassageSet:
-    """The longest passages of all texts (``answered``: those of questions near whose copy the answer is), and how many
-    documents hold each run of the index (int64 [r]) and each word of the texts (int64 [v])."""
+class AlignedPassages:
+    """Passages by the rule of evidence: every form in which documents hold a stretch of a text.
 
-    def __init__(self, runs: int, words: int = 0) -> None:
-        self.documents_of_run: npt.NDArray[np.int64] = np.zeros(runs, np.int64)
-        self.documents_of_word: npt.NDArray[np.int64] = np.zeros(words, np.int64)
-        self.passages, self.answered = LongestPassages(), LongestPassages()
+    A form is a stretch and which of its words are matched. All forms are kept while the corpus is read, as only in the
+    end it is known which of them count. They are as many as the ways in which documents change a text.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._forms: dict[tuple[int, int, str], Passage] = {}
 
     def __iter__(self) -> Iterator[Passage]:
-        return iter(self.passages)
+        return iter([self._forms[form] for form in sorted(self._forms)])
+
+    def merge(self, passages: Iterable[Passage]) -> None:
+        """Add what other documents hold. A document has one passage per form."""
+        for passage in passages:
+            form = passage.first, passage.end, passage.matched
+            known = self._forms.get(form)
+            if known is None:
+                self._forms[form] = replace(passage, places=list(passage.places))
+            else:
+                known.documents += passage.documents
+                known.places = sorted([*known.places, *passage.places])[:FIRST]
+                known.is_sentence |= passage.is_sentence
+
+    def choose(self) -> list[Passage]:
+        """Return the forms that are the largest ones with some word of a text, in order.
+
+        Of two forms with equally many matched words the first one is larger. ``documents`` of the result counts the
+        documents of all forms that hold at least ``share`` of the words of the stretch.
+        """
+        chosen: list[Passage] = []
+        for forms in _group_overlapping(iter(self)):
+            base = forms[0].first
+            masks = [int(form.matched[::-1], 2) << (form.first - base) for form in forms]
+            ranked = sorted(range(len(forms)), key=lambda at: -masks[at].bit_count())
+            covered = 0
+            largest: list[int] = []
+            for at in ranked:
+                if masks[at] & ~covered:
+                    largest.append(at)
+                    covered |= masks[at]
+            for at in sorted(largest):
+                stretch = ((1 << (forms[at].end - forms[at].first)) - 1) << (forms[at].first - base)
+                least = self._share * (forms[at].end - forms[at].first) - 1e-9
+                holders = [
+                    other for other, mask in zip(forms, masks, strict=True) if (mask & stretch).bit_count() >= least
+                ]
+                places = sorted(place for holder in holders for place in holder.places)
+                documents = sum(holder.documents for holder in holders)
+                chosen.append(replace(forms[at], documents=documents, places=places[:FIRST]))
+        return chosen
+
+
+def _group_overlapping(passages: Iterator[Passage]) -> Iterator[list[Passage]]:
+    """Yield groups of passages, which are sorted by their first words, that overlap one after the other."""
+    group: list[Passage] = []
+    end = 0
+    for passage in passages:
+        if group and passage.first >= end:
+            yield group
+            group = []
+        group.append(passage)
+        end = max(end, passage.end)
+    if group:
+        yield group
+
+
+class PassageSet:
+    """What has been found of all texts.
+
+    Attributes:
+        documents_of_run: Documents that hold each run of the index, int64 array of shape (n_runs,).
+        documents_of_word: Documents that hold each distinct word of the texts, int64 array of shape (n_words,).
+        passages: The passages of all texts.
+        answered: The passages of questions that have the answer near.
+    """
+
+    def __init__(self, runs: int, words: int = 0, share: float | None = None) -> None:
+        self.documents_of_run: npt.NDArray[np.int64] = np.zeros(runs, np.int64)
+        self.documents_of_word: npt.NDArray[np.int64] = np.zeros(words, np.int64)
+        self.passages: LongestPassages | AlignedPassages = LongestPassages()
+        self.answered: LongestPassages | AlignedPassages = LongestPassages()
+        if share is not None:
+            self.passages = AlignedPassages(share)
+            self.answered = AlignedPassages(share)
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self.passages.choose())
 
     def merge(self, matches: Matches) -> None:
         """Add what other documents hold."""

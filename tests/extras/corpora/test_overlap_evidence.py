@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.evidence_rule import (
-    align,
-    compute_shared_threshold,
+from audit_pipeline.extras.corpora.alignment import (
+    Alignment,
+    Seeds,
+    align_copies,
     find_longest_stretch,
-    find_question,
+    match_in_order,
 )
+from audit_pipeline.extras.corpora.evidence_rule import compute_shared_threshold, find_question
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import (
     AuditedTexts,
@@ -50,39 +52,54 @@ def test_the_longest_stretch_with_enough_matches(matched: list[bool], share: flo
     assert find_longest_stretch(np.array(matched), share) == (first, end)
 
 
-def align_by_definition(own: list[int], document: list[int], diagonals: list[int]) -> tuple[int, int, list[bool]]:
-    """The words that are matched, as the docstring of align says, and the longest stretch of them."""
-    main = min(set(diagonals), key=lambda diagonal: (-diagonals.count(diagonal), diagonal))
+@given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), max_size=9))
+def test_a_longest_common_subsequence(own: list[int], other: list[int]) -> None:
+    lengths = np.zeros((len(own) + 1, len(other) + 1), int)
+    for at, word in enumerate(own):
+        for place, found in enumerate(other):
+            longest = max(lengths[at, place + 1], lengths[at + 1, place])
+            lengths[at + 1, place + 1] = lengths[at, place] + 1 if word == found else longest
+    pairs = [*match_in_order(own, other)]
+    assert len(pairs) == lengths[-1, -1]
+    assert all(own[at] == other[place] for at, place in pairs)
+    assert all(at > before and place > earlier for (at, place), (before, earlier) in pairwise(pairs))
 
-    def is_equal(word: int, diagonal: int) -> bool:
-        return 0 <= word < len(own) and 0 <= word + diagonal < len(document) and own[word] == document[word + diagonal]
 
-    band = [diagonal for diagonal in set(diagonals) if abs(diagonal - main) <= max(5, 0.2 * len(own))]
-    matched = [
-        is_equal(word, main)
-        or any(
-            all(is_equal(begin + step, diagonal) for step in range(3))
-            for diagonal in band
-            if diagonal != main
-            for begin in (word - 2, word - 1, word)
-        )
-        for word in range(len(own))
+def align_numbers(own: Sequence[int], document: Sequence[int], least_seeds: int = 1) -> list[Alignment]:
+    """Align words given as numbers by their runs of five."""
+    seeds = [
+        (place, word)
+        for place in range(len(document) - 4)
+        for word in range(len(own) - 4)
+        if document[place : place + 5] == own[word : word + 5]
     ]
-    first, end = find_longest_stretch(np.array(matched), 0.8)
-    return first, end, matched[first:end]
+    places, words = np.array(seeds).T
+    hashes = np.array(own, np.uint64), np.array(document, np.uint64)
+    return align_copies(*hashes, Seeds(places, words, 5), 0.8, least_seeds)
 
 
-@given(st.data())
-def test_an_alignment_is_what_its_definition_says(data: st.DataObject) -> None:
-    own = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=14))
-    document = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=24))
-    equal = [(p - q) for q, word in enumerate(own) for p, other in enumerate(document) if word == other]
-    if not equal:
-        return
-    diagonals = data.draw(st.lists(st.sampled_from(equal), min_size=1, max_size=6))
-    found = align(np.array(own, np.uint64), np.array(document, np.uint64), np.array(diagonals), 0.8)
-    expected = align_by_definition(own, document, diagonals)
-    assert (found.first, found.end, found.matched.tolist()) == expected
+def test_words_that_are_replaced_added_or_left_out_are_aligned_in_order() -> None:
+    own = [*range(40)]
+    edited = [word for word in own if word not in (7, 21)]
+    edited[5], edited[30] = 100, 101
+    edited[12:12] = [102, 103]
+    [copy] = align_numbers(own, [*range(200, 230), *edited, *range(300, 330)])
+    assert (copy.first, copy.end, copy.begin, copy.stop) == (0, 40, 30, 70)
+    assert np.flatnonzero(~copy.matched).tolist() == [5, 7, 21, 32]
+
+
+def test_groups_of_five_in_another_order_are_no_copy() -> None:
+    own = [*range(40)]
+    groups = [own[at : at + 5] for at in range(0, 40, 5)]
+    swapped = [word for first, second in zip(groups[::2], groups[1::2], strict=True) for word in second + first]
+    # An order keeps one of each two groups; the longest stretch with 80% of its words has two groups side by side.
+    assert all(np.count_nonzero(copy.matched) <= 10 for copy in align_numbers(own, swapped))
+
+
+def test_every_copy_in_a_document_is_aligned() -> None:
+    own = [*range(10)]
+    copies = align_numbers(own, [*own, *range(100, 150), *own])
+    assert [(copy.begin, copy.stop) for copy in copies] == [(0, 10), (60, 70)]
 
 
 def write_corpus(folder: Path, documents: Sequence[str], shards: int = 1) -> Path:
@@ -119,7 +136,7 @@ def test_frequencies_and_passages_do_not_depend_on_the_order(seed: int, shards: 
         ]
     found = []
     for order in (records, draw.sample(records, len(records))):
-        merged = PassageSet(len(prepared.index.runs), len(prepared.evidence.words))
+        merged = PassageSet(len(prepared.index.runs), len(prepared.evidence.words), RULE.share)
         for record in order:
             merged.merge_record(record)
         found.append(merged)
@@ -178,6 +195,13 @@ def verdict_of(row: dict[str, Any]) -> tuple[str, bool | None, str | None]:
         ((QUESTION, ANSWER), [f"{QUESTION}. {ANSWER}"], ("found", True, "question and answer")),
         ((QUESTION, "boron"), [f"{QUESTION}. It is boron."], ("found", True, "question and answer")),
         ((QUESTION, "boron"), [f"{QUESTION}. {'no ' * 60} boron."], ("found", False, "question")),
+        ((QUESTION, "A"), [f"{QUESTION}. A"], ("found", False, "question")),
+        ((QUESTION, "yes"), [f"{QUESTION}. Yes!"], ("found", False, "question")),
+        ((QUESTION, "4"), [f"{QUESTION}. 4"], ("found", False, "question")),
+        ((QUESTION, "uranium"), [f"{QUESTION}. Natural uranium."], ("found", False, "question")),
+        ((f"{QUESTION}: {ANSWER}?", ANSWER), [f"{QUESTION}: {ANSWER}?"], ("found", False, "question")),
+        ((QUESTION, ANSWER), [f"{ANSWER} {'no ' * 60} {QUESTION}. {ANSWER}"], ("found", True, "question and answer")),
+        ((QUESTION, ANSWER), [f"{QUESTION} {'no ' * 60} {QUESTION}. {ANSWER}"], ("found", True, "question and answer")),
         ((QUESTION, ANSWER), [QUESTION], ("found", False, "question")),
         ((QUESTION, ANSWER), [ANSWER], ("found", False, "answer")),
         (f"{QUESTION}. Which metal absorbs those particles?", [QUESTION], ("shared text", False, "context")),
@@ -218,6 +242,33 @@ def test_which_sentence_is_the_question(text: str, question: str | None) -> None
     assert (None if found is None else text[slice(*found)]) == question
 
 
+LICENCE = [f"licence{number} {word}" for number, word in enumerate(WORDS[60:100])]
+
+
+def test_own_words_within_a_shared_licence_are_found_by_themselves(tmp_path: Path) -> None:
+    head, tail = " ".join(LICENCE[:30]), " ".join(LICENCE[30:])
+    # The licence's copies have all but the item's own words, which are less than a fifth of the stretch.
+    documents = [*make_documents(3), *[f"{head} {tail}"] * 4, f"x {QUESTION} y"]
+    result, [row] = search(tmp_path, documents, [f"{head} {QUESTION} {tail}"])
+    assert verdict_of(row) == ("found", True, "text")
+    passages = [(kept.end - kept.first, kept.documents) for kept in result.passages]
+    assert (len(QUESTION.split()), 1) in passages
+
+
+def test_documents_with_up_to_a_fifth_changed_are_counted(tmp_path: Path) -> None:
+    words = QUESTION.split()
+    copies = [QUESTION]
+    for number in (0, 4, 9, 14):
+        changed = [*words]
+        changed[number] = "other"
+        copies.append(" ".join(changed))
+    half = " ".join(words[:8])
+    documents = [*make_documents(4, 3000), *copies, half, f"{QUESTION} {QUESTION}"]
+    result, [row] = search(tmp_path, documents, [QUESTION])
+    assert row["documents"] == len(copies) + 1
+    assert max(kept.documents for kept in result.passages) == len(copies) + 1
+
+
 def test_what_several_items_of_a_test_set_share_says_nothing(tmp_path: Path) -> None:
     template = "decide whether the proposition below follows logically from these numbered premises alone"
     items = [f"{template} {' '.join(WORDS[at : at + 4])}" for at in (0, 50)]
@@ -239,8 +290,8 @@ def test_documents_that_are_expected_to_hold_the_words(tmp_path: Path) -> None:
     _, [row] = search(tmp_path, documents, ["the phloem carries sugar 7 a"])
     # Of 10 documents 9 hold "the", one each of the others; 7 and a are no evidence. One more is added to each count.
     expected = 10 * (10 / 11) * (2 / 11) ** 3
-    # It is all of a document, which begins and ends where a sentence does.
-    assert row["by_chance"] == pytest.approx(0.01 * expected)
+    # It is all of a document, which begins and ends where a sentence does, and four words stand in one of 24 orders.
+    assert row["by_chance"] == pytest.approx(0.01 / 24 * expected)
     assert row["verdict"] == "found"
 
 
