@@ -33,6 +33,10 @@ def _require_not_null(value: object) -> object:
     return value
 
 
+def _replace_null(value: object) -> object:
+    return "" if value is None else value
+
+
 _OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -40,11 +44,13 @@ class RowTemplate:
     """A template of a row's text; raises ValueError, saying where, for one that cannot be read.
 
     Row values are data: they are put into the template and never read as one. Nothing is escaped, for the text goes to
-    a model and not into a page. A column that is not there, or null, is an error: no "None" in a text.
+    a model and not into a page. A missing column is an error, and so is a null, unless ``is_null_empty``: no "None" in
+    a text.
     """
 
-    def __init__(self, source: str) -> None:
-        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_require_not_null)
+    def __init__(self, source: str, *, is_null_empty: bool = False) -> None:
+        finalize = _replace_null if is_null_empty else _require_not_null
+        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=finalize)
         try:
             self._template = environment.from_string(source)
         except (TemplateError, ValueError) as error:
@@ -62,6 +68,38 @@ class RowTemplate:
             raise UnusableRowError(f"the template cannot be filled: {why}") from error
 
 
+class ItemTemplates:
+    """The templates of an item: its question, and its answer if it has one.
+
+    ``corpus-audit overlap`` and ``items`` use :func:`build_question_context` for the rows of a file, too. So a row has
+    the same question and answer, and the same verdict, as an item of a benchmark and as a row of a file.
+    """
+
+    def __init__(self, template: str, answer: str | None) -> None:
+        self._template = RowTemplate(template)
+        self._answer = None if answer is None else RowTemplate(answer, is_null_empty=True)
+
+    def fill(self, values: Mapping[str, object]) -> tuple[str | None, str]:
+        """Return the context and the text of a row's item.
+
+        The text of an item with an answer is the answer, and its context is the question. Otherwise the text is what
+        the template makes of the row, and there is no context.
+
+        Raises:
+            UnusableRowError: If a template cannot be filled.
+        """
+        question = self._template.fill(values)
+        answer = "" if self._answer is None else self._answer.fill(values)
+        if not answer.strip():
+            return None, question
+        return build_question_context(question), answer
+
+
+def build_question_context(question: str) -> str:
+    """Return a question as the context of its answer, which begins on a line of its own."""
+    return f"{question}\n"
+
+
 class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
     """Items of a test set, formatted by a template; a column says whether they are members, or it is unknown."""
 
@@ -70,6 +108,11 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
     builder: Literal["templated"]
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
         description="Jinja2, in a sandbox; a row's columns by their names, and all of them as row"
+    )
+    answer: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None,
+        description="Jinja2 for the answer: it becomes the text, and what template makes becomes its context, so that "
+        "overlap and items look for question and answer; a row whose answer is empty or null is an item without one",
     )
     max_words: Count | None = Field(default=None, description="longer texts are left out and named")
     max_texts: Count | None = Field(default=None, description="at most so many, chosen by the seed")
@@ -96,7 +139,7 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
             raise ValueError(
                 f"key 'design' is missing: with a label_column, it says how the sides came about: {designs}"
             )
-        RowTemplate(self.template)
+        ItemTemplates(self.template, self.answer)
         return self
 
 
@@ -109,17 +152,25 @@ def read_templated_rows(
     (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used.
     """
     settings = spec.settings_of(TemplatedSettings)
-    template, meanings = RowTemplate(settings.template), dict(settings.label_values)
+    templates = ItemTemplates(settings.template, settings.answer)
+    meanings = dict(settings.label_values)
 
     def text(row: Row) -> str:
-        filled = template.fill(row.values)
+        _, filled = templates.fill(row.values)
         if (problem := explain_unusable_text(filled)) is not None:
             raise UnusableRowError(f"its text {problem}")
         return filled
 
+    def place(row: Row) -> Mapping[str, object]:
+        context, _ = templates.fill(row.values)
+        if context is not None and (problem := explain_unusable_text(context)) is not None:
+            raise UnusableRowError(f"its question {problem}")
+        return {"context": context}
+
     reading = Reading(
         text=text,
         label=lambda row: parse_label_column(row, settings.label_column, meanings),
+        place=None if settings.answer is None else place,
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,

@@ -39,10 +39,11 @@ from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.item_verdicts import Item
+    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item
     from audit_pipeline.extras.corpora.model_results import MatchedResults
-    from audit_pipeline.extras.corpora.search import SearchResult
+    from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
+    from audit_pipeline.readers.text_rows import TextRow
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
 
@@ -185,22 +186,12 @@ def _search_file(
     quoted: bool,
 ) -> None:
     """Search the texts of a file; ``search`` are corpus and rule, ``work`` says how search_corpus works."""
-    from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
+    from audit_pipeline.extras.corpora.search import search_corpus
     from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
-    answers_in = answer_column or "answer"
-    stream = open_texts(file, text_column, (answers_in,))
-    rows = list(stream)
-    print_skipped(stream.skipped.first, stream.skipped.count)
-    if answer_column is not None and not any(row.values.get(answers_in) for row in rows):
-        raise DataError(f"{file}: no row has an answer in the column {answer_column}")
-    # Like the context and the text of a benchmark: a question, then its answer.
-    answers = [row.values.get(answers_in) for row in rows]
-    questions = [row.text if answer is None else f"{row.text}\n" for row, answer in zip(rows, answers, strict=True)]
-    texts = [f"{question}{answer or ''}" for question, answer in zip(questions, answers, strict=True)]
-    audited = AuditedTexts(texts, list(map(len, questions)))
+    rows, audited = _read_items(file, text_column, answer_column)
     checkpoint = None
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -215,6 +206,32 @@ def _search_file(
     _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
         say(f"Every text and every passage: {out}", out=out)
+
+
+def _read_items(file: Path, text_column: str | None, answer_column: str | None) -> tuple[list[TextRow], AuditedTexts]:
+    """Return the rows of a file and their texts: a question and its answer, as the context and the text of a benchmark.
+
+    Raises:
+        DataError: If ``answer_column`` is given and no row has an answer there.
+    """
+    from audit_pipeline.benchmarks.builders.templated import build_question_context
+    from audit_pipeline.extras.corpora.search import AuditedTexts
+
+    answers_in = answer_column or "answer"
+    stream = open_texts(file, text_column, (answers_in,))
+    rows = list(stream)
+    print_skipped(stream.skipped.first, stream.skipped.count)
+    texts: list[str] = []
+    borders: list[int] = []
+    for row in rows:
+        value = row.values.get(answers_in)
+        answer = "" if value is None else str(value)
+        question = build_question_context(row.text) if answer.strip() else ""
+        texts.append(f"{question}{answer}" if question else row.text)
+        borders.append(len(question))
+    if answer_column is not None and not any(borders):
+        raise DataError(f"{file}: no row has an answer in the column {answer_column}")
+    return rows, AuditedTexts(texts, borders)
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
@@ -266,8 +283,13 @@ def _print_ignored(names: Sequence[str], corpus: object) -> None:
 
 @command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
 def items(
-    benchmark: str = option("The test set: a benchmark that is built."),
-    corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
+    benchmark: str | None = option("The test set: a benchmark that is built."),
+    texts: Path | None = option("The test set: a file of items, one a row, or standard input (-). Searches --corpus."),
+    text_column: str | None = TEXT_COLUMN,
+    answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
+    corpus: str | None = option(
+        "A corpus that `overlap` searched for the benchmark. Default: the only one. With --texts, the corpus to search."
+    ),
     model: str | None = option("A model that was audited on the benchmark, for its evidence."),
     results: Path | None = option(
         "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", INPUT_FILE
@@ -278,9 +300,58 @@ def items(
 ) -> None:
     """Say of every item of a test set whether it is in a corpus.
 
-    One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. Nothing is
-    searched and no model is run: `overlap` and `audit` do that before. docs/overlap.md explains the words.
+    One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. With
+    --benchmark nothing is searched and no model is run: `overlap` and `audit` do that before. With --texts the corpus
+    is searched by the rule of evidence. docs/overlap.md explains the words.
     """
+    if (benchmark is None) == (texts is None):
+        raise click.UsageError("say which items: --benchmark NAME or --texts FILE, one of them")
+    if texts is not None:
+        if corpus is None:
+            raise click.UsageError("--texts needs --corpus: the corpus to search for the items")
+        if model is not None or results is not None or clean is not None:
+            raise click.UsageError("--model, --results and --clean go with --benchmark: build one of the file")
+        _judge_file(texts, text_column, answer_column, corpus)
+        return
+    if text_column is not None or answer_column is not None:
+        raise click.UsageError("--text-column and --answer-column go with --texts")
+    _judge_benchmark(str(benchmark), corpus, model, results, clean)
+
+
+def _judge_file(file: Path, text_column: str | None, answer_column: str | None, corpus: str) -> None:
+    """Search a corpus for the items of a file and show the verdicts."""
+    import joblib
+    import pyarrow as pa
+
+    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, judge_items
+    from audit_pipeline.extras.corpora.rules import choose_rule
+    from audit_pipeline.extras.corpora.search import open_sharded_corpus, search_corpus
+    from audit_pipeline.extras.corpora.tables import build_overlap_tables
+    from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
+
+    opened = open_sharded_corpus(corpus)
+    rows, audited = _read_items(file, text_column, answer_column)
+    result = search_corpus(
+        audited,
+        opened,
+        choose_rule(),
+        processes=int(joblib.cpu_count()),
+        on_progress=lambda words: show_progress(f"{opened.name}: {words}"),
+    )
+    names = [row.location for row in rows]
+    tables = build_overlap_tables(result, [(file.stem, name) for name in names], run_id="items")
+    found = CorpusFindings(opened.name, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS])
+    contexts = [text[:border] or None for text, border in zip(audited.texts, audited.borders, strict=True)]
+    columns = {"example_id": names, "document_id": names, "group": names, "context": contexts}
+    _show_corpus(found)
+    _print_ignored(opened.ignored, opened.name)
+    _show_items(judge_items(pa.table(columns), found))
+
+
+def _judge_benchmark(
+    benchmark: str, corpus: str | None, model: str | None, results: Path | None, clean: Path | None
+) -> None:
+    """Show the verdicts on the items of a benchmark, of what was searched and audited before."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.corpora.item_verdicts import (
         choose_corpus,
@@ -303,13 +374,7 @@ def items(
         task, matched = _match_results_file(results, built.examples, built.manifest)
     judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
-        read = found.overlap.slice(0, 1).to_pylist()[0]
-        part = f"{read['shards_read']} of {read['shards']} shards were read"
-        facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
-        say(
-            f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
-            corpus={"name": found.corpus, **facts},
-        )
+        _show_corpus(found)
     _show_items(judged)
     if matched is not None:
         _show_accuracy(judged)
@@ -321,6 +386,17 @@ def items(
         if unknown:
             print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
         say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
+
+
+def _show_corpus(found: CorpusFindings) -> None:
+    """Show which corpus was searched, by which rule, and how much of it was read."""
+    read = found.overlap.slice(0, 1).to_pylist()[0]
+    part = f"{read['shards_read']} of {read['shards']} shards were read"
+    facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
+    say(
+        f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
+        corpus={"name": found.corpus, **facts},
+    )
 
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:

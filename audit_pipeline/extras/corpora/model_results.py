@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builders.templated import RowTemplate
+from audit_pipeline.benchmarks.builders.templated import ItemTemplates
 from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.item_verdicts import Item, Record, Verdict
@@ -191,7 +191,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     ids, documents = (examples.column(name).to_pylist() for name in ("example_id", "document_id"))
     texts, names = (_index_unique(zip(keys, ids, strict=True)) for keys in (EXAMPLES.texts(examples), documents))
     names |= {name.removeprefix(family): found for name, found in names.items()} | {found: found for found in ids}
-    template = None if spec.get("template") is None else RowTemplate(spec["template"])
+    template = None if spec.get("template") is None else ItemTemplates(spec["template"], spec.get("answer"))
     answers: dict[str, list[float]] = defaultdict(list)
     positions: dict[str, int] = {}
     unmatched = 0
@@ -222,13 +222,16 @@ def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {key: name for key, name in pairs if counts[key] == 1}
 
 
-def _fill_text(spec: Record, template: RowTemplate | None, columns: Mapping[str, object]) -> str:
+def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
     """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
     if template is not None:
+        if not columns:
+            return ""
         try:
-            return template.fill(columns) if columns else ""
+            context, text = template.fill(columns)
         except UnusableRowError:
             return ""
+        return f"{context or ''}{text}"
     parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
     return "".join(part for part in parts if isinstance(part, str))
 

@@ -29,7 +29,7 @@ WITH ranked AS (
     SELECT spans.*, row_number() OVER (
         PARTITION BY benchmark, corpus ORDER BY is_common, words DESC, example_id, char_start
     ) AS place
-    FROM overlap_spans AS spans SEMI JOIN shown_pairs USING (benchmark)
+    FROM overlap_spans AS spans SEMI JOIN page_overlap USING (benchmark, corpus)
     QUALIFY place <= 5
 ), passages AS (
     SELECT longest.benchmark, longest.corpus, list({
@@ -47,7 +47,7 @@ SELECT summary.* EXCLUDE (run_id), coalesce(passages.passages, []) AS passages,
         'found_rank': found_rank, 'other_rank': other_rank, 'n_found': n_found, 'n_other': n_other
     } END AS evidence,
     entries.number AS lineage, count(*) OVER () AS in_all
-FROM overlap_summary AS summary SEMI JOIN shown_pairs USING (benchmark)
+FROM page_overlap AS summary
 LEFT JOIN passages USING (benchmark, corpus) LEFT JOIN evidence USING (benchmark, corpus)
 LEFT JOIN entries ON entries."table" = 'corpus_overlap' AND entries.run_id = summary.run_id
     AND entries."partition" = summary.benchmark || '|' || summary.corpus

@@ -44,6 +44,11 @@ CREATE OR REPLACE TEMP TABLE chat_requests AS
 -- Every request to the page's model, of all runs.
 FROM chat_answers SEMI JOIN chat_pairs USING (model, benchmark);
 
+CREATE OR REPLACE TEMP TABLE page_overlap AS
+-- The searches of corpora: of the benchmarks that the page shows; across models all, whether a model was audited or not.
+SELECT summary.* FROM overlap_summary AS summary, page
+WHERE page.model IS NULL OR benchmark IN (SELECT benchmark FROM shown_pairs);
+
 CREATE OR REPLACE TEMP TABLE page_lineage AS
 -- The entries behind what is shown, numbered; the nearest to the answers first.
 WITH shown AS (
@@ -61,7 +66,7 @@ WITH shown AS (
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'corpus_overlap', benchmark || '|' || corpus, run_id
-        FROM overlap_summary SEMI JOIN shown_pairs USING (benchmark)
+        FROM page_overlap
     UNION SELECT 'documents', source, run_id FROM documents
         WHERE document_id IN (SELECT document_id FROM examples SEMI JOIN shown_pairs USING (benchmark))
     UNION SELECT 'control_studies', study, run_id FROM control_studies
