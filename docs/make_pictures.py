@@ -82,6 +82,9 @@ def compute_ui_version() -> str:
     return _digest((name, text.encode()) for name, text in [("dagster", version("dagster")), *sorted(shown)])
 
 
+# The modules of tests import each other so.
+sys.path.append(str(ROOT / "tests"))
+
 VERSIONS: Mapping[Subject, Callable[[], str]] = {"report": compute_report_version, "ui": compute_ui_version}
 
 
@@ -145,7 +148,8 @@ def make_report_pictures(paths: DataPaths, patience: float) -> None:
 
 def make_ui_pictures(paths: DataPaths, patience: float) -> None:
     """Take a picture of the demo's partition in the UI, then have the UI driven, which takes the others."""
-    from tests.live_workspace import LiveWorkspace  # noqa: PLC0415 - it needs torch
+    from live_workspace import LiveWorkspace  # noqa: PLC0415 - it needs torch
+
     from tests.ui.browser import browser  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
@@ -158,6 +162,8 @@ def make_ui_pictures(paths: DataPaths, patience: float) -> None:
                 page.click(f"//*[text()='{name}']")
             page.see("|".join(DEMO_PAIR))
             page.see("claim level")
+            # The UI loads what draws Markdown after the rest.
+            page.until(lambda: page.all("//img[@alt='ROC curve']"), "the ROC curve in its row")
             page.picture(DOCS / "evaluations.png")
         drive = [sys.executable, str(ROOT / "tests" / "ui" / "drive_ui.py"), "--shots", str(root / "shots")]
         subprocess.run([*drive, "--patience", str(patience)], check=True)
