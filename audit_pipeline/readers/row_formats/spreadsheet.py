@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from python_calamine import CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
@@ -15,8 +16,10 @@ from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.regular_files import require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
-from audit_pipeline.readers.spreadsheet_layout import SheetLayout, format_column, read_sheet_layout
 from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, UnreadableFileError, clean_header
+
+if TYPE_CHECKING:
+    from audit_pipeline.readers.spreadsheet_layout import SheetLayout
 
 _HIDDEN_ROW = "is hidden: show the row to have it read"
 _REPEATED_HEADER = "repeats the header"
@@ -39,6 +42,9 @@ def open_spreadsheet(file: InputFile) -> RowStream:
     Raises:
         UnreadableFileError: If it cannot be read, has several visible sheets with content, or no header.
     """
+    # Formats are imported to learn their suffixes, and a parser of XML is not needed for that.
+    from audit_pipeline.readers.spreadsheet_layout import read_sheet_layout  # noqa: PLC0415
+
     sheet, hidden_sheets = _load_sheet(file)
     if sheet is None:
         raise UnreadableFileError(file.path, _explain_no_rows(hidden_sheets))
@@ -186,6 +192,8 @@ def _describe_layout(
     sheet: CalamineSheet, layout: SheetLayout, header: _Header, hidden_sheets: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield each part of the file that is not read as it stands, and the reason."""
+    from audit_pipeline.readers.spreadsheet_layout import format_column  # noqa: PLC0415
+
     if header.row > 1 and sheet.start is not None and sheet.start[0] + 1 < header.row:
         first = sheet.start[0] + 1
         above = f"row {first}" if first == header.row - 1 else f"rows {first} to {header.row - 1}"
