@@ -47,6 +47,13 @@ def test_rows_become_texts_without_labels(tmp_path: Path) -> None:
     assert report.manifest["design"] == "unlabelled"
 
 
+def test_an_answer_becomes_the_text_and_its_question_the_context(tmp_path: Path) -> None:
+    rows = [{"q": "Which metal?", "a": "boron"}, {"q": "How many?", "a": 4}, {"q": "Who is it?", "a": None}]
+    report = built(tmp_path, rows, template="{{ q }}", answer="{{ a }}")
+    found = {(row["context"], row["text"]) for row in report.examples.to_pylist()}
+    assert found == {("Which metal?\n", "boron"), ("How many?\n", "4"), (None, "Who is it?")}
+
+
 def test_nested_columns_and_names_that_are_none(tmp_path: Path) -> None:
     rows = [{"q": "Which?", "choices": {"label": ["A", "B"], "text": ["one", "two"]}, "the key": "B"}]
     template = (

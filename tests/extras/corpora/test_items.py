@@ -438,3 +438,36 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     assert document["counts"] == {"contaminated": 0, "suspect": 1, "shared text": 0, "clean": 0, "unknown": 23}
     [elm] = [one for one in document["items"] if one["verdict"] == "suspect"]
     assert (elm["document_id"], elm["p_value"], elm["where"]) == ("trees:T/elm1", 0.02, None)
+
+
+def test_a_file_and_a_benchmark_of_it_get_the_same_verdicts_and_the_report_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = make_workspace(tmp_path / "made", monkeypatch)
+    answers = ["grey bark of ash", "B", 4, None, "wide crown of elm", "thin leaf of fir"]
+    names = [f"{name}{number}" for number in (1, 2, 3) for name in ("ash", "elm")]
+    rows = [
+        {"id": name, "text": question_of(name), "answer": answer} for name, answer in zip(names, answers, strict=True)
+    ]
+    file = workspace.root / "quiz.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    corpus = workspace.root / "web"
+    corpus.mkdir()
+    pages = [f"{row['text']} {row['answer']}." for row in rows[:4]] + [rows[4]["text"], "nothing of it"] * 20
+    lines = [json.dumps({"id": f"page{at}", "text": page}) for at, page in enumerate(pages)]
+    (corpus / "part.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    entry = {"builder": "templated", "description": "made up", "path": str(workspace.root), "files": [file.name]}
+    templates = {"template": "{{ text }}", "answer": "{{ answer }}", "id_column": "id"}
+    workspace.write_benchmarks(quiz={**entry, **templates, "words": "any", "seed": 5, "calibration_fraction": 0})
+    workspace.build("quiz")
+    told(workspace.run("overlap", "--benchmark", "quiz", "--corpus", str(corpus)))
+    of_file = answered(workspace.run("items", "--texts", str(file), "--corpus", str(corpus), "--json"))
+    of_benchmark = answered(workspace.run("items", "--benchmark", "quiz", "--json"))
+    shown = ("verdict", "where", "reason", "covered", "documents", "first_place")
+    by_name = {item["document_id"].removeprefix("quiz:"): item for item in of_benchmark["items"]}
+    for row, item in zip(rows, of_file["items"], strict=True):
+        assert [item[name] for name in shown] == [by_name[row["id"]][name] for name in shown], row
+    assert of_file["counts"] == of_benchmark["counts"]
+    assert len({item["where"] for item in of_file["items"]}) > 2
+    # No model was audited.
+    assert "<h3>quiz in web</h3>" in workspace.paths.report.read_text(encoding="utf-8")
