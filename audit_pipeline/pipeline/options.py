@@ -207,6 +207,9 @@ class ScoreOptions(RunOptions):
         str,
         Option("Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.", shows_default=True),
     ] = "label"
+    id_column: Annotated[
+        str | None, Option("Column of your own id of each text, which the result keeps. Default: id, if there is one.")
+    ] = None
     start_token: Annotated[
         Literal["always", "tokenizer"] | None,
         Option("Which tokens are scored. Default: the model's entry.", click.Choice(["always", "tokenizer"])),

@@ -215,7 +215,7 @@ def score_texts(
     """
     from audit_pipeline.models.tokenized_model import apply_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
-    from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
+    from audit_pipeline.scoring.file import ID, score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
     from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
@@ -249,6 +249,7 @@ def score_texts(
         build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
         user_inputs=inputs,
         label_column=texts.include_column(options.label_column, required=is_named),
+        id_column=texts.include_column(options.id_column or ID, required=options.id_column is not None),
         overrides=options.overrides,
         listener=listener,
     )

@@ -63,10 +63,14 @@ GROUP = "group"
 """The column of the book, patent or article that a text is of."""
 
 
-def read_group(row: TextRow) -> str | None:
-    """The group that a row names."""
-    given = row.values.get(GROUP)
-    return None if given is None or given == "" else str(given)
+ID = "id"
+"""The usual column of the user's own id of a text."""
+
+
+def read_cell(row: TextRow, column: str) -> str | None:
+    """Return what a row has in a column, or None if it has nothing there."""
+    cell = row.values.get(column)
+    return None if cell is None or cell == "" else str(cell)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class LabelledScores:
             label = labels[-1] = self.labels.read(text.values[self.label_column])
             if label is not None:
                 self._labels.append(label)
-                name = read_group(text)
+                name = read_cell(text, GROUP)
                 # Below 0 the text's own place, where it names no group.
                 number = -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
                 self._groups.append(number)
@@ -154,11 +158,12 @@ SCHEMA = pa.schema(
         pa.field("label", pa.int8()),
         pa.field(GROUP, pa.string()),
         pa.field("sha256", pa.string()),
+        pa.field(ID, pa.string()),
     ]
 )
 """The columns of the table: the row's 0-based position in the file, detector, parameters (canonical JSON), score,
 status and reason; then what `corpus-audit evaluate` goes by: label (1, 0, null unknown) and group as the file has them,
-null where it has none, and the sha256 of the text."""
+null where it has none, and the sha256 of the text; then the user's own id of the text, null if there is none."""
 
 # Scores that are made at a time: as Python's objects they take twenty times the room of the table's.
 _SCORES_AT_A_TIME = 200_000
@@ -197,6 +202,7 @@ def score_file(
     *,
     user_inputs: UserInputs | None = None,
     label_column: str = "label",
+    id_column: str = ID,
     overrides: Overrides | None = None,
     listener: ProgressListener | None = None,
     bounds: ChunkLimits | None = None,
@@ -217,7 +223,8 @@ def score_file(
         for chunk in _iterate_chunks(texts, bounds, listener):
             others.append(session.run_other_models(chunk.texts, backend_of, on_progress=chunk.on_progress))
     settings = [(detector.name, detector.to_json(each)) for detector, own in session.selection for each in own]
-    table = _ScoreTable(session, LabelledScores(settings, label_column, session.limit_overrides(overrides)))
+    labelled = LabelledScores(settings, label_column, session.limit_overrides(overrides))
+    table = _ScoreTable(session, labelled, id_column)
     done: list[PassesSummary] = []
     with (
         write_atomically(out) as temporary,
@@ -244,6 +251,7 @@ class _ScoreTable:
 
     session: Session
     labelled: LabelledScores
+    id_column: str
     written: int = 0
     _reasons: dict[str, str] = field(default_factory=dict)
     _have_scored: set[str] = field(default_factory=set)
@@ -263,8 +271,9 @@ class _ScoreTable:
             "example_index": pc.cast(scored.column("example_id"), pa.int64()),
             **{name: scored.column(name) for name in ("detector", "parameters", "score", "status", "reason")},
             "label": pa.array(labels, pa.int8()).take(of_text),
-            GROUP: pa.array([read_group(row) for row in rows], pa.string()).take(of_text),
+            GROUP: pa.array([read_cell(row, GROUP) for row in rows], pa.string()).take(of_text),
             "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
+            ID: pa.array([read_cell(row, self.id_column) for row in rows], pa.string()).take(of_text),
         }
         with_score = scored.filter(pc.is_valid(scored.column("score")))
         self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())

@@ -8,7 +8,8 @@ that are not understood are reported as they are spelt, cut (readers/labels.py).
 
 One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
 are some, ``group`` (the book or document that a text is of; without it every text is a group), ``detector``,
-``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
+``parameters``, ``example_id`` (else ``example_index``, else ``id``), ``split`` (calibration | evaluation),
+``collection``, ``text``, ``published``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _ROWS_AT_ONCE = 4096
 _NO_NUMBER = "score is no number"
 _LARGEST = 1e100
 """Beyond it sums of squares are no numbers any more: such a score is taken as infinite."""
-_IDS = ("example_id", "example_index")
+_IDS = ("example_id", "example_index", "id")
 _STRINGS = (*_IDS, "label", "group", "detector", "split", "collection", "published", "text", "sha256")
 _WAY = (
     ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
@@ -63,10 +64,11 @@ _ROWS = """
 CREATE TABLE rows AS
 WITH identified AS (
     SELECT
-        *,
+        * EXCLUDE (id),
         CASE $ids
             WHEN 'example_id' THEN example_id
             WHEN 'example_index' THEN example_index
+            WHEN 'id' THEN cells.id
             ELSE printf('%07d', row_number() OVER (PARTITION BY counted_by ORDER BY place) - 1)
         END AS id
     FROM cells

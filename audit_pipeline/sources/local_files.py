@@ -66,7 +66,7 @@ class LocalFilesSettings(SourceSection):
         default=None, description="the column with the text; None: text, else input, else the only column"
     )
     title_column: Text | None = Field(
-        default=None, description="the column with a row's title; None: the file's name and the row's number"
+        default=None, description="the column with a row's title; None: id, else the file's name and the row's number"
     )
     date_column: Text | None = Field(
         default=None, description="the column with the date of first publication: 2024-05-31, 2024-05, 2024"
@@ -242,11 +242,17 @@ def _row_document(
     dating: Dating | None,
 ) -> Document:
     text = read_text(row.values, text_column)
-    title = read_name(row.values, settings.title_column) if settings.title_column else None
+    title = read_name(row.values, settings.title_column) if settings.title_column else _read_own_id(row)
     group = read_name(row.values, settings.group_column) if settings.group_column else None
     if settings.group_column is not None and group is None:
         raise UnusableRowError(f"column '{settings.group_column}' names no group")
     return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, dating, group)
+
+
+def _read_own_id(row: Row) -> str | None:
+    """Return the row's own id, or None. Any value may stand in this column: none of them makes a row unusable."""
+    identity = row.values.get("id")
+    return str(identity) if isinstance(identity, str | int) and str(identity).strip() else None
 
 
 def _document(

@@ -76,7 +76,7 @@ def row_by_row(file: Path) -> Given:
     # `corpus-audit score` writes the column of groups even where the scored file names none.
     if not any(plain(row.values.get("group")) for row in found.rows):
         columns.discard("group")
-    id_column = next((name for name in ("example_id", "example_index") if name in columns), None)
+    id_column = next((name for name in ("example_id", "example_index", "id") if name in columns), None)
     counted: dict[str, int] = {}
     texts: dict[str, Given] = {}
     scores: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}

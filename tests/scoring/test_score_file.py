@@ -43,6 +43,7 @@ COLUMNS = {
     "label": pa.int8(),
     "group": pa.string(),
     "sha256": pa.string(),
+    "id": pa.string(),
 }
 FEW = ChunkLimits(texts=3)
 
@@ -70,7 +71,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
         audited: TokenizedModel = model,
         **options: Any,
     ) -> FileScores:
-        texts = open_texts(file, text_column, [label_column, GROUP])
+        texts = open_texts(file, text_column, [label_column, GROUP, "id"])
         options = {"label_column": label_column, "backend_of": lambda wanted: forward, **options}
         return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
 
@@ -90,7 +91,10 @@ def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
 def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    third, fourth = '{"input": "a third text", "label": 0, "group": 7}', '{"input": "a first text", "label": "member"}'
+    third, fourth = (
+        '{"input": "a third text", "label": 0, "group": 7, "id": "q3"}',
+        '{"input": "a first text", "label": "member"}',
+    )
     lines = ['{"input": "a first text"}', '{"input": "broken', third, fourth]
     done = score(written(tmp_path, "t.jsonl", "\n".join(lines)), ["loss", "min_k"])
     table = pq.read_table(out)
@@ -111,6 +115,7 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     np.testing.assert_allclose([found[place] for place in expected], list(expected.values()), atol=1e-4)
     assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
     assert [(row["label"], row["group"]) for row in rows[::2]] == [(None, None), (0, "7"), (1, None)]
+    assert [row["id"] for row in rows[::2]] == [None, "q3", None]
     texts = ("a first text", "a third text", "a first text")
     assert [row["sha256"] for row in rows] == [sha256(text.encode()).hexdigest() for text in texts for _ in range(2)]
     assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
