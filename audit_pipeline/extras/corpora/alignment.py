@@ -23,6 +23,8 @@ Flags = npt.NDArray[np.bool_]
 _LEAST_REACH = 5
 _MOST_AROUND = 50
 """Words before the first and after the last seed of a copy that are compared, at most."""
+_MOST_SEEDS = 20_000
+"""Of a copy with more seeds, as in a grid of zeros, only the diagonal with most seeds is compared."""
 _MOST_CELLS = 1 << 26
 """A larger gap between two seeds, in words of the text times words of the document, is not compared."""
 
@@ -84,6 +86,10 @@ def align_copies(own: Hashes, document: Hashes, seeds: Seeds, share: float, leas
 
 
 def _align_copy(own: Hashes, document: Hashes, seeds: Seeds, copy: Places, share: float) -> Alignment:
+    if len(copy) > _MOST_SEEDS:
+        diagonals = seeds.places[copy] - seeds.words[copy]
+        values, counts = np.unique(diagonals, return_counts=True)
+        copy = copy[diagonals == values[np.argmax(counts)]]
     places, words = _chain_seeds(seeds.places[copy], seeds.words[copy], seeds.length)
     place_of_word = np.full(len(own), -1)
     place_of_word[words] = places
