@@ -25,9 +25,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -221,7 +223,7 @@ def measure_shares(repeats: int) -> Iterator[str]:
                 [measure_share_coverage(k, unequal, effect, share, repeats) for share in shares] for k in SHARE_GROUPS
             ]
             label = f"{'unequal' if unequal else 'alike'}, {name}, effect {effect:g}"
-            yield row_of(label, cells, lambda held, least=least: held >= least)
+            yield row_of(label, cells, partial(operator.le, least))
 
 
 def measure_thresholds(repeats: int) -> Iterator[str]:

@@ -266,7 +266,7 @@ def edit(draw: random.Random, text: str, share: float, words: Sequence[str]) -> 
     """Return a text with a share of its words replaced, left out, or followed by another word, each a third."""
     own = text.split()
     for at in sorted(draw.sample(range(len(own)), int(share * len(own))), reverse=True):
-        replacements = ([draw.choice(words)], [], [own[at], draw.choice(words)])
+        replacements: list[list[str]] = [[draw.choice(words)], [], [own[at], draw.choice(words)]]
         own[at : at + 1] = draw.choice(replacements)
     return " ".join(own)
 

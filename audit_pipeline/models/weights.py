@@ -155,7 +155,7 @@ def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
     shard_by_tensor = weights.shard_by_tensor or {}
     slices: dict[str, Any] = {}
     for tensor, shard in shard_by_tensor.items():
-        slices[tensor] = opened[shard].get_slice(tensor)  # type: ignore[no-untyped-call]
+        slices[tensor] = opened[shard].get_slice(tensor)
     return slices
 
 
