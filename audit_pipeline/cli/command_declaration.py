@@ -141,6 +141,7 @@ def _option_of_field(options_class: type, name: str) -> Any:
 
 MODEL = _option_of_field(ScoreOptions, "model")
 TEXT_COLUMN = _option_of_field(ScoreOptions, "text_column")
+ID_COLUMN = _option_of_field(ScoreOptions, "id_column")
 DEVICE, LIMITS, RUN = (
     tuple(field.name for field in dataclasses.fields(group)) for group in (DeviceOptions, LimitOptions, RunOptions)
 )

@@ -6,13 +6,22 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.command_declaration import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
+from audit_pipeline.cli.command_declaration import (
+    ID_COLUMN,
+    SHARDS_KEPT,
+    TEXT_COLUMN,
+    Place,
+    Section,
+    command,
+    note_state,
+    option,
+)
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     open_texts,
@@ -85,6 +94,16 @@ _ACCURACY: Columns = (
 )
 
 
+@dataclass(frozen=True)
+class _ItemsFile:
+    """A file of items, and the columns that the user named; None: the usual one."""
+
+    path: Path
+    text_column: str | None
+    answer_column: str | None
+    id_column: str | None
+
+
 @command(Place(Section.AUDIT, 40), keeps=SHARDS_KEPT, fail_on=("contaminated",))
 def overlap(
     corpus: str = option(
@@ -97,6 +116,7 @@ def overlap(
     texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
     text_column: str | None = TEXT_COLUMN,
     answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
+    id_column: str | None = ID_COLUMN,
     rule: str = option(
         "The rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
         default="evidence",
@@ -136,7 +156,8 @@ def overlap(
         "on_progress": lambda words: show_progress(f"{opened.name}: {words}"),
     }
     if texts is not None:
-        _search_file(texts, text_column, answer_column, out, (opened, chosen), work, quoted=quoted)
+        items_file = _ItemsFile(texts, text_column, answer_column, id_column)
+        _search_file(items_file, out, (opened, chosen), work, quoted=quoted)
         return
     paths = get_writable_paths()
     names = _list_benchmarks(str(benchmark), paths)
@@ -176,9 +197,7 @@ def _summarise_benchmark(report: OverlapReport) -> Mapping[str, object]:
 
 
 def _search_file(
-    file: Path,
-    text_column: str | None,
-    answer_column: str | None,
+    file: _ItemsFile,
     out: Path | None,
     search: Any,
     work: Mapping[str, Any],
@@ -191,13 +210,13 @@ def _search_file(
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
-    rows, audited = _read_items(file, text_column, answer_column)
+    names, audited = _read_items(file)
     checkpoint = None
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         checkpoint = out / ".search.partial"
     result = search_corpus(audited, *search, checkpoint=checkpoint, **work)
-    tables = build_overlap_tables(result, [(file.stem, row.location) for row in rows], run_id="overlap")
+    tables = build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="overlap")
     if out is not None and checkpoint is not None:
         for table, found in tables.items():
             hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]
@@ -208,17 +227,18 @@ def _search_file(
         say(f"Every text and every passage: {out}", out=out)
 
 
-def _read_items(file: Path, text_column: str | None, answer_column: str | None) -> tuple[list[TextRow], AuditedTexts]:
-    """Return the rows of a file and their texts: a question and its answer, as the context and the text of a benchmark.
+def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
+    """Return the names of a file's rows and their texts: question and answer, as context and text of a benchmark.
 
     Raises:
-        DataError: If ``answer_column`` is given and no row has an answer there.
+        DataError: If ``answer_column`` is given and no row has an answer there, or ids that are given are not unique.
     """
     from audit_pipeline.benchmarks.builders.templated import build_question_context
     from audit_pipeline.extras.corpora.search import AuditedTexts
 
-    answers_in = answer_column or "answer"
-    stream = open_texts(file, text_column, (answers_in,))
+    answers_in = file.answer_column or "answer"
+    ids_in = file.id_column or "id"
+    stream = open_texts(file.path, file.text_column, (answers_in, ids_in))
     rows = list(stream)
     print_skipped(stream.skipped.first, stream.skipped.count)
     texts: list[str] = []
@@ -229,9 +249,22 @@ def _read_items(file: Path, text_column: str | None, answer_column: str | None) 
         question = build_question_context(row.text) if answer.strip() else ""
         texts.append(f"{question}{answer}" if question else row.text)
         borders.append(len(question))
-    if answer_column is not None and not any(borders):
-        raise DataError(f"{file}: no row has an answer in the column {answer_column}")
-    return rows, AuditedTexts(texts, borders)
+    if file.answer_column is not None and not any(borders):
+        raise DataError(f"{file.path}: no row has an answer in the column {file.answer_column}")
+    return name_rows(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
+
+
+def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
+    """Return each row's own id, or the places of the rows in their file if ids are missing or not unique."""
+    ids = [row.values.get(column) for row in rows]
+    names = [str(identity) for identity in ids if isinstance(identity, str | int)]
+    if len(set(names)) == len(rows):
+        return names
+    if required:
+        raise DataError(
+            f"--id-column {column}: {len(set(names)):,} different ids for {len(rows):,} texts. Give each an id."
+        )
+    return [row.location for row in rows]
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
@@ -287,6 +320,7 @@ def items(
     texts: Path | None = option("The test set: a file of items, one a row, or standard input (-). Searches --corpus."),
     text_column: str | None = TEXT_COLUMN,
     answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
+    id_column: str | None = ID_COLUMN,
     corpus: str | None = option(
         "A corpus that `overlap` searched for the benchmark. Default: the only one. With --texts, the corpus to search."
     ),
@@ -311,14 +345,14 @@ def items(
             raise click.UsageError("--texts needs --corpus: the corpus to search for the items")
         if model is not None or results is not None or clean is not None:
             raise click.UsageError("--model, --results and --clean go with --benchmark: build one of the file")
-        _judge_file(texts, text_column, answer_column, corpus)
+        _judge_file(_ItemsFile(texts, text_column, answer_column, id_column), corpus)
         return
-    if text_column is not None or answer_column is not None:
-        raise click.UsageError("--text-column and --answer-column go with --texts")
+    if text_column is not None or answer_column is not None or id_column is not None:
+        raise click.UsageError("--text-column, --answer-column and --id-column go with --texts")
     _judge_benchmark(str(benchmark), corpus, model, results, clean)
 
 
-def _judge_file(file: Path, text_column: str | None, answer_column: str | None, corpus: str) -> None:
+def _judge_file(file: _ItemsFile, corpus: str) -> None:
     """Search a corpus for the items of a file and show the verdicts."""
     import joblib
     import pyarrow as pa
@@ -330,7 +364,7 @@ def _judge_file(file: Path, text_column: str | None, answer_column: str | None, 
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
     opened = open_sharded_corpus(corpus)
-    rows, audited = _read_items(file, text_column, answer_column)
+    names, audited = _read_items(file)
     result = search_corpus(
         audited,
         opened,
@@ -338,8 +372,7 @@ def _judge_file(file: Path, text_column: str | None, answer_column: str | None, 
         processes=int(joblib.cpu_count()),
         on_progress=lambda words: show_progress(f"{opened.name}: {words}"),
     )
-    names = [row.location for row in rows]
-    tables = build_overlap_tables(result, [(file.stem, name) for name in names], run_id="items")
+    tables = build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="items")
     found = CorpusFindings(opened.name, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS])
     contexts = [text[:border] or None for text, border in zip(audited.texts, audited.borders, strict=True)]
     columns = {"example_id": names, "document_id": names, "group": names, "context": contexts}

@@ -20,6 +20,7 @@ from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
+from audit_pipeline.extras.corpora.commands import name_rows
 from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
 from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
@@ -34,7 +35,7 @@ from audit_pipeline.extras.corpora.model_results import (
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
-from audit_pipeline.readers.text_rows import SkippedRows
+from audit_pipeline.readers.text_rows import SkippedRows, TextRow
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -471,3 +472,21 @@ def test_a_file_and_a_benchmark_of_it_get_the_same_verdicts_and_the_report_shows
     assert len({item["where"] for item in of_file["items"]}) > 2
     # No model was audited.
     assert "<h3>quiz in web</h3>" in workspace.paths.report.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (["q1", "q2"], ["q1", "q2"]),
+        ([7, 8], ["7", "8"]),
+        (["q1", "q1"], ["items.jsonl:1", "items.jsonl:2"]),
+        (["q1", None], ["items.jsonl:1", "items.jsonl:2"]),
+        ([None, None], ["items.jsonl:1", "items.jsonl:2"]),
+    ],
+)
+def test_items_are_called_by_their_own_ids_if_each_has_one(ids: list[object], names: list[str]) -> None:
+    rows = [TextRow(f"items.jsonl:{place + 1}", place, "a text", {"id": ids[place]}) for place in range(2)]
+    assert name_rows(rows, "id", required=False) == names
+    if names[0] != str(ids[0]):
+        with pytest.raises(DataError, match="different ids for 2 texts"):
+            name_rows(rows, "id", required=True)
