@@ -43,7 +43,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 
 # Files of tests that compute with torch or scikit-learn. The settings do not reach float64 sums of numpy and Python.
-_COMPUTES = re.compile(r"\b(?:torch|tiny_models|tiny_folder|sklearn)\b")
+_COMPUTES = re.compile(r"\b(?:torch|tiny_models|tiny_folder|real_model|sklearn)\b")
 _COMPARES = re.compile(r"\bapprox\(|allclose|assert_close|array_equal|torch\.equal")
 _WAITING = re.compile(r"\b(?:threading|socket|subprocess|Popen|monotonic|perf_counter|time\.sleep|timeout)\b|_server\b")
 _N_BUSY_PROCESSES = 4
