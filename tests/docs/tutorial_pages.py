@@ -1,16 +1,13 @@
-"""The tutorials as what they tell the reader to do: files to write, commands to type, what is shown then.
+"""The tutorials as what they ask the reader to do: files to write, commands to type, what is shown then.
 
-What belongs here: reading a page's marks, doing what it says in a fresh folder, pictures of what came out. What does
-not: the pages (docs/tutorials). As a script, it runs tutorials and draws their pictures anew, which needs Chromium:
-`python tests/docs/tutorial_pages.py publisher`.
+As a script, it runs tutorials: `python tests/docs/tutorial_pages.py publisher`.
 
-A mark is a comment on the line before a fenced block or a picture:
+A mark is a comment on the line before a fenced block:
 
     <!-- run -->            its commands are typed, in the tutorial's folder
     <!-- shows -->          so it was printed by the commands before; … stands for anything within a line
     <!-- file: NAME -->     the file of that name is written
     <!-- append: NAME -->   the same, at the end of a file that is there
-    <!-- picture: FILE -->  the picture is the first screen of that page
 """
 
 from __future__ import annotations
@@ -23,24 +20,20 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "tutorials"
 NAMES = ("model-team", "publisher", "compliance", "researcher", "recited")
 
 _MARK = re.compile(
-    r"^<!-- (?P<what>run|shows|file|append|picture)(?:: (?P<name>\S+))? -->\n"
-    r"(?:```\w*\n(?P<block>.*?)^```$|!\[[^\]]*\]\((?P<picture>[^)]+)\))",
+    r"^<!-- (?P<what>run|shows|file|append)(?:: (?P<name>\S+))? -->\n```\w*\n(?P<block>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _MARKED = re.compile(r"^<!-- \w", re.MULTILINE)
-_WINDOW = "1000,1100"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One mark: what it is, the file that it names, the block or the picture below it."""
+    """One mark: what it is, the file that it names, the block below it."""
 
     what: str
     name: str
@@ -49,9 +42,9 @@ class Step:
 
 def steps(page: str) -> list[Step]:
     """What a page tells the reader to do, in order; raises ValueError for a mark that nothing follows."""
-    found = [Step(one["what"], one["name"] or "", one["block"] or one["picture"]) for one in _MARK.finditer(page)]
+    found = [Step(one["what"], one["name"] or "", one["block"]) for one in _MARK.finditer(page)]
     if len(found) != len(_MARKED.findall(page)):
-        raise ValueError("a mark stands on the line before a fenced block or a picture")
+        raise ValueError("a mark stands on the line before a fenced block")
     return found
 
 
@@ -112,20 +105,8 @@ def _typed(commands: str, folder: Path) -> str:
     return done.stdout
 
 
-def draw(page: str, folder: Path) -> None:
-    """The pictures of a page, of what a run has left in ``folder``, into the folder of the pages."""
-    for step in steps(page):
-        if step.what == "picture":
-            where, picture = (folder / step.name).resolve().as_uri(), PAGES / step.content
-            options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={_WINDOW}"]
-            subprocess.run(["chromium", *options, f"--screenshot={picture}", where], check=True, capture_output=True)
-            with Image.open(picture) as drawn:
-                drawn.convert("RGB").quantize(64).save(picture, optimize=True)
-
-
 if __name__ == "__main__":
     for name in sys.argv[1:] or NAMES:
         told = (PAGES / f"{name}.md").read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as made:
             do(told, Path(made))
-            draw(told, Path(made))
