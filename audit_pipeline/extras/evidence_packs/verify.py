@@ -21,7 +21,7 @@ import yaml
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.errors import DataError, ModelError, is_full_disk, to_one_line
+from audit_pipeline.errors import DataError, ModelError, escape_unprintable, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
 from audit_pipeline.extras.evidence_packs.sealed_plan import (
     DIGESTS,
@@ -132,7 +132,7 @@ def _unpack(file: Path, folder: Path) -> Iterator[Check]:
         named |= {tags: found.get(tags, ""), **_read_manifest(tags), **_read_manifest(bag / _MANIFEST)}
     wrong = sorted(path for path in found.keys() | named.keys() if found.get(path) != named.get(path))
     if wrong or len(bags) != 1 or len(members) != len(found):
-        names = ", ".join(path.relative_to(folder).as_posix() for path in wrong)
+        names = ", ".join(escape_unprintable(path.relative_to(folder).as_posix()) for path in wrong)
         words = f"{len(members)} files in {len(bags)} bags; changed, missing, or in no manifest: {names or 'none'}"
         yield Check("files", False, words)
         return

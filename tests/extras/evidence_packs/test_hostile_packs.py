@@ -77,13 +77,14 @@ def mutate(members: dict[str, bytes], kind: str, draw: random.Random) -> tuple[M
         "long": (f"{folder}/data/{'n' * 3000}.txt", "OSError"),
         "to be fetched": (f"{folder}/fetch.txt", f"{folder}/fetch.txt"),
         "hidden": (f"{folder}/data/.hidden", f"{folder}/data/.hidden"),
+        "forged line": (f"{folder}/a\nfindings: yes", f"{folder}/a\\nfindings: yes"),
     }[kind]
     return [*whole, (added, b"words")], named
 
 
 KINDS = [
     *("removed", "truncated", "flipped", "twice", "beside data", "in data"),
-    *("absolute", "above", "long", "to be fetched", "hidden"),
+    *("absolute", "above", "long", "to be fetched", "hidden", "forged line"),
 ]
 
 
