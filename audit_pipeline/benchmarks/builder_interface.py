@@ -182,7 +182,10 @@ def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
-            raise DataError(f"the document id {row['document_id']} occurs twice; fetch its source again")
+            raise DataError(
+                f"the document id {row['document_id']} occurs twice. Give each document of its source a name of its "
+                "own, or fetch the source again with audit --refresh."
+            )
     return rows
 
 

@@ -62,8 +62,8 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     """Return the built benchmark of that name, or the only one of that family.
 
     Raises:
-        ConfigError: If the benchmark is configured but not built, with the command that builds it. If there is none of
-            that name, with the nearest names.
+        ConfigError: If the benchmark is configured but not built, with the command that builds it. If its entry is
+            broken, with what is wrong with it. If there is none of that name, with the nearest names.
     """
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
@@ -74,6 +74,7 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     built = [partition for partition, _ in iterate_partitions(paths, EXAMPLES)]
     if not list_family_partitions(name, built):
         configured = load_benchmarks()
+        configured.require_not_broken(name)
         if name in configured or any(spec.family == name for spec in configured.values()):
             raise ConfigError(
                 f"the benchmark {name} is configured, but not built. Build it: corpus-audit benchmarks --build {name}"

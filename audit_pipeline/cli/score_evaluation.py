@@ -114,7 +114,7 @@ def power(
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
     """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
-    from audit_pipeline.config.problems import did_you_mean, resolve_partition
+    from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.report.page import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector
     from audit_pipeline.warehouse.query import open_read_only
@@ -127,7 +127,11 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
         models = list(dict.fromkeys(row[0] for row in audited))
         if model not in models:
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
-        benchmark = resolve_partition(benchmark, list(dict.fromkeys(row[1] for row in audited if row[0] == model)))
+        benchmarks = list(dict.fromkeys(row[1] for row in audited if row[0] == model))
+        if "," not in benchmark and not list_family_partitions(benchmark, benchmarks):
+            hint = did_you_mean(benchmark, benchmarks)
+            raise DataError(f"there are no scores of {model} on '{benchmark}' with an AUROC; {hint}")
+        benchmark = resolve_partition(benchmark, benchmarks)
         settings = {row[2]: row[3] for row in audited if row[:2] == (model, benchmark)}
         named = read_named_detector(connection, model, benchmark)
         chosen = detector or choose_headline_detector(set(settings), named)

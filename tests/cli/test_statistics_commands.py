@@ -158,7 +158,7 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     family = workspace.run("power", "--model", "tiny", "--benchmark", "made")
     assert family.stdout == done.stdout, "the only benchmark of a family may be asked for by the family's name"
     for model, benchmark, told in (
-        ("tiny", "maed_8", "there is no benchmark 'maed_8'; did you mean made_8?"),
+        ("tiny", "maed_8", "there are no scores of tiny on 'maed_8' with an AUROC; did you mean made_8?"),
         ("tniy", "made_8", "no scores of the model 'tniy' with an AUROC; did you mean tiny?"),
     ):
         wrong = workspace.run("power", "--model", model, "--benchmark", benchmark)
