@@ -151,6 +151,7 @@ def evaluate(options: Evaluate) -> AuditFindings:
     """
     # `import corpus_audit` answers at once.
     from audit_pipeline.pipeline.evaluate_file import evaluate_file, keep_scores  # noqa: PLC0415
+    from audit_pipeline.store.paths import to_path_segment  # noqa: PLC0415
 
     given = {each.name: getattr(options, each.name) for each in fields(EvaluateOptions)}
     for name in ("texts", "out"):
@@ -160,8 +161,9 @@ def evaluate(options: Evaluate) -> AuditFindings:
     else:
         table = _to_arrow(options.scores)
         given["benchmark"] = options.benchmark or "scores"
-        given["out"] = given["out"] or Path(f"{given['benchmark']}_findings")
-        given["scores"] = keep_scores(table, given["out"])
+        given["out"] = given["out"] or Path(f"{to_path_segment(given['benchmark'])}_findings")
+        given["scores"] = given["out"] / "scores.parquet"
+        given["scores"] = keep_scores(table, EvaluateOptions(**given))
     done = evaluate_file(EvaluateOptions(**given))
     warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
     warn(done.given.notes)

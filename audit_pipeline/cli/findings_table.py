@@ -126,7 +126,8 @@ def _iterate_caption(
             level = format_claim_level(answer["claim_level"], answer["claim_stated_by"])
         yield f"Split: {answer['split_verdict']}. Claim level: {level}."
     yield "Intervals are over groups of texts; TPR at a false-positive rate of 5% and 1%."
-    if has_headline:
-        yield "The headline detector was named beforehand; the others are sorted by AUROC."
+    if answer is not None and has_headline:
+        chosen = "was named beforehand" if answer["detector_chosen"] == "named" else "is the default one"
+        yield f"The headline detector {chosen}; the others are sorted by AUROC."
     if any(row[metric] is None for row in findings for metric in _METRICS[:3]):
         yield f"{DASH}: not defined, or too few groups of non-members to measure the rate."

@@ -153,16 +153,20 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     return Evaluated(pair, given, findings, paths, summary.path)
 
 
-def keep_scores(scores: pa.Table, out: Path) -> Path:
+def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
     """Write a table of scores into the folder of its evaluation, and return the file.
 
     The file's name holds the digest of the table, so that another table in the same folder replaces nothing.
 
+    Args:
+        options: The options of the evaluation. Their file of scores is not read.
+
     Raises:
+        ConfigError: If the options do not fit. Nothing is written then.
         DataError: If the folder holds something else or cannot be written.
     """
-    _require_own_folder(out)
-    folder = out.expanduser().resolve()
+    _require_usable(options)
+    folder = options.folder.expanduser().resolve()
     make_private(folder)
     write_json(folder / _MARKER, {"written_by": "corpus-audit evaluate"})
     sink = pa.BufferOutputStream()
@@ -180,10 +184,7 @@ def _require_usable(options: EvaluateOptions) -> None:
             raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
     if not 0 <= options.calibration < 1:
         raise ConfigError(f"the share for calibration is at least 0 and below 1, not {options.calibration}")
-    _require_own_folder(options.folder)
-
-
-def _require_own_folder(out: Path) -> None:
+    out = options.folder
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():

@@ -199,6 +199,11 @@ def test_a_table_in_memory_is_evaluated_as_its_file_is(tmp_path: Path, monkeypat
         ca.warehouse(tmp_path / "nowhere")
     with pytest.raises(TypeError, match="this is list"):
         ca.evaluate([0.5])  # type: ignore[arg-type]
+    with pytest.raises(ca.AuditError, match="cannot be a name"):
+        ca.evaluate(table, benchmark="a|b")
+    with pytest.warns(UserWarning, match="no column 'text'"):
+        ca.evaluate(table, calibration=0, headline="first", benchmark="../b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["..%2Fb_findings", "of_file", "scores_findings"]
 
 
 def test_importing_it_is_light() -> None:

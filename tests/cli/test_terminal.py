@@ -164,6 +164,7 @@ FINDINGS = [
 ] + [{**FINDING, "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None, "auroc": 0.5}]
 ANSWER = {
     "detector": "loss",
+    "detector_chosen": "named",
     "sides": "labelled",
     "split_verdict": "mild shift",
     "claim_level": "statistical evidence",
@@ -250,6 +251,9 @@ def test_a_table_for_a_paper_is_wide_and_has_printable_names_and_a_caption(capsy
     assert caption.startswith("m on made_8: 100 members, 100 non-members")
     assert empty == ""
     assert heads == "| detector | AUROC [95% interval] | TPR at 5% | TPR at 1% | n |"
+    with collect_output(as_json=False, layout=format_markdown):
+        show_findings("made_8", FINDINGS, {**ANSWER, "detector_chosen": "default"})
+    assert "The headline detector is the default one; the others are" in capsys.readouterr().out
 
 
 def test_every_detector_of_this_package_has_a_printable_name() -> None:
