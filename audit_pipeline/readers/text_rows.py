@@ -165,6 +165,14 @@ def read_name(values: Mapping[str, object], column: str) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else read_text(values, column)
 
 
+def read_own_id(values: Mapping[str, object], column: str) -> str | None:
+    """Return the user's own id of a row, or None. No value in this column makes a row unusable."""
+    try:
+        return read_name(values, column)
+    except UnusableRowError:
+        return None
+
+
 def explain_unusable_text(value: object) -> str | None:
     """Why ``value`` is not a text (null, not a string, blank, not valid Unicode, hardly any characters); None where it
     is one. Whether letters form words is not asked: rows are texts that the user gives."""

@@ -28,6 +28,7 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     explain_unusable_text,
     read_name,
+    read_own_id,
     read_text,
 )
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
@@ -242,17 +243,11 @@ def _row_document(
     dating: Dating | None,
 ) -> Document:
     text = read_text(row.values, text_column)
-    title = read_name(row.values, settings.title_column) if settings.title_column else _read_own_id(row)
+    title = read_name(row.values, settings.title_column) if settings.title_column else read_own_id(row.values, "id")
     group = read_name(row.values, settings.group_column) if settings.group_column else None
     if settings.group_column is not None and group is None:
         raise UnusableRowError(f"column '{settings.group_column}' names no group")
     return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, dating, group)
-
-
-def _read_own_id(row: Row) -> str | None:
-    """Return the row's own id, or None. Any value may stand in this column: none of them makes a row unusable."""
-    identity = row.values.get("id")
-    return str(identity) if isinstance(identity, str | int) and str(identity).strip() else None
 
 
 def _document(

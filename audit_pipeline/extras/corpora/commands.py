@@ -231,14 +231,14 @@ def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
     """Return the names of a file's rows and their texts: question and answer, as context and text of a benchmark.
 
     Raises:
-        DataError: If ``answer_column`` is given and no row has an answer there, or ids that are given are not unique.
+        DataError: If a named column is missing, ``answer_column`` holds no answer, or named ids are not unique.
     """
     from audit_pipeline.benchmarks.builders.templated import build_question_context
     from audit_pipeline.extras.corpora.search import AuditedTexts
 
-    answers_in = file.answer_column or "answer"
-    ids_in = file.id_column or "id"
-    stream = open_texts(file.path, file.text_column, (answers_in, ids_in))
+    stream = open_texts(file.path, file.text_column)
+    answers_in = stream.include_column(file.answer_column or "answer", required=file.answer_column is not None)
+    ids_in = stream.include_column(file.id_column or "id", required=file.id_column is not None)
     rows = list(stream)
     print_skipped(stream.skipped.first, stream.skipped.count)
     texts: list[str] = []
@@ -256,14 +256,15 @@ def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
 
 def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
     """Return each row's own id, or the places of the rows in their file if ids are missing or not unique."""
-    ids = [row.values.get(column) for row in rows]
-    names = [str(identity) for identity in ids if isinstance(identity, str | int)]
-    if len(set(names)) == len(rows):
+    from audit_pipeline.readers.text_rows import read_own_id
+
+    ids = [read_own_id(row.values, column) for row in rows]
+    names = [identity for identity in ids if identity is not None]
+    distinct = len(set(names))
+    if distinct == len(rows):
         return names
     if required:
-        raise DataError(
-            f"--id-column {column}: {len(set(names)):,} different ids for {len(rows):,} texts. Give each an id."
-        )
+        raise DataError(f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each an id.")
     return [row.location for row in rows]
 
 

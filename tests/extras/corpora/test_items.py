@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cli_results import answered, error_of, told
+from click.testing import CliRunner
 from made_rows import make_row
 from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.commands import name_rows
 from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
@@ -482,6 +484,9 @@ def test_a_file_and_a_benchmark_of_it_get_the_same_verdicts_and_the_report_shows
         (["q1", "q1"], ["items.jsonl:1", "items.jsonl:2"]),
         (["q1", None], ["items.jsonl:1", "items.jsonl:2"]),
         ([None, None], ["items.jsonl:1", "items.jsonl:2"]),
+        (["q1", "  "], ["items.jsonl:1", "items.jsonl:2"]),
+        (["q1", "\ud800"], ["items.jsonl:1", "items.jsonl:2"]),
+        ([True, False], ["items.jsonl:1", "items.jsonl:2"]),
     ],
 )
 def test_items_are_called_by_their_own_ids_if_each_has_one(ids: list[object], names: list[str]) -> None:
@@ -490,3 +495,16 @@ def test_items_are_called_by_their_own_ids_if_each_has_one(ids: list[object], na
     if names[0] != str(ids[0]):
         with pytest.raises(DataError, match="different ids for 2 texts"):
             name_rows(rows, "id", required=True)
+
+
+def test_a_named_column_that_a_file_of_items_lacks_is_named(tmp_path: Path) -> None:
+    file, corpus = tmp_path / "items.csv", tmp_path / "corpus.txt"
+    file.write_text("Id,Question,Answer\nq1,Who keeps the lamp of the old harbour lit?,Nobody since the great storm\n")
+    corpus.write_text("nothing of the kind")
+    asked = ["items", "--texts", str(file), "--text-column", "Question", "--corpus", str(corpus)]
+    for option in ("--answer-column", "--id-column"):
+        wrong = CliRunner().invoke(main, [*asked, option, "nope"])
+        assert wrong.exit_code == 2
+        assert "no column 'nope'; the columns are: Id, Question, Answer" in wrong.stderr
+    [item] = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)["items"]
+    assert item["example_id"] == "q1", "capitals of a column's name make no difference"
