@@ -19,6 +19,7 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     find_column,
     read_text_row,
+    require_no_more_usual_column,
 )
 
 Entries: TypeAlias = Iterator[Row | Skipped]
@@ -148,8 +149,12 @@ class TextStream:
         return found or name
 
     def entries(self) -> Iterator[TextRow | Skipped]:
-        """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does, and
-        UnreadableFileError where no row has the column."""
+        """Yield every row, with its text or the reason why there is none.
+
+        Raises:
+            UnreadableFileError: As :meth:`RowStream.entries`; if no row has the column; or if nobody named the column,
+                and a later row has one that would have been chosen in its place.
+        """
         path, columns, column = self.rows.file.path, self.rows.columns, self._column
         if columns is not None:
             column = choose_column(path, columns, column)
@@ -166,10 +171,14 @@ class TextStream:
                 raise UnreadableFileError(path, f"none of its first {_SEARCHED:,} rows can be read")
             return
         # A column that is named may begin after the first rows.
+        is_chosen = column is None
         column = column if column is not None and goes_on else choose_column(path, names, column)
         found = column in names
         for entry in itertools.chain(first, entries):
-            found = found or (isinstance(entry, Row) and column in entry.values)
+            if isinstance(entry, Row):
+                found = found or column in entry.values
+                if is_chosen:
+                    require_no_more_usual_column(path, entry, column)
             yield read_text_row(entry, column)
         if not found:
             choose_column(path, names, column)

@@ -116,6 +116,23 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_SAY}")
 
 
+def require_no_more_usual_column(name: object, row: Row, chosen: str) -> None:
+    """Raise UnreadableFileError if a row has a more usual text column than the one that the first rows had.
+
+    Texts would be read from two columns otherwise, or the later rows' texts would be left out.
+    """
+    for usual in USUAL_TEXT_COLUMNS:
+        later = chosen if chosen.casefold() == usual else find_column(tuple(row.values), usual)
+        if later == chosen:
+            return
+        if later is not None:
+            raise UnreadableFileError(
+                name,
+                f"its first rows have no column '{later}', and '{chosen}' was read until {row.location}, which has it: "
+                f"say which column holds the text {_HOW_TO_SAY}",
+            )
+
+
 def find_column(columns: Sequence[str], name: str) -> str | None:
     """The column of that name, else the only one that differs from it in capitals alone; None where there is none."""
     alike = [column for column in columns if column.casefold() == name.casefold()]

@@ -186,7 +186,13 @@ def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) ->
     early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(1200)]
     late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
-    assert {row.text for row in open_texts(write_rows(tmp_path / "b.jsonl", late))} == {"i"}
+    late_file = write_rows(tmp_path / "b.jsonl", late)
+    with pytest.raises(DataError, match=r"'input' was read until b.jsonl:1101, which has it: say which column .*--text"):
+        list(open_texts(late_file))
+    assert len(list(open_texts(late_file, "input"))) == 1200
+    # Of several columns that begin late, only a more usual one is in doubt.
+    further = [{"input": "i", "TITLE": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
+    assert len(list(open_texts(write_rows(tmp_path / "d.jsonl", further)))) == 1200
     # Named, it may come as late as it likes; where it never does, that is said.
     named = open_texts(write_rows(tmp_path / "c.jsonl", late), "text")
     assert [row.index for row in named] == [1100]

@@ -31,6 +31,7 @@ from audit_pipeline.readers.dates import parse_edition_dates
 from audit_pipeline.readers.whole_files.document import (
     MEBIBYTE,
     NO_LINES,
+    UNSEEN,
     NoTextError,
     WholeDocument,
     describe_unread,
@@ -157,6 +158,8 @@ def _read_package(content: bytes, nesting: int) -> tuple[str, Counter[str]]:
             if reference in notes and reference not in read_notes:
                 read_notes.add(reference)
                 texts.append(word.read(notes[reference]))
+        for reference in set(word.hidden_notes) & notes.keys() - read_notes:
+            unread[UNSEEN] += count_text(notes[reference])
         _count_unread_parts(package, parts, unread)
     return collapse_whitespace(PARAGRAPH_GAP.join(texts).translate(INVISIBLE)), unread
 

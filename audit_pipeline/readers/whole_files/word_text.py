@@ -37,9 +37,10 @@ def local_name(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def get_attribute(element: Element, name: str) -> str | None:
-    """Return the attribute with this local name, or None."""
-    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), None)
+def get_attribute(element: Element | None, name: str) -> str | None:
+    """Return the attribute with this local name, or None if it or the element is missing."""
+    attributes = {} if element is None else element.attrib
+    return next((value for key, value in attributes.items() if key.rpartition("}")[2] == name), None)
 
 
 def find_child(element: Element | None, *path: str) -> Element | None:
@@ -168,6 +169,7 @@ class WordText:
         has_page_colour: The pages have a colour, so that white text can be seen.
         unread: Characters left out by reason, white space excluded. ``EMBEDDED`` counts bytes.
         notes: References to footnotes and endnotes in the order of the text: (kind, id).
+        hidden_notes: References that are hidden themselves.
     """
 
     styles: WordStyles
@@ -175,6 +177,7 @@ class WordText:
     has_page_colour: bool = False
     unread: Counter[str] = field(default_factory=Counter)
     notes: list[tuple[str, str]] = field(default_factory=list)
+    hidden_notes: list[tuple[str, str]] = field(default_factory=list)
     # For each open field whether its result has begun; before that comes its code.
     _fields: list[bool] = field(default_factory=list)
     _has_whole_fields: bool = True
@@ -234,6 +237,10 @@ class WordText:
         self._walk_children(paragraph, pieces, None)
         beside = self._beside.pop()
         self._paragraph = outer
+        if get_attribute(find_child(properties, "framePr"), "dropCap") in ("drop", "margin"):
+            # The large first letter of a word is a paragraph of its own.
+            pieces += beside
+            return
         mark = find_child(properties, "rPr")
         is_joined = any(find_child(mark, name) is not None for name in ("del", "moveFrom"))
         if beside or not (is_joined or _read_look(mark).is_hidden):
@@ -281,9 +288,14 @@ class WordText:
     def _read_cell(self, cell: Element, pieces: list[str], run: _Look | None) -> None:
         if find_child(cell, "tcPr", "cellDel") is not None:
             self._leave_out_deletion(cell, pieces, run)
-        else:
-            self._walk_children(cell, pieces, run)
-            pieces.append("\t")
+            return
+        merged = find_child(cell, "tcPr", "vMerge")
+        if merged is not None and get_attribute(merged, "val") != "restart":
+            # Word shows the text of the first of vertically merged cells alone.
+            self.unread[UNSEEN] += count_text(cell)
+            return
+        self._walk_children(cell, pieces, run)
+        pieces.append("\t")
 
     def _read_beside(self, element: Element, pieces: list[str], run: _Look | None) -> None:
         """Read a text box or drawing. Its text follows the paragraph that it is anchored in."""
@@ -329,7 +341,10 @@ class WordText:
             pieces.append(" ")
 
     def _add_note(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
-        self.notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
+        is_hidden = run is not None and run.is_hidden
+        # Word shows no note whose mark is hidden.
+        notes = self.hidden_notes if is_hidden else self.notes
+        notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
 
     def _leave_out_deletion(self, element: Element, pieces: list[str], run: _Look | None) -> None:
         self.unread[DELETED] += count_text(element)

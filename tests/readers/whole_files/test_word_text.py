@@ -137,6 +137,21 @@ def test_paragraphs_run_on_where_their_mark_is_deleted_or_hidden(tmp_path: Path)
     assert read(tmp_path, hidden).text == "Heading. Text."
 
 
+def test_a_drop_cap_is_part_of_its_word(tmp_path: Path) -> None:
+    initial = f'<w:p><w:pPr><w:framePr w:dropCap="drop"/></w:pPr>{run("O")}</w:p>'
+    beside = f"<w:p><w:pPr><w:framePr/></w:pPr>{run('Margin.')}</w:p>"
+    assert read(tmp_path, f"{initial}{paragraph('nce upon')}{beside}").text == "Once upon\n\nMargin."
+
+
+def test_cells_below_the_first_of_merged_ones_are_not_seen(tmp_path: Path) -> None:
+    cells = (('<w:vMerge w:val="restart"/>', "seen"), ("<w:vMerge/>", "below"), ("", "free"))
+    rows = "".join(
+        f"<w:tr><w:tc><w:tcPr>{merge}</w:tcPr>{paragraph(words)}</w:tc></w:tr>" for merge, words in cells
+    )
+    whole = read(tmp_path, f"<w:tbl>{rows}</w:tbl>")
+    assert (whole.text, whole.problems) == ("seen\n\nfree", (("5 characters", UNSEEN),))
+
+
 def test_rows_of_a_table_are_left_out_if_hidden_or_deleted(tmp_path: Path) -> None:
     rows = "".join(
         f"<w:tr><w:trPr>{properties}</w:trPr><w:tc>{paragraph(words)}</w:tc></w:tr>"
@@ -165,6 +180,9 @@ def test_notes_follow_the_text_without_their_marks(tmp_path: Path) -> None:
     }
     whole = read(tmp_path, body, **notes)
     assert (whole.text, whole.problems) == ("See\n\nendnote\n\nfootnote", ())
+    hidden = body.replace("<w:r><w:endnote", "<w:r><w:rPr><w:vanish/></w:rPr><w:endnote")
+    whole = read(tmp_path, hidden, **notes)
+    assert (whole.text, whole.problems) == ("See\n\nfootnote", (("7 characters", UNSEEN),))
 
 
 PAGE = b"<meta charset='iso-8859-1'><p>chunk \x93q\x94 <b hidden>gone</b></p>"
