@@ -187,7 +187,9 @@ def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) ->
     late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     late_file = write_rows(tmp_path / "b.jsonl", late)
-    with pytest.raises(DataError, match=r"'input' was read until b.jsonl:1101, which has it: say which column .*--text"):
+    with pytest.raises(
+        DataError, match=r"'input' was read until b.jsonl:1101, which has it: say which column .*--text"
+    ):
         list(open_texts(late_file))
     assert len(list(open_texts(late_file, "input"))) == 1200
     # Of several columns that begin late, only a more usual one is in doubt.

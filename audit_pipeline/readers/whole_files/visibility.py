@@ -7,6 +7,7 @@ are applied in the cascade's order: importance, specificity, place. docs/input-f
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -65,11 +66,13 @@ class _Rule:
     Attributes:
         names: Types, ids (with #) and classes (with a dot) without which it matches nothing.
         key: The name of ``names`` that the matched element itself has; "*" if none is known.
+        has_siblings: Names may belong to siblings of the element or of its ancestors, and not to these alone.
     """
 
     selector: str
     names: tuple[str, ...]
     key: str
+    has_siblings: bool
     specificity: tuple[int, int, int]
     declarations: tuple[tuple[str, str, bool], ...]
 
@@ -340,15 +343,25 @@ def _find_white_space(name: str, values: Mapping[str, str], inherited: str) -> s
 
 
 class _Index:
-    """The elements of a page by their names, so that a rule is compared with few of them."""
+    """The elements of a page by their names and in document order, so that a rule is compared with few of them."""
 
     def __init__(self, page: BeautifulSoup | Tag) -> None:
-        self._elements: dict[str, list[Tag]] = {"*": page.find_all(True)}
-        for element in self._elements["*"]:
-            names = [element.name, f"#{element.get('id')}"]
+        # Numbers in document order.
+        self._elements: dict[str, list[int]] = {}
+        self._tags: list[Tag] = page.find_all(True)
+        self._numbers = {id(element): number for number, element in enumerate(self._tags)}
+        # The number after the last descendant of each element.
+        self._ends = list(range(1, len(self._tags) + 1))
+        for number, element in reversed(list(enumerate(self._tags))):
+            parent = self._numbers.get(id(element.parent))
+            if parent is not None:
+                self._ends[parent] = max(self._ends[parent], self._ends[number])
+            names = ["*", element.name, f"#{element.get('id')}"]
             names += [f".{name}" for name in element.get_attribute_list("class") if name]
-            for name in names:
-                self._elements.setdefault(name, []).append(element)
+            for name in dict.fromkeys(names):
+                self._elements.setdefault(name, []).append(number)
+        for numbers in self._elements.values():
+            numbers.reverse()
 
     def select(self, rule: _Rule) -> list[Tag]:
         """Return the elements that a rule matches. Browsers skip rules that they do not know."""
@@ -358,7 +371,26 @@ class _Index:
             selector = soupsieve.compile(rule.selector)
         except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError):
             return []
-        return [element for element in self._elements[rule.key] if selector.match(element)]
+        return [element for element in self._list_candidates(rule) if selector.match(element)]
+
+    def _list_candidates(self, rule: _Rule) -> Iterator[Tag]:
+        """Yield the elements that have the rule's key and lie within an element that has its rarest name."""
+        candidates = self._elements.get(rule.key, [])
+        rarest = min((self._elements[name] for name in rule.names), key=len, default=candidates)
+        begin = 0
+        for first in sorted({self._find_holder(number, rule) for number in rarest}):
+            end = self._ends[first] if first >= 0 else len(self._tags)
+            begin = max(begin, bisect_left(candidates, first))
+            last = bisect_left(candidates, end)
+            for candidate in candidates[begin:last]:
+                yield self._tags[candidate]
+            begin = max(begin, last)
+
+    def _find_holder(self, number: int, rule: _Rule) -> int:
+        """Return the number of the element around all that a rule can match from a named element; -1 for the page."""
+        if not rule.has_siblings:
+            return number
+        return self._numbers.get(id(self._tags[number].parent), -1)
 
 
 def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) -> _Rule:
@@ -376,7 +408,8 @@ def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) 
     ids = sum(name[0] == "#" for name in names)
     classes = sum(name[0] == "." for name in names)
     specificity = ids, classes + attributes + pseudo_classes, len(names) - ids - classes
-    return _Rule(selector, tuple(names), keys[0] if keys else "*", specificity, declarations)
+    has_siblings = re.search(r"[+~]", plain) is not None
+    return _Rule(selector, tuple(names), keys[0] if keys else "*", has_siblings, specificity, declarations)
 
 
 @lru_cache(maxsize=64)

@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import soupsieve
+from bs4 import BeautifulSoup
 from made_epubs import epub, item, package, page
 from made_whole_files import drawn_pdf, lines_at
 
 from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
+from audit_pipeline.readers.whole_files.visibility import find_styles
+from audit_pipeline.readers.whole_files.xhtml_text import extract_prose, find_no_style_sheet
 
 
 def read(folder: Path, name: str, content: bytes) -> WholeDocument:
@@ -70,6 +73,33 @@ def test_what_nobody_sees_on_a_page_is_left_out_and_named(markup: str) -> None:
 def test_what_a_reader_can_see_is_read(markup: str) -> None:
     prose = extract_prose(markup)
     assert (prose.text, dict(prose.unread)) == ("yes", {})
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "b",
+        ".a b",
+        ".a > b",
+        "#i b",
+        ".a .c b",
+        ".n ~ b",
+        ".n + p b",
+        "p.n ~ p .c b",
+        "div .n ~ div .c b",
+        "b:not(.a *)",
+        "* > b",
+        ".absent b",
+    ],
+)
+def test_a_rule_hides_the_elements_that_its_selector_matches(selector: str) -> None:
+    inner = "<p class='n'>.</p><p><b>1</b></p><p><i class='c'><b>2</b></i></p><b>3</b>"
+    body = f"<div class='a'>{inner}</div><div id='i'>{inner}<div class='n'></div><div>{inner}</div></div>{inner}"
+    page = BeautifulSoup(f"<style>{selector} {{display:none}}</style>{body}", "lxml")
+    hidden = find_styles(page, find_no_style_sheet).unseen
+    # Equal elements are at several places, so identities are compared.
+    matched = {id(element) for element in page.select(selector)}
+    assert {id(element) for element in page.find_all("b")} & hidden == matched & {id(b) for b in page.find_all("b")}
 
 
 @pytest.mark.parametrize(
@@ -160,3 +190,16 @@ def test_what_nobody_sees_in_a_pdf_is_left_out_and_named(tmp_path: Path, content
 def test_what_a_reader_of_a_pdf_can_see_stays(tmp_path: Path, content: str, catalog: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(content, catalog=catalog))
     assert (whole.text.split(), whole.problems) == (" ".join([*SEEN, "other"]).split(), ())
+
+
+def test_rules_are_compared_with_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A saved page has thousands of rules such as ``.card-7 p``: comparing each with every <p> takes minutes."""
+    matched: list[object] = []
+    match = soupsieve.SoupSieve.match
+    monkeypatch.setattr(soupsieve.SoupSieve, "match", lambda self, tag: matched.append(tag) or match(self, tag))
+    number = 60
+    rules = "".join(f".c{place} p, .n{place} + p {{display:none}}" for place in range(number))
+    cards = "".join(f"<div class='c{place}'><p>no</p></div>" for place in range(number))
+    beside = "".join(f"<div><i class='n{place}'></i><p>no</p></div>" for place in range(number))
+    assert extract_prose(f"<style>{rules}</style>{cards}{beside}yes").text == "yes"
+    assert len(matched) == 2 * number

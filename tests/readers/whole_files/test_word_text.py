@@ -145,9 +145,7 @@ def test_a_drop_cap_is_part_of_its_word(tmp_path: Path) -> None:
 
 def test_cells_below_the_first_of_merged_ones_are_not_seen(tmp_path: Path) -> None:
     cells = (('<w:vMerge w:val="restart"/>', "seen"), ("<w:vMerge/>", "below"), ("", "free"))
-    rows = "".join(
-        f"<w:tr><w:tc><w:tcPr>{merge}</w:tcPr>{paragraph(words)}</w:tc></w:tr>" for merge, words in cells
-    )
+    rows = "".join(f"<w:tr><w:tc><w:tcPr>{merge}</w:tcPr>{paragraph(words)}</w:tc></w:tr>" for merge, words in cells)
     whole = read(tmp_path, f"<w:tbl>{rows}</w:tbl>")
     assert (whole.text, whole.problems) == ("seen\n\nfree", (("5 characters", UNSEEN),))
 
