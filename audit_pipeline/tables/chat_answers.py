@@ -15,7 +15,7 @@ AskClaim = Literal["reproduced", "not graded", "not reproduced", "not calibrated
 """``not graded``: a long stretch came back, and the prompt is not known; ``refused``: no answer could be measured."""
 
 _DOCUMENT_ID = string("document_id", "the document: its file's name, or its document_id")
-_SIDE = string("side", "audited | held_out (the model cannot have read it; the audited are compared with it)")
+_SIDE = string("side", "audited | held_out (named as not read by the model; the audited are compared with it)")
 _RUNG = string("rung", "how it was asked: title | first line | prefix | instruction | handed over (docs/ask.md)")
 _TITLE = string("title", "its title", null=True)
 _N_HELD_OUT = int32("n_held_out", "held-out documents that it is compared with", null=True)

@@ -81,7 +81,7 @@ def ask(
     ),
     texts: tuple[Path, ...] = option("The documents, as `corpus-audit check` takes them.", EXISTING, metavar="FILES…"),
     held_out: tuple[Path, ...] = option(
-        "Documents of the same kind that the model cannot have read: the others are compared with them.",
+        "Documents of the same kind that the model has not read, by your statement: the others are compared with them.",
         EXISTING,
         metavar="FILES…",
     ),

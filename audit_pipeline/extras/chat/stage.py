@@ -348,7 +348,7 @@ def _ask(run: StageRun) -> Made:
 CHAT_STAGE = Stage(
     name="chat_answers",
     description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and "
-    "documents that it cannot have read. It is asked on request only; answered requests are not sent again.",
+    "held-out documents. It is asked on request only; answered requests are not sent again.",
     dimensions=("benchmark", "chat_model"),
     group="4_findings",
     job=Job("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),

@@ -69,8 +69,8 @@ def extract(
     ),
     document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
     held_out: Path | None = option(
-        "Documents that the model cannot have seen, as --texts takes them: each audited document gets a p-value and a "
-        "q-value."
+        "Documents that the model has not read, by your statement, as --texts takes them: each audited document gets a "
+        "p-value and a q-value."
     ),
     reference_model: str | None = option(
         "A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "

@@ -304,7 +304,7 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
 EXTRACTION_STAGE = Stage(
     name="extraction",
     description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
-    "to do so, compared with documents that it cannot have read. Every audit looks for them where the "
+    "to do so, compared with held-out documents. Every audit looks for them where the "
     "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
     dimensions=("benchmark", "model"),
     group="4_findings",
