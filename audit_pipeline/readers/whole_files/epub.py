@@ -170,12 +170,24 @@ def _read_package(members: _Members) -> Epub:
         if reference.get("linear", "yes") == "no":
             roles.add("non-linear")
         chapters.append(Chapter(path, frozenset(roles), markup, style_sheets))
+    problems += _find_unlisted_documents(items.values(), folder, seen)
     if not chapters:
         reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
     named = (title for metadata in _find_elements(package, "metadata") for title in _find_elements(metadata, "title"))
     titles = (" ".join("".join(title.itertext()).split()) for title in named)
     return Epub(next(filter(None, titles), None), tuple(chapters), tuple(problems), _read_edition(package))
+
+
+def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the documents that the reading order does not list, except for the table of contents."""
+    for item in items:
+        is_navigation = "nav" in item.get("properties", "").split()
+        if item.get("media-type", "").lower() in _CHAPTER_TYPES and not is_navigation:
+            with suppress(_MemberError):
+                path = _resolve_reference(folder, item.get("href", ""))
+                if path not in seen:
+                    yield path, "not in the reading order"
 
 
 def _read_edition(package: Element) -> Dating | None:

@@ -47,6 +47,11 @@ _BLOCKS = frozenset(_BLOCK_TAGS.split())
 # White space that is kept is written with noncharacters while the rest is collapsed.
 _KEEP_LINES = {ord("\n"): "\ufdd0"}
 _KEEP_BLANKS = _KEEP_LINES | {ord(" "): "\ufdd1", ord("\t"): "\ufdd2"}
+# XHTML may write text as a section of characters, which HTML takes for a comment up to the first ">".
+_CHARACTER_DATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_XHTML_START = re.compile(
+    r"\s*(?:<\?xml\b|<!DOCTYPE[^>]*XHTML|(?:<!DOCTYPE[^>]*>\s*)?<html[^>]*\sxmlns\s*=)", re.IGNORECASE
+)
 _KEPT = {0xFDD0: "\n", 0xFDD1: " ", 0xFDD2: "\t"}
 
 
@@ -87,7 +92,7 @@ class Page:
         with warnings.catch_warnings():
             # Chapters of an EPUB are XHTML, and broken ones are read too.
             warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
-            self.soup = BeautifulSoup(markup.translate(_NONCHARACTERS), "lxml")
+            self.soup = BeautifulSoup(_unwrap_character_data(markup).translate(_NONCHARACTERS), "lxml")
         self._styles = find_styles(self.soup, read_style_sheet)
 
     def extract_prose(self, root: Tag | None = None, unwanted_types: Collection[str] = ()) -> Prose:
@@ -161,6 +166,13 @@ def extract_prose(
     nobody sees is left out and counted. ``types`` and ``heading`` serve to find what a chapter is.
     """
     return Page(markup, read_style_sheet).extract_prose(unwanted_types=unwanted_types)
+
+
+def _unwrap_character_data(markup: str) -> str:
+    """Return XHTML with the text of its CDATA sections in place of the sections; HTML has none."""
+    if "<![CDATA[" not in markup or _XHTML_START.match(markup) is None:
+        return markup
+    return _CHARACTER_DATA.sub(lambda section: section[1].replace("&", "&amp;").replace("<", "&lt;"), markup)
 
 
 def _count_characters(text: str) -> int:

@@ -104,7 +104,11 @@ def test_references_out_of_the_file_are_named_and_not_followed(href: str, reason
 
 def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
     opf = package(
-        item("a", "a.xhtml") + item("again", "a.xhtml") + item("font", "f.otf", media="font/otf"),
+        item("a", "a.xhtml")
+        + item("again", "a.xhtml")
+        + item("font", "f.otf", media="font/otf")
+        + item("unlisted", "b.xhtml")
+        + item("contents", "nav.xhtml", 'properties="nav"'),
         "".join(f'<itemref idref="{name}"/>' for name in ("a", "again", "nobody", "font")),
     )
     epub = read(book({"a.xhtml": page("<p>Text.</p>"), "f.otf": b"\x00"}, opf=opf))
@@ -113,6 +117,7 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
         "OPS/a.xhtml": "a second time in the reading order",
         "nobody": "in the reading order, but not in the list of files",
         "OPS/f.otf": "not text but font/otf",
+        "OPS/b.xhtml": "not in the reading order",
     }
 
 

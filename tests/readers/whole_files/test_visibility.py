@@ -192,6 +192,19 @@ def test_what_a_reader_of_a_pdf_can_see_stays(tmp_path: Path, content: str, cata
     assert (whole.text.split(), whole.problems) == (" ".join([*SEEN, "other"]).split(), ())
 
 
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<?xml version='1.0'?><html><p><![CDATA[a < b & <i>]]> c</p></html>", "a < b & <i> c"),
+        ("<!DOCTYPE html><html lang='en' xmlns='http://www.w3.org/1999/xhtml'><p>a <![CDATA[b]]></p></html>", "a b"),
+        ("<?xml version='1.0'?><style>/*<![CDATA[*/ div > b {display:none} /*]]>*/</style><div>a <b>no</b></div>", "a"),
+        ("<p>a <![CDATA[b]]> c</p>", "a c"),
+    ],
+)
+def test_sections_of_character_data_are_text_in_xhtml_alone(markup: str, text: str) -> None:
+    assert extract_prose(markup).text == text
+
+
 def test_rules_are_compared_with_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A saved page has thousands of rules such as ``.card-7 p``: comparing each with every <p> takes minutes."""
     matched: list[object] = []
