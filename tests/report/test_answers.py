@@ -30,6 +30,7 @@ from audit_pipeline.report.notes import (
     TEST_IN_WORDS,
     describe_blind_control,
     describe_claim_level,
+    describe_design,
     describe_label_origin,
     describe_text_counts,
     describe_verdict,
@@ -590,6 +591,26 @@ def test_a_blind_control_that_was_not_computed_says_why() -> None:
     assert describe_blind_control(few) == (
         f"the blind control was not computed (108 labelled examples, it needs 200), {nobody}"
     )
+
+
+@pytest.mark.parametrize(
+    ("design", "builder", "stated_by", "words"),
+    [
+        ("unstated", "shelf", "the user", "held out by the user; the reason is not stated"),
+        ("unstated", "given", "the user", "labelled by the user; the reason is not stated"),
+        # Scores of texts that are held out and of others, whose labels are empty: nobody named a design.
+        ("unlabelled", "given", "the user", "held out by the user; the reason is not stated"),
+        ("unlabelled", "templated", None, "unlabelled"),
+        ("temporal", "given", "the user", "temporal, stated by the user"),
+        ("randomised", "controlled", None, "randomised"),
+    ],
+)
+def test_a_design_is_somebodys_statement_only_if_it_was_stated(
+    design: str, builder: str, stated_by: str | None, words: str
+) -> None:
+    assert describe_design(design, builder, stated_by) == words
+    behind_a_number = describe_design(design, builder, stated_by, phrase="held_out_by")
+    assert behind_a_number == (words if words.endswith("not stated") else f"by design {words}")
 
 
 def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
