@@ -47,6 +47,7 @@ _COMPUTES = re.compile(r"\b(?:torch|tiny_models|tiny_folder|real_model|sklearn)\
 _COMPARES = re.compile(r"\bapprox\(|allclose|assert_close|array_equal|torch\.equal")
 _WAITING = re.compile(r"\b(?:threading|socket|subprocess|Popen|monotonic|perf_counter|time\.sleep|timeout)\b|_server\b")
 _N_BUSY_PROCESSES = 4
+_LOWEST_PRIORITY = 19
 _N_CLOSEST = 5
 
 
@@ -77,7 +78,9 @@ def run_waiting_tests() -> bool:
     """Run the tests that wait for threads, ports and clocks at nice 19 beside busy processes."""
     with run_busy_processes():
         options = ["-m", "not browser and not tutorial"]
-        return run_tests("nice 19, four busy processes", [*options, *select_files(_WAITING)], {}, niceness=19)
+        return run_tests(
+            "nice 19, four busy processes", [*options, *select_files(_WAITING)], {}, niceness=_LOWEST_PRIORITY
+        )
 
 
 def run_tests(name: str, options: Sequence[str], environment: Mapping[str, str], niceness: int = 0) -> bool:
@@ -102,8 +105,9 @@ def run_tests(name: str, options: Sequence[str], environment: Mapping[str, str],
 
 @contextmanager
 def run_busy_processes() -> Iterator[None]:
-    """Keep all cores busy with processes of the usual priority."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(_N_BUSY_PROCESSES)]
+    """Keep all cores busy, at the priority of the tests: beside a higher one they would get a hundredth of a core."""
+    command = ["nice", "-n", str(_LOWEST_PRIORITY), sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(_N_BUSY_PROCESSES)]
     try:
         yield
     finally:
