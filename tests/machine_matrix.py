@@ -46,6 +46,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 _COMPUTES = re.compile(r"\b(?:torch|tiny_models|tiny_folder|real_model|sklearn)\b")
 _COMPARES = re.compile(r"\bapprox\(|allclose|assert_close|array_equal|torch\.equal")
 _WAITING = re.compile(r"\b(?:threading|socket|subprocess|Popen|monotonic|perf_counter|time\.sleep|timeout)\b|_server\b")
+_QUICK = "not slow and not browser and not tutorial"
 _N_BUSY_PROCESSES = 4
 _LOWEST_PRIORITY = 19
 _N_CLOSEST = 5
@@ -65,7 +66,7 @@ def run_numeric_tests(name: str, environment: Mapping[str, str]) -> bool:
     """Run the numeric tests under one setting and print the closest comparisons; return whether all passed."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as shares:
         plugin = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]), OUTPUT_VARIABLE: shares.name}
-        options = ["-p", "closest_comparisons", "-m", "not slow and not browser and not tutorial"]
+        options = ["-p", "closest_comparisons", "-m", _QUICK]
         passed = run_tests(name, [*options, *select_files(_COMPUTES, _COMPARES)], {**plugin, **environment})
         records = [json.loads(line) for line in Path(shares.name).read_text(encoding="utf-8").splitlines()]
     records.sort(key=lambda record: record["share"], reverse=True)
@@ -77,10 +78,8 @@ def run_numeric_tests(name: str, environment: Mapping[str, str]) -> bool:
 def run_waiting_tests() -> bool:
     """Run the tests that wait for threads, ports and clocks at nice 19 beside busy processes."""
     with run_busy_processes():
-        options = ["-m", "not browser and not tutorial"]
-        return run_tests(
-            "nice 19, four busy processes", [*options, *select_files(_WAITING)], {}, niceness=_LOWEST_PRIORITY
-        )
+        options = ["-m", _QUICK, *select_files(_WAITING)]
+        return run_tests("nice 19, four busy processes", options, {}, niceness=_LOWEST_PRIORITY)
 
 
 def run_tests(name: str, options: Sequence[str], environment: Mapping[str, str], niceness: int = 0) -> bool:
