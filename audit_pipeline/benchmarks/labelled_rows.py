@@ -32,7 +32,7 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     explain_unusable_text,
 )
-from audit_pipeline.splits.shared_text import build_comparison_key, find_texts_on_both_sides
+from audit_pipeline.splits.shared_text import build_comparison_key, find_texts_on_both_sides, normalise_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest, text_sha256
 
@@ -83,6 +83,8 @@ class Reading:
     collection, language); the benchmark's entry says for all rows what it does not say. None: no row says anything.
     ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
     ``beginning`` is the number of words that say which document a row without an id is of; None: all of them.
+    ``has_splits``: the rows name their splits, as those of a finished benchmark do. Such a benchmark is read back with
+    the texts that it has, so only case and white space are levelled before its texts are compared.
     """
 
     text: Callable[[Row], str]
@@ -92,6 +94,11 @@ class Reading:
     lengths: Sequence[int] | None = None
     most_words: int | None = None
     beginning: int | None = _GROUP_WORDS
+    has_splits: bool = False
+
+    def build_key(self, text: str) -> str:
+        """Return what texts share if they are one text on both sides."""
+        return normalise_text(text) if self.has_splits else build_comparison_key(text)
 
 
 def build_rows_inputs(
@@ -183,8 +190,8 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
             continue
         if problem is not None:
             undated.append(Skipped(row.location, row.index, problem))
-    placed, twice = _drop_repeated_texts(found)
-    texts, both = _drop_conflicting_texts(placed, spec, unit)
+    placed, twice = _drop_repeated_texts(found, reading)
+    texts, both = _drop_conflicting_texts(placed, spec, unit, reading)
     skipped = sorted([*file.skipped, *twice, *both, *unusable], key=lambda entry: entry.index)
     left_out = {NOT_CHOSEN: len(file.rows) - len(selected)} if len(selected) < len(file.rows) else {}
     if not texts:
@@ -229,29 +236,31 @@ def _has_value(row: Row, column: str, value: object) -> bool:
 
 
 def _drop_conflicting_texts(
-    rows_with_texts: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
+    rows_with_texts: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit, reading: Reading
 ) -> tuple[list[LabelledText], list[Skipped]]:
-    """The texts that are on one side only, in their order, and the rows left out because of it.
+    """Return the texts that are on one side only, in their order, and the rows of the others.
 
-    Where chance decides the labels, claims rest on nothing else differing: near-duplicates fall away, too.
+    If chance decides the labels, claims rest on nothing else differing: near-duplicates on both sides are dropped, too.
     """
     threshold = spec.settings.near_duplicate_threshold if spec.design in _BY_CHANCE else 1.0
     texts = [f"{text.context or ''}{text.text}" for _, text in rows_with_texts]
     labels = [text.label for _, text in rows_with_texts]
-    both = {*find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
+    both = {*find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split, reading.build_key)}
     why = "the same text, or nearly, occurs elsewhere with another label"
     skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(rows_with_texts) if place in both]
     return [text for place, (_, text) in enumerate(rows_with_texts) if place not in both], skipped
 
 
 def _drop_repeated_texts(
-    rows_with_texts: Sequence[tuple[Row, LabelledText]],
+    rows_with_texts: Sequence[tuple[Row, LabelledText]], reading: Reading
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
     """Return each text once, with its row, in the order of the rows, and the rows that repeat a text.
 
-    A text in another spelling is the same text.
+    A text in another spelling is the same text, but not in a finished benchmark, which has its texts as they are.
     """
-    keys = [(build_comparison_key(text.context or ""), build_comparison_key(text.text)) for _, text in rows_with_texts]
+    keys = [(text.context or "", text.text) for _, text in rows_with_texts]
+    if not reading.has_splits:
+        keys = [(build_comparison_key(context), build_comparison_key(text)) for context, text in keys]
     labels: dict[tuple[str, str], set[int | None]] = defaultdict(set)
     kept: dict[tuple[str, str], tuple[str, str, str, int]] = {}
     for read, (row, text) in zip(keys, rows_with_texts, strict=True):

@@ -204,7 +204,8 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
         row |= {name: json.loads(row[name]) for name in ("parameters", "other_parameters")}
     if rows:
         say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
-    show_table("comparisons", rows, _COMPARISONS)
+    if rows or is_json_output():
+        show_table("comparisons", rows, _COMPARISONS)
 
 
 def _format_other(row: Row) -> str:

@@ -57,7 +57,7 @@ def open_regular_file(path: Path) -> BufferedReader:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     except OSError as error:
         kind = find_irregular_kind(path)
-        if kind is None:
+        if kind is None or kind == VANISHED:
             raise
         raise OSError(error.errno, f"it is {kind}", str(path)) from error
     kind = _name_kind(os.fstat(descriptor).st_mode)

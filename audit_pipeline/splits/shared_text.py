@@ -117,10 +117,11 @@ def find_texts_on_both_sides(
     labels: Sequence[int | None],
     threshold: float,
     split: Callable[[str], list[str]] = str.split,
+    build_key: Callable[[str], str] | None = None,
 ) -> list[int]:
     """Return the places of the texts that are on the other side, too, in order.
 
-    Two texts are one if :func:`build_comparison_key` gives one key for both, or if they are near-duplicates: the
+    Two texts are one if ``build_key`` gives one key for both, or if they are near-duplicates: the
     Jaccard similarity of their 5-word sequences is at least ``threshold``. Near-duplicates are looked for among at
     most MOST_COMPARED texts. Empty texts are compared by their digests.
 
@@ -128,9 +129,11 @@ def find_texts_on_both_sides(
         texts: The texts [n].
         digests: The digest of each text [n].
         labels: 1 or 0 for each text, or None if it is unknown [n].
+        build_key: The form in which texts are compared; :func:`build_comparison_key` if it is None.
     """
     level = list(map(normalise_text, texts))
-    keys = [build_comparison_key(text) or digest for text, digest in zip(texts, digests, strict=True)]
+    compare = build_key or build_comparison_key
+    keys = [compare(text) or digest for text, digest in zip(texts, digests, strict=True)]
     first_places: dict[str, int] = {}
     contradicting: set[str] = set()
     for place, (key, label) in enumerate(zip(keys, labels, strict=True)):

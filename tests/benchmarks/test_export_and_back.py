@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def benchmarks(draw: st.DrawFn) -> list[dict[str, Any]]:
                 group=group,
                 document_id=draw(_NAMES),
                 split=splits[group],
-                published=draw(st.none() | st.dates()),
+                published=draw(st.none() | st.dates(date(1500, 1, 1), date(2025, 12, 31))),
                 language=draw(st.sampled_from(["en", "zh", "und", ""])),
                 collection=draw(_NAMES),
             )

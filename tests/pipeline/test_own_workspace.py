@@ -67,7 +67,7 @@ def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
     made = ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
     assert set(made.written) == {"benchmarks.yaml", "sources.yaml", "models.yaml"}
     assert list(load_models(folder / "config"))[::3] == ["tiny", "other"]
-    assert load_benchmarks(folder / "config")["own_files_64"].design == "temporal"
+    assert load_benchmarks(folder / "config")["own_files_64"].design == "unstated"
     assert ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
 
 

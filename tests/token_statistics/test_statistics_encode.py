@@ -263,7 +263,7 @@ def test_window_and_stride_always_fit(tiny: Tiny, window: int | None, stride: in
         return
     changed = model.entry.model_copy(update={"window": window, "stride": stride})
     located = type(model.located)(changed, model.located.folder, None, None)
-    got_window, got_stride = window_and_stride(type(model)(**{**vars(model), "located": located}))
+    got_window, got_stride = window_and_stride(replace(model, located=located))
     assert 2 <= got_window <= CONTEXT
     assert 1 <= got_stride <= max(1, got_window - 2)
     if window is not None and window <= CONTEXT:

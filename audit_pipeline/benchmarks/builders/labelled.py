@@ -79,6 +79,7 @@ def read_labelled_rows(
         place=(lambda row: read_row_assignment(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.has_exact_length else None,
+        has_splits=settings.split_column is not None,
     )
     return read_rows_inputs(spec, paths, reading)
 
