@@ -196,6 +196,8 @@ def read_twins(secret: Path) -> Twins:
         content, document = read_regular_file(secret), read_json(secret)
         items = [Item(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
+    except FileNotFoundError as error:
+        raise DataError(f"{secret}: no such file") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{secret}: no secret file of twins ({error}); take the file as it was written") from error
     stamp: object = "without a timestamp"

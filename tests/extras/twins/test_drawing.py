@@ -112,7 +112,7 @@ def test_what_is_no_secret_file_is_refused(tmp_path: Path, content: bytes) -> No
     secret.write_bytes(content)
     with pytest.raises(DataError, match=r"secret\.json"):
         read_twins(secret)
-    with pytest.raises(DataError, match=r"none\.json: no secret file of twins \(.*No such file"):
+    with pytest.raises(DataError, match=r"none\.json: no such file"):
         read_twins(tmp_path / "none.json")
 
 
