@@ -1,4 +1,4 @@
-"""Makes the pictures of the documentation that show the report and the Dagster UI: make pictures.
+"""The pictures of the documentation that show the report and the Dagster UI: `make pictures` takes them.
 
     python -m docs.make_pictures [report|ui …] [--patience TIMES]
     python -m docs.make_pictures --check

@@ -139,7 +139,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monke
     monkeypatch.setattr(local_files, "read_document", read_and_remove)
     harvest = harvest_local_files(settings(tmp_path))
     assert [document.name for document in harvest.documents] == ["a.txt"]
-    assert [(part.part, "has vanished" in part.reason) for part in harvest.missing] == [("b.txt", True)]
+    assert [(part.part, "No such file" in part.reason) for part in harvest.missing] == [("b.txt", True)]
 
 
 @pytest.mark.parametrize(

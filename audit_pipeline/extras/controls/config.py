@@ -56,7 +56,7 @@ class Architecture(StrictSettings):
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers the model has, minus those of its norms; the places of its context are counted as well."""
+        """Return the number of parameters without those of norms; the places of the context are counted as well."""
         layer = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.intermediate_size
         return self.hidden_size * (self.vocabulary + self.context) + self.layers * layer
 
