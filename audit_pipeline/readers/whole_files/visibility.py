@@ -22,9 +22,11 @@ StyleSheetReader: TypeAlias = Callable[[str], str | None]
 """Returns the text of a style sheet by the address that the page gives, or None if it is not at hand."""
 
 _PROPERTY_NAMES = """
-display visibility content-visibility opacity font-size color background background-color background-image
-background-clip -webkit-background-clip position left right top bottom text-indent clip clip-path white-space
-transition animation animation-name
+display visibility content-visibility opacity font font-size
+overflow overflow-x overflow-y width height max-width max-height min-width min-height
+padding padding-top padding-right padding-bottom padding-left flex flex-grow
+color background background-color background-image background-clip -webkit-background-clip
+position left right top bottom text-indent clip clip-path white-space transition animation animation-name
 """
 _PROPERTIES = frozenset(_PROPERTY_NAMES.split())
 # A page whose root is hidden is shown by its script: no page is written for nobody.
@@ -49,6 +51,10 @@ _CLIPPED = re.compile(
     r"|inset\(\s*(?:50|[5-9]\d|100)%\s*\)|circle\(\s*0(?:px|%)?\s*\)"
 )
 _TINY_PIXELS = 1
+# The largest size that leaves no room, by unit; of units that are not here only 0 is so small.
+_UNIT_SIZES = {"px": 1, "pt": 0.75}
+# The weight of a font has no unit and is no 0, its size has a unit or is 0.
+_FONT_SIZE = re.compile(r"(?:^|\s)(0|(?:\d+\.?\d*|\.\d+)(?:px|pt|em|rem|ex|ch|cm|mm|in|%|vw|vh))(?=[\s/])")
 _SAME_COLOUR = 0.04
 _FAINT = 0.02
 _SIMPLE_SELECTOR = re.compile(r"([#.]?)((?:[\w-]|[^\x00-\x7f])+|\*)")
@@ -213,7 +219,7 @@ class _Cascade:
         return _State(
             is_removed=parent.is_removed or (not is_root and _is_removed(values)),
             is_invisible=_is_invisible(values, parent.is_invisible, is_root=is_root),
-            is_tiny=_is_tiny(values.get("font-size"), parent.is_tiny),
+            is_tiny=_is_tiny(values.get("font-size") or _find_font_size(values), parent.is_tiny),
             is_far_away=_is_far_away(values, parent.is_far_away),
             is_transparent=is_transparent,
             colour=colour,
@@ -244,15 +250,38 @@ def _is_removed(values: Mapping[str, str]) -> bool:
     if values.get("display") == "none" or values.get("content-visibility") == "hidden":
         return True
     opacity = _LENGTH.match(values.get("opacity", ""))
-    # An element with a transition is faded in by its page.
+    # An element with a transition is faded in or unfolded by its page.
     is_faded_in = any(values.get(name, "none") != "none" for name in ("transition", "animation", "animation-name"))
     if opacity and float(opacity[1]) <= _FAINT and not is_faded_in:
+        return True
+    if not is_faded_in and _has_no_room(values):
         return True
     is_placed = values.get("position") in ("absolute", "fixed")
     if is_placed and any(_is_length_far_away(values.get(name)) for name in ("left", "top", "right", "bottom")):
         return True
     is_clipped = is_placed and _CLIPPED.match(values.get("clip", ""))
     return bool(is_clipped or _CLIPPED.match(values.get("clip-path", "")))
+
+
+def _has_no_room(values: Mapping[str, str]) -> bool:
+    """Return whether an element hides what does not fit into it, and is at most a pixel wide or high."""
+    for axis, size, sides in (("x", "width", ("left", "right")), ("y", "height", ("top", "bottom"))):
+        overflow = (values.get("overflow") or "visible").split()
+        hides = values.get(f"overflow-{axis}", overflow[-1 if axis == "y" else 0]) in ("hidden", "clip")
+        # A box without height and with padding is as high as its padding, and flexible boxes grow.
+        enlarging = ("padding", *(f"padding-{side}" for side in sides), f"min-{size}", "flex", "flex-grow")
+        if not hides or any(values.get(name, "0") not in ("0", "0px", "none") for name in enlarging):
+            continue
+        lengths = [_LENGTH.match(values.get(name, "")) for name in (size, f"max-{size}")]
+        if any(length and float(length[1]) <= _UNIT_SIZES.get(length[2] or "px", 0) for length in lengths):
+            return True
+    return False
+
+
+def _find_font_size(values: Mapping[str, str]) -> str | None:
+    """Return the size in the value of "font", which comes before a slash or the name of the family."""
+    size = _FONT_SIZE.search(values.get("font", ""))
+    return None if size is None else size[1]
 
 
 def _is_invisible(values: Mapping[str, str], inherited: bool, *, is_root: bool) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import soupsieve
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from made_epubs import epub, item, package, page
 from made_whole_files import drawn_pdf, lines_at
 
@@ -41,6 +41,8 @@ def read(folder: Path, name: str, content: bytes) -> WholeDocument:
         "<p style='position:absolute;clip:rect(1px,1px,1px,1px)'>no</p><p style='clip-path:inset(50%)'>no</p>yes",
         "<style>@media screen and (min-width: 40em){.n{display:none}}</style><p class='n'>no</p>yes",
         "<style>@media not amzn-mobi{@supports (display:grid){.n{display:none}}}</style><p class='n'>no</p>yes",
+        "<div style='height:0;overflow:hidden'>no</div><div style='overflow:clip visible;max-width:1px'>no</div>yes",
+        "<p style='font:0/0 a'>no</p><p style='font:bold 1px a'>no</p>yes",
         "<style>#a{display:none!important}</style><p id='a' style='display:block'>no</p>yes",
     ],
 )
@@ -62,6 +64,11 @@ def test_what_nobody_sees_on_a_page_is_left_out_and_named(markup: str) -> None:
         "<style>p::before{display:none} p:hover{display:none} @supports not (x:y){p{display:none}}</style><p>yes</p>",
         "<style>body{visibility:hidden;opacity:0}</style><body><p>yes</p></body>",
         "<div style='opacity:0;transition:opacity 1s'>yes</div>",
+        "<div style='max-height:0;overflow:hidden;transition:max-height 1s'>yes</div>",
+        "<div style='height:0'>y</div><div style='overflow:hidden;height:100%'>es</div>".replace("div", "span"),
+        "<div style='height:0;padding-bottom:56%;overflow:hidden'>yes</div>",
+        "<div style='width:0;flex:1 1 0;overflow:hidden'>yes</div>",
+        "<p style='font:700 14px/1.5 a'>yes</p>",
         "<div style='background:#000'><p style='color:white'>yes</p></div>",
         "<div style='background:url(x.png)'><p style='color:white'>yes</p></div>",
         "<style>body{background:var(--dark)}</style><body><p style='color:white'>yes</p></body>",
@@ -207,9 +214,14 @@ def test_sections_of_character_data_are_text_in_xhtml_alone(markup: str, text: s
 
 def test_rules_are_compared_with_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A saved page has thousands of rules such as ``.card-7 p``: comparing each with every <p> takes minutes."""
-    matched: list[object] = []
+    matched: list[Tag] = []
     match = soupsieve.SoupSieve.match
-    monkeypatch.setattr(soupsieve.SoupSieve, "match", lambda self, tag: matched.append(tag) or match(self, tag))
+
+    def record(selector: soupsieve.SoupSieve, tag: Tag) -> bool:
+        matched.append(tag)
+        return match(selector, tag)
+
+    monkeypatch.setattr(soupsieve.SoupSieve, "match", record)
     number = 60
     rules = "".join(f".c{place} p, .n{place} + p {{display:none}}" for place in range(number))
     cards = "".join(f"<div class='c{place}'><p>no</p></div>" for place in range(number))
