@@ -151,6 +151,8 @@ def _explain_not_taken(folder: Path) -> str | None:
         return "a link" if folder.is_dir() or not folder.exists() else None
     if not folder.is_dir():
         return None
+    if folder.name.startswith("."):
+        return "hidden"
     if _UNFINISHED.search(folder.name):
         return "tmp: not finished"
     try:

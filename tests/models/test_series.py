@@ -127,7 +127,7 @@ def test_an_entry_that_names_what_there_is_not_breaks_the_whole_series(tmp_path:
 
 
 def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path) -> None:
-    make(tmp_path / "runs", "checkpoint-100", "checkpoint-200", "tmp-checkpoint-300", "checkpoint-400.tmp")
+    make(tmp_path / "runs", "checkpoint-100", "checkpoint-200", "tmp-checkpoint-300", "checkpoint-400.tmp", ".old")
     for name in ("checkpoint-500", "checkpoint-600"):
         (tmp_path / "runs" / name).mkdir()
     (tmp_path / "runs" / "checkpoint-600" / "model.safetensors").write_bytes(b"half of it")
@@ -141,6 +141,7 @@ def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path)
     _, _, reasons = str(caught[0].message).partition("runs: ")
     assert reasons.split("; ") == [
         "runs itself (list the model in it by an entry of its own)",
+        "'.old' (hidden)",
         "'checkpoint-400.tmp' (tmp: not finished)",
         "'checkpoint-500' (empty)",
         "'checkpoint-600' (no config.json)",
