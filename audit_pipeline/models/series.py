@@ -155,6 +155,11 @@ def _explain_not_taken(folder: Path) -> str | None:
         return "hidden"
     if _UNFINISHED.search(folder.name):
         return "tmp: not finished"
+    return _explain_content(folder)
+
+
+def _explain_content(folder: Path) -> str | None:
+    """Return why what is in a folder is no checkpoint, or None if it is one."""
     try:
         is_empty = not any(folder.iterdir())
     except OSError as error:
