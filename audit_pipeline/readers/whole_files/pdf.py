@@ -90,9 +90,10 @@ def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) 
     for number in range(len(document)):
         try:
             page = document[number]
-            text = read_page_text(page, number, names)
+            text, letters_beside = read_page_text(page, number, names)
+            unread[UNSEEN] += letters_beside
             if text.strip() and remove_unseen_text(page):
-                seen = read_page_text(page, number, names)
+                seen, _ = read_page_text(page, number, names)
                 unread[UNSEEN] += len("".join(text.split())) - len("".join(seen.split()))
                 text = seen
         except pdfium.PdfiumError as error:

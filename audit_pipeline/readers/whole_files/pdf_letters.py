@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pypdf
 import pypdfium2 as pdfium
@@ -41,8 +41,20 @@ _MAP_CODES = re.compile(rb"<([0-9A-Fa-f]+)>")
 _MOST_NESTED_FORMS = 5
 
 
-def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> str:
-    """Return a page's text, with lines that end in \\n.
+class PageText(NamedTuple):
+    """What is read of a page.
+
+    Attributes:
+        text: The text on the page, with lines that end in \\n.
+        letters_beside: The number of letters beside the page, where nobody sees them.
+    """
+
+    text: str
+    letters_beside: int
+
+
+def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> PageText:
+    """Read the text of a page.
 
     Args:
         number: Number of the page from 0.
@@ -51,6 +63,9 @@ def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> str:
     text_page = page.get_textpage()
     text: str = text_page.get_text_bounded()
     doubtful = _find_doubtful(text_page, text)
+    letters_beside = 0
+    if len(text) != text_page.count_chars():
+        letters_beside = _count_letters(_read_letters(text_page, {})) - _count_letters(text)
     # A lone \r is no line end: it may be TeX's code of fl.
     text = text.replace("\r\n", "\n")
     if doubtful:
@@ -59,7 +74,11 @@ def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> str:
         if known or "\0" in doubtful.values():
             text = _read_letters(text_page, known).replace("\r\n", "\n")
     text_page.close()
-    return text.translate(_ADOBE_LETTERS)
+    return PageText(text.translate(_ADOBE_LETTERS), max(letters_beside, 0))
+
+
+def _count_letters(text: str) -> int:
+    return len("".join(text.replace("\0", "").split()))
 
 
 def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:

@@ -175,6 +175,7 @@ def other(**options: object) -> str:
         (f"{PAGE} 1 1 1 RG {other(before='1 Tr')}", ""),
         (f"{PAGE} {other(size=0.5)}", ""),
         (f"{PAGE} q 0 0 10 10 re W n {other()} Q", ""),
+        (f"{PAGE} {lines_at(['other'], y=2000)}", ""),
     ],
 )
 def test_what_nobody_sees_in_a_pdf_is_left_out_and_named(tmp_path: Path, content: str, catalog: str) -> None:
