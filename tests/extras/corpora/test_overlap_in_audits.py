@@ -154,7 +154,7 @@ def test_the_answer_of_a_texts_row(searched: Workspace, tmp_path: Path, column: 
     assert [row["words"] for row in found] == [len(text.split()) + 2] * 2
     missing = searched.run(*arguments, "--answer-column", "reply")
     assert missing.exit_code != 0
-    assert "no row has an answer in the column reply" in missing.output
+    assert "no column 'reply'" in missing.output
 
 
 @pytest.mark.parametrize(
