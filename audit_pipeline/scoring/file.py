@@ -21,7 +21,7 @@ from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.labels import LabelReader
 from audit_pipeline.readers.row_stream import Expected, TextStream
-from audit_pipeline.readers.text_rows import SkippedRows, TextRow
+from audit_pipeline.readers.text_rows import SkippedRows, TextRow, read_own_id
 from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_need
@@ -67,10 +67,10 @@ ID = "id"
 """The usual column of the user's own id of a text."""
 
 
-def read_cell(row: TextRow, column: str) -> str | None:
-    """Return what a row has in a column, or None if it has nothing there."""
-    cell = row.values.get(column)
-    return None if cell is None or cell == "" else str(cell)
+def read_group(row: TextRow) -> str | None:
+    """Return the group that a row names, or None if it names none."""
+    given = row.values.get(GROUP)
+    return None if given is None or given == "" else str(given)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class LabelledScores:
             label = labels[-1] = self.labels.read(text.values[self.label_column])
             if label is not None:
                 self._labels.append(label)
-                name = read_cell(text, GROUP)
+                name = read_group(text)
                 # Below 0 the text's own place, where it names no group.
                 number = -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
                 self._groups.append(number)
@@ -271,9 +271,9 @@ class _ScoreTable:
             "example_index": pc.cast(scored.column("example_id"), pa.int64()),
             **{name: scored.column(name) for name in ("detector", "parameters", "score", "status", "reason")},
             "label": pa.array(labels, pa.int8()).take(of_text),
-            GROUP: pa.array([read_cell(row, GROUP) for row in rows], pa.string()).take(of_text),
+            GROUP: pa.array([read_group(row) for row in rows], pa.string()).take(of_text),
             "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
-            ID: pa.array([read_cell(row, self.id_column) for row in rows], pa.string()).take(of_text),
+            ID: pa.array([read_own_id(row.values, self.id_column) for row in rows], pa.string()).take(of_text),
         }
         with_score = scored.filter(pc.is_valid(scored.column("score")))
         self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())

@@ -93,7 +93,7 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
 ) -> None:
     third, fourth = (
         '{"input": "a third text", "label": 0, "group": 7, "id": "q3"}',
-        '{"input": "a first text", "label": "member"}',
+        '{"input": "a first text", "label": "member", "id": "\\ud800"}',
     )
     lines = ['{"input": "a first text"}', '{"input": "broken', third, fourth]
     done = score(written(tmp_path, "t.jsonl", "\n".join(lines)), ["loss", "min_k"])
@@ -115,7 +115,7 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     np.testing.assert_allclose([found[place] for place in expected], list(expected.values()), atol=1e-4)
     assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
     assert [(row["label"], row["group"]) for row in rows[::2]] == [(None, None), (0, "7"), (1, None)]
-    assert [row["id"] for row in rows[::2]] == [None, "q3", None]
+    assert [row["id"] for row in rows[::2]] == [None, "q3", None], "a lone surrogate is no id"
     texts = ("a first text", "a third text", "a first text")
     assert [row["sha256"] for row in rows] == [sha256(text.encode()).hexdigest() for text in texts for _ in range(2)]
     assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
