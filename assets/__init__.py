@@ -1,1 +1,50 @@
-"""The software-defined assets of Corpus Audit and their checks: those of the stages, and warehouse and report."""
+"""The pipeline: one module per asset, in the order in which an audit makes them.
+
+    documents ──> benchmark ──> split_quality ─────────────────────┐
+    controls ────────┘  └──> token_statistics ──> scores ──> evaluations ──> warehouse ──> contamination_report
+                              token_frequencies ────┘             └──> extraction, twins
+                        └──> corpus_overlap, chat_answers
+
+Each module begins with the function that makes one partition. Its decorator declares what a Dagster user expects of an
+asset: partitions, deps, group, kinds, checks, code version. The features that are optional (controls, extraction,
+corpora, chat, twins) have their assets here too, so that the whole graph is in one folder; their algorithms are in
+``audit_pipeline/extras``. The modules do not import Dagster (audit_pipeline/pipeline/stage.py has the reason);
+``audit_pipeline/pipeline/dagster`` builds the Dagster definitions of the declarations.
+"""
+
+from assets import (
+    benchmark,
+    chat_answers,
+    contamination_report,
+    controls,
+    corpus_overlap,
+    documents,
+    evaluations,
+    extraction,
+    scores,
+    split_quality,
+    token_frequencies,
+    token_statistics,
+    twins,
+    warehouse,
+)
+from audit_pipeline.pipeline.stage import Stage
+
+ASSETS: tuple[Stage, ...] = (
+    documents.documents,
+    controls.controlled_contamination,
+    benchmark.benchmark,
+    split_quality.split_quality,
+    token_frequencies.token_frequencies,
+    token_statistics.token_statistics,
+    scores.scores,
+    evaluations.evaluations,
+    chat_answers.chat_answers,
+    controls.control_study,
+    corpus_overlap.corpus_overlap,
+    extraction.extraction,
+    twins.twins,
+    warehouse.warehouse,
+    contamination_report.contamination_report,
+)
+"""Every asset, each after those that it is made of."""

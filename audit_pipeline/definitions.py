@@ -2,10 +2,11 @@
 
 import dagster as dg
 
-from assets import stages
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.model_proposals import load_watched
+from audit_pipeline.pipeline.dagster.asset_definitions import build_assets
 from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
+from audit_pipeline.pipeline.dagster.partition_step import plan_cells_one_by_one
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.sensors import SENSORS
 from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
@@ -14,14 +15,14 @@ from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 @dg.definitions
 def defs() -> dg.Definitions:
     """Everything that the UI, the daemon and the command line run."""
+    plan_cells_one_by_one()
     try:
         owners = list(load_watched().get("owners", ()))
     except ConfigError:
         # Nobody watches over the assets then; the hub watcher and doctor report the file.
         owners = []
     return dg.Definitions(
-        # All are AssetsDefinitions: the package holds nothing else.
-        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), stages.STAGE_ASSETS),
+        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets()),
         jobs=JOBS,
         schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
         sensors=[*SENSORS, publish_sensor],

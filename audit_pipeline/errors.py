@@ -29,6 +29,10 @@ class DataError(AuditError):
     """Input data that cannot be used at all: no readable row, no such column, one class only."""
 
 
+class FailedCheckError(DataError):
+    """A blocking check of a product failed. The product stays in place."""
+
+
 class ModelError(AuditError):
     """A model or tokenizer that cannot be found, read or trusted."""
 

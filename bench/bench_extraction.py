@@ -27,8 +27,8 @@ from bench_token_statistics import seconds_of
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX, WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 from audit_pipeline.extras.extraction.search import Search
-from audit_pipeline.extras.extraction.stage import read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized

@@ -47,7 +47,7 @@ from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.sensors import changed_benchmarks, new_models
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh_source

@@ -90,8 +90,9 @@ def audit(options: Audit) -> AuditFindings:
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
     # Here and below: `import corpus_audit` answers at once.
+    from audit_pipeline.pipeline.audit_requests import build_audit_request  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
-    from audit_pipeline.pipeline.requests import build_audit_request, run_audit  # noqa: PLC0415
+    from audit_pipeline.pipeline.run_audit import run_audit  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
 
     request = build_audit_request(options.model, options.benchmark, options)

@@ -71,9 +71,9 @@ def score(options: Score) -> pa.Table:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
+    from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.pipeline.requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from audit_pipeline.pipeline.stages.registry import STAGES
+from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, config_dir, model_page_path
 

@@ -5,7 +5,6 @@ What belongs here: making the surroundings that a user would have. What does not
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import shutil
@@ -25,7 +24,6 @@ from click.testing import CliRunner, Result
 from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
-from assets import stages
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
@@ -34,8 +32,8 @@ from audit_pipeline.cli import main
 from audit_pipeline.models import weights
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
-from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
+from audit_pipeline.pipeline.dagster import asset_definitions, partitions
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_passes, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
@@ -254,7 +252,7 @@ def reload_assets() -> None:
     """Make the assets of the stages anew, by the configuration of now."""
     partitions.read_static_names.cache_clear()
     partitions.partitions_of.cache_clear()
-    importlib.reload(stages)
+    asset_definitions.build_assets.cache_clear()
 
 
 @contextmanager

@@ -190,7 +190,8 @@ DECIDES = re.compile(
 )
 
 
-# Package of extras -> the modules of the core that import it by name, and why; all else is found by its place.
+# Package of extras -> the modules of the core that import it by name, and why. All else is found by its place, or has
+# its asset in assets/.
 DOORS = {
     # A check of a user's own files is an audit, a search of them, and the sealed plan of both.
     "evidence_packs": {"cli.check"},
@@ -206,12 +207,12 @@ DOORS = {
     "package", [path.name for path in sorted((PACKAGE / "extras").iterdir()) if (path / "__init__.py").exists()]
 )
 def test_the_core_imports_extras_through_these_doors_alone(package: str) -> None:
-    core = [path for path in MODULES if path.parts[:2] != ("audit_pipeline", "extras")]
+    core = [path for path in MODULES if path.parts[0] != "assets" and path.parts[:2] != ("audit_pipeline", "extras")]
     assert {module for module, _ in offences(core, {f"audit_pipeline.extras.{package}"})} == DOORS.get(package, set())
 
 
 def test_what_is_up_to_date_is_what_the_plan_says() -> None:
-    """Whoever tells it asks the one rule (pipeline/freshness.py) and compares nothing."""
+    """Whoever tells it asks the one rule (pipeline/plan.py) and compares nothing."""
     by_themselves = {
         (module.as_posix(), node.name)
         for module in MODULES
@@ -224,13 +225,6 @@ def test_what_is_up_to_date_is_what_the_plan_says() -> None:
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
     return (one for one in ast.walk(node) if isinstance(one, ast.Call))
-
-
-def test_the_rule_of_freshness_reads_nothing() -> None:
-    path = Path("audit_pipeline/pipeline/freshness.py")
-    ours = {found for found in imported(parse(path), path) if found.startswith("audit_pipeline") and "." in found}
-    allowed = tuple(only("tables", "store.ledger", "pipeline.stage"))
-    assert {found for found in ours if not found.startswith(allowed)} == set()
 
 
 def test_the_root_holds_three_modules() -> None:
@@ -263,11 +257,11 @@ def test_assets_import_nothing_to_compute_with() -> None:
     assert offences([path for path in MODULES if path.parts[0] == "assets"], COMPUTES) == set()
 
 
-MOST_LINES_OF_AN_ASSET = 25
+MOST_LINES_OF_AN_ASSET = 40
 
 
 def test_no_asset_computes_so_none_is_long() -> None:
-    """Assets are wiring: what they wire together is computed in pipeline/stages/ and the packages that it calls."""
+    """Assets are wiring: what they wire together is computed in the packages that they call."""
     long = {
         (module.stem, node.name)
         for module in MODULES

@@ -63,7 +63,7 @@ def test_definitions_with_every_source_load_no_parser_and_nothing_heavy() -> Non
 
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
-    code = EVERYTHING.format(module="audit_pipeline.pipeline.stages.publication")
+    code = EVERYTHING.format(module="audit_pipeline.pipeline.publication")
     assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 

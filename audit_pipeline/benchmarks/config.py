@@ -19,7 +19,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder_interface import Builder
-from audit_pipeline.benchmarks.days_before_today import parse_cutoff, read_reference_day
+from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, parse_cutoff, read_reference_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.plugins import collect_by_name
@@ -160,6 +160,19 @@ def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[
     names = list(dict.fromkeys([*known, *(spec.family for spec in known.values())]))
     hint = did_you_mean(name, names) if find_nearest_names(name, names) else did_you_mean(name, known)
     raise ConfigError(f"there is no benchmark '{name}' in config/{FILE_NAME}; {hint}")
+
+
+def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
+    """Return the benchmark of a name. If its cutoffs count from today, that day is kept from now on.
+
+    Raises:
+        ConfigError: If there is no benchmark of that name.
+    """
+    (spec,) = resolve_benchmarks(name)
+    if spec.has_relative_cutoff:
+        ensure_reference_day(paths)
+        (spec,) = resolve_benchmarks(name)
+    return spec
 
 
 def find_moved_cutoffs(

@@ -23,15 +23,15 @@ from audit_pipeline.cli.command_declaration import (
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.run_setup import print_problems
 from audit_pipeline.errors import AuditError
+from audit_pipeline.pipeline.audit_requests import AuditRequest, build_audit_request
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
-from audit_pipeline.pipeline.requests import AuditRequest, build_audit_request
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.pipeline.freshness import Step
+    from audit_pipeline.pipeline.plan import Step
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
@@ -167,17 +167,15 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import describe_planned_origin
-    from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
     from audit_pipeline.sources.config import all_sources
 
-    row = {"step": step.stage.name, "what": step.partition, "because": step.because}
-    if step.stage is BENCHMARK_STAGE:
+    row = {"step": step.stage.name, "what": step.partition, "because": step.reason}
+    if step.stage.name == "benchmark":
         spec = load_benchmarks()[step.partition]
         rows = describe_planned_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
-    if step.stage is DOCUMENTS_STAGE:
+    if step.stage.name == "documents":
         source = all_sources()[step.partition]
         documents = _count_fetched_documents(step.partition, paths)
         return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}

@@ -10,6 +10,7 @@ from audit_pipeline.cli.command_declaration import note_state
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
 from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, build_audit_request
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -22,7 +23,7 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditOutcome, build_audit_request, run_audit
+from audit_pipeline.pipeline.run_audit import run_audit
 from audit_pipeline.report.number_format import format_estimate, format_interval, format_probability, format_signed
 from audit_pipeline.store.paths import DataPaths
 

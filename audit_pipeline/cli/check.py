@@ -34,6 +34,7 @@ from audit_pipeline.cli.command_declaration import (
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
+from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -44,7 +45,6 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import EXISTING, AuditOptions, RunOptions
-from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.statistics.claims import HeldOutReason
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
@@ -296,14 +296,15 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 
 
 def _is_instrument_checked() -> bool | None:
-    """Return whether the instrument check was run with the data in use; None where the configuration has none."""
-    from audit_pipeline.pipeline.situation import Situation
-    from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
+    """Return whether the instrument check was run with the data in use; None if the configuration has none."""
+    from audit_pipeline.pipeline.workspace_state import WorkspaceState
+    from audit_pipeline.tables import EVALUATIONS
 
     pairs = load_whole_configuration().pairs_of_control(INSTRUMENT_CHECK)
-    situation = Situation(DataPaths.from_environment())
-    name = EVALUATIONS_STAGE.input_name
-    return all(situation.find_latest_entry(name, pair.partition) for pair in pairs) if pairs else None
+    if not pairs:
+        return None
+    state = WorkspaceState(DataPaths.from_environment())
+    return all(state.find_latest_entry(EVALUATIONS.name, pair.partition) for pair in pairs)
 
 
 def _prepare_and_say_work(
@@ -319,8 +320,8 @@ def _prepare_and_say_work(
     print_problems(config.problems)
     build_benchmarks(specs, paths)
 
+    from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import read_searched_documents
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches

@@ -306,7 +306,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # Here and not above: it imports all that a planner reads.
-        from audit_pipeline.pipeline.stages.publication import ensure_warehouse
+        from audit_pipeline.pipeline.publication import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse

@@ -53,7 +53,7 @@ def score(
     from dataclasses import replace
 
     from audit_pipeline.detectors.registry import parse_overrides
-    from audit_pipeline.pipeline.requests import build_scoring_request, score_texts
+    from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts
     from audit_pipeline.store.files import require_usable_output
 
     paths = get_writable_paths()

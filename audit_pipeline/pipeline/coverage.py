@@ -8,7 +8,8 @@ Models are taken as they were seen last (remembered_models.py): nothing is loade
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,14 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.freshness import PairState, Plan, judge_pair, plan_steps
+from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
+from audit_pipeline.pipeline.plan import PairState, Plan, Planner, find_pair_state, plan_steps
 from audit_pipeline.pipeline.remembered_models import find_seen_models
-from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stage import Product
-from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-from audit_pipeline.pipeline.stages.registry import OF_PAIRS, STAGES
+from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
-from audit_pipeline.warehouse.build import Judgement
+from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
 
 _PAIRS = """
 WITH configured AS (
@@ -48,93 +48,132 @@ FROM (
 ) LEFT JOIN configured USING (model, benchmark) LEFT JOIN worked USING (model, benchmark)
 ORDER BY model, benchmark
 """
-_OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions == ("benchmark",) and not stage.is_on_request)
 
 
-def judge_data_folder(folder: Path, paths: DataPaths) -> Judgement:
-    """What the plan makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
-    specs, entries = _read_or_nothing(load_benchmarks, folder), _read_or_nothing(load_models, folder)
-    situation = Situation(paths, specs, entries, find_seen_models(entries, paths), config=folder)
-    up_to_date = {name: is_built_as_configured(name, situation) for name in specs}
-    return up_to_date, lambda connection: build_coverage_table(connection, situation)
+def build_judged_warehouse(
+    paths: DataPaths, stages: Sequence[Stage], *, include_text: bool = True, config: Path | None = None
+) -> WarehouseReport:
+    """Build the warehouse (warehouse/build.py, build_warehouse_file). Pairs without an answer get one first.
+
+    Args:
+        paths: The data folder.
+        stages: All declared assets.
+        include_text: Include excerpts of the audited texts.
+        config: The folder of the configuration. By default the workspace's.
+    """
+    write_missing_answers(paths, config)
+    judge = partial(judge_data_folder, stages)
+    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
+
+
+def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> Judgement:
+    """Return what the plan makes of the configuration in ``folder`` and of the data folder."""
+    specs = _read_or_nothing(load_benchmarks, folder)
+    entries = _read_or_nothing(load_models, folder)
+    state = WorkspaceState(paths, specs, entries, find_seen_models(entries, paths), config=folder)
+    planner = Planner(state, stages)
+    up_to_date = {name: is_built_as_configured(name, planner) for name in specs}
+    return up_to_date, lambda connection: build_coverage_table(connection, planner)
 
 
 def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
-    """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
+    """Return the entries of a file, or none if it cannot be read: the file is reported where its rows are read."""
     try:
         return dict(load(folder))
     except AuditError:
         return {}
 
 
-def is_built_as_configured(benchmark: str, situation: Situation) -> bool | None:
-    """Whether a benchmark is built as its entry and its sources are; None where it is not built, or it is not known."""
-    facts = situation.facts_of(Product(BENCHMARK_STAGE.name, benchmark))
-    wanted = facts.inputs.get("entry")
-    return None if facts.recorded is None or wanted is None else facts.recorded["entry"] == wanted
+def is_built_as_configured(benchmark: str, planner: Planner) -> bool | None:
+    """Return whether a benchmark is built as its entry and its sources are.
+
+    Returns:
+        None if it is not built, or if that is unknown.
+    """
+    product = planner.get_product_state(Product("benchmark", benchmark))
+    wanted = product.inputs.get("entry")
+    return None if product.recorded is None or wanted is None else product.recorded["entry"] == wanted
 
 
-def build_coverage_table(connection: duckdb.DuckDBPyConnection, situation: Situation) -> pa.Table:
-    """The rows of the table coverage, of the pairs in the tables that are filled already."""
+def build_coverage_table(connection: duckdb.DuckDBPyConnection, planner: Planner) -> pa.Table:
+    """Return the rows of the table coverage, one per pair of the tables that are filled already."""
     pairs = connection.sql(_PAIRS).to_arrow_table().to_pylist()
     gone = {*connection.sql('SELECT "table", "partition", run_id FROM files_gone').fetchall()}
 
     def is_whole(table: str, partition: str) -> bool:
-        entries = situation.ledger.list_entries(table, partition)
+        entries = planner.state.ledger.list_entries(table, partition)
         return not entries or (table, partition, entries[-1].run_id) not in gone
 
-    situation.is_whole = is_whole
+    planner.state.is_whole = is_whole
     for row in pairs:
         row["pair"] = Pair(row["benchmark"], row["model"])
-    made = situation.plan(Scope(pairs=tuple(row["pair"] for row in pairs)), (*_OF_BENCHMARKS, *OF_PAIRS))
-    rows = [_build_row(row, made, situation) for row in pairs]
+    scope = Scope(pairs=tuple(row["pair"] for row in pairs))
+    plan = planner.plan(scope, (*_list_benchmark_stages(planner), *_list_pair_stages(planner)))
+    rows = [_build_row(row, plan, planner) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _judge_missing(row: Mapping[str, Any], state: PairState, situation: Situation) -> PairState:
+def _list_benchmark_stages(planner: Planner) -> list[Stage]:
+    return [stage for stage in planner.stages if stage.dimensions == BENCHMARK and not stage.is_on_request]
+
+
+def _list_pair_stages(planner: Planner) -> list[Stage]:
+    return [stage for stage in planner.stages if stage.dimensions == PAIR]
+
+
+def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -> PairState:
     pair = row["pair"]
-    spec = situation.specs.get(pair.benchmark)
-    if row["is_configured"] and situation.find_control(pair.model) != (None if spec is None else spec.control):
+    spec = planner.state.specs.get(pair.benchmark)
+    control = None if spec is None else spec.control
+    if row["is_configured"] and planner.state.find_control(pair.model) != control:
         return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
-    found = {stage: situation.facts_of(Product(stage.name, pair.partition)) for stage in OF_PAIRS}
-    if row["is_due"] or any(facts.recorded is not None for stage, facts in found.items() if not stage.concludes):
+    stages = _list_pair_stages(planner)
+    products = {stage: planner.get_product_state(Product(stage.name, pair.partition)) for stage in stages}
+    is_begun = any(product.recorded is not None for stage, product in products.items() if not stage.has_findings)
+    if row["is_due"] or is_begun:
         return state
-    for facts in found.values():
-        if facts.failure is not None:
-            return PairState(facts.failure.status, facts.failure.reason, facts.failure)
+    for product in products.values():
+        if product.failure is not None:
+            return PairState(product.failure.status, product.failure.reason, product.failure)
     if not row["has_rows"]:
         return PairState("not_requested", "audited on request only")
-    # What was asked of it is current or not; what was not asked is not missing.
-    asked = {stage.name: [pair.partition] for stage, facts in found.items() if facts.recorded is not None}
-    steps = plan_steps(OF_PAIRS, asked, situation.facts_of).steps
-    return PairState("stale", steps[0].because) if steps else PairState("done")
+    # What was asked of the pair is current or not; what was not asked is not missing.
+    asked = {stage.name: [pair.partition] for stage, product in products.items() if product.recorded is not None}
+    steps = plan_steps(stages, asked, planner.get_product_state).steps
+    return PairState("stale", steps[0].reason) if steps else PairState("done")
 
 
-def _explain_benchmark(benchmark: str, situation: Situation) -> str | None:
-    """Why what is made of a benchmark is not what its pairs should rest on; None where it is, or it is not known."""
-    if benchmark not in situation.specs:
-        return "the benchmark is no longer in the configuration" if situation.specs else None
-    wanted = {stage.name: [benchmark] for stage in _OF_BENCHMARKS}
-    return next((step.because for step in plan_steps(_OF_BENCHMARKS, wanted, situation.facts_of).steps), None)
+def _explain_benchmark(benchmark: str, planner: Planner) -> str | None:
+    """Return why a benchmark is not what its pairs should rest on, or None if it is, or if that is unknown."""
+    if benchmark not in planner.state.specs:
+        return "the benchmark is no longer in the configuration" if planner.state.specs else None
+    stages = _list_benchmark_stages(planner)
+    wanted = {stage.name: [benchmark] for stage in stages}
+    steps = plan_steps(stages, wanted, planner.get_product_state).steps
+    return steps[0].reason if steps else None
 
 
-def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapping[str, object]:
+def _build_row(row: Mapping[str, Any], plan: Plan, planner: Planner) -> Mapping[str, object]:
     pair = row["pair"]
-    state = judge_pair(OF_PAIRS, made, situation.facts_of, pair)
-    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, situation)) is not None:
+    stages = _list_pair_stages(planner)
+    state = find_pair_state(stages, plan, planner.get_product_state, pair)
+    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, planner)) is not None:
         state = PairState("stale", reason)
     elif state.status == "missing":
-        state = _judge_missing(row, state, situation)
-    names = (stage.input_name for stage in OF_PAIRS if stage.concludes)
-    concluding = (situation.find_latest_entry(name, pair.partition) for name in names)
-    found = next((entry for entry in concluding if entry is not None), None)
-    outcome = situation.find_latest_outcome(pair)
+        state = _judge_missing(row, state, planner)
+    names = [stage.input_name for stage in stages if stage.has_findings]
+    entries = (planner.state.find_latest_entry(name, pair.partition) for name in names)
+    latest = next((entry for entry in entries if entry is not None), None)
+    outcome = planner.state.find_latest_outcome(pair)
+    run_id = None if latest is None else latest.run_id
+    if state.outcome is not None:
+        run_id = state.outcome.run_id
     return {
         **{name: row[name] for name in ("model", "benchmark", "is_configured", "has_results")},
         "status": state.status,
         "reason": state.reason,
         "stage": None if state.outcome is None else state.outcome.stage,
-        "last_audited_at": None if found is None else found.finished_at,
+        "last_audited_at": None if latest is None else latest.finished_at,
         "outcome_at": None if outcome is None else outcome.at,
-        "run_id": state.outcome.run_id if state.outcome is not None else None if found is None else found.run_id,
+        "run_id": run_id,
     }

@@ -17,8 +17,8 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, read_split_assessment
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, collect_pair_facts, write_findings
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, collect_pair_facts, write_findings
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given_scores, read_scored_texts

@@ -16,12 +16,12 @@ from typing import Any
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
-from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.scoring.needs.provider import SeenIdentities
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import parse_pair
 
 Card = Mapping[str, Any]
 """What a model's card says (models/tokenized_model.py, write_card)."""

@@ -1,12 +1,18 @@
-"""A stage: one kind of product, declared once. Everything else that must know it reads this declaration.
+"""The declaration of an asset, and the decorator ``@audit_asset`` that makes one of a function in ``assets/``.
 
-From the stages (pipeline/stages/registry.py: this project's own, and those of installed packages) follow the assets
-with their partitions, checks and jobs, the order of an audit, what is out of date and why, the tables of the warehouse,
-the sections of the report, and what `forget`, `doctor` and `pack` look at.
+A declared asset is a :class:`Stage`. ``assets/__init__.py`` lists the stages of this project; an installed package
+brings its own (registry.py). Everything else reads the declaration: the Dagster assets with their partitions, checks
+and jobs, the plan of an audit, the tables of the warehouse, the sections of the report, ``forget``, ``doctor`` and
+``pack``.
+
+This module does not import Dagster, because a dry run and an audit with nothing to do are answered without it
+(importing Dagster takes longer than either). For the same reason :class:`StageCheck`, :class:`CheckResult` and
+:class:`StageJob` stand in for Dagster's own types.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,20 +31,24 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, Table
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Scope, Situation
+    from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 
-Inputs = Mapping[str, str | None]
-"""Versions by the name of what they are of: a product (``examples/wikimia_64``), ``code``, ``settings``, ``model``.
-None of a product: it is not there. None of anything else, and UNKNOWN: it is not known, and not compared."""
-
-UNKNOWN = ""
-"""The version of a product that is there, where it is not known or others cover it."""
+    InputsFunction = Callable[[str, WorkspaceState], Inputs]
+    RecordedFunction = Callable[[str, WorkspaceState], Inputs | None]
+    PartitionsFunction = Callable[[Scope, WorkspaceState], Iterable[str]]
+    NotesFunction = Callable[[str, DataPaths], Iterable[str]]
 
 Body = Sequence[tuple[object, ...]]
+"""The rows of a table that the UI shows."""
+
+SOURCE = ("source",)
+BENCHMARK = ("benchmark",)
+PAIR = ("benchmark", "model")
+"""The partitions of assets per benchmark and model."""
 
 
 class Product(NamedTuple):
-    """A partition of a stage, such as ``scores`` of ``wikimia_64|pythia``."""
+    """One partition of a stage, such as ``scores`` of ``wikimia_64|pythia``."""
 
     stage: str
     partition: str
@@ -48,10 +58,16 @@ class Product(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the UI shows of a product: values, tables as header and body, pictures as Markdown, paths.
+class UiMetadata:
+    """The metadata that the UI shows for a product.
 
-    ``rows``: how many were written, None where it is not of a table. ``page``: the file of the report's page on it.
+    Attributes:
+        rows: Number of rows written, or None if the product is not a table.
+        values: Single values by name.
+        tables: Header and body of small tables, by title.
+        pictures: Pictures as Markdown, by title.
+        paths: Paths of files or folders, by name.
+        page: The report page of the product.
     """
 
     rows: int | None = None
@@ -63,9 +79,14 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Check:
-    """What is checked of a product. ``is_warning``: whether a failure warns and is no error; ``blocking``: whether it
-    ends the run, with what it made left in place."""
+class StageCheck:
+    """The declaration of a check of a stage's products.
+
+    Attributes:
+        description: What holds if the check passes.
+        is_warning: A failed check warns and is not an error.
+        blocking: A failed check fails the partition; the product stays in place.
+    """
 
     description: str
     is_warning: bool = True
@@ -73,40 +94,53 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a check found."""
+class CheckResult:
+    """The result of a check for one product."""
 
     passed: bool
     description: str | None = None
-    shown: Shown = field(default_factory=Shown)
+    metadata: UiMetadata = field(default_factory=UiMetadata)
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was made: its data version, what is shown of it, and what its checks found, by name."""
+class StageResult:
+    """The result of making one product.
+
+    Attributes:
+        data_version: The version of the product's content, or None if it has none.
+        metadata: The metadata for the UI.
+        checks: Check results by name.
+        status: ``done``, or why nothing was made: ``not_applicable``, ``not_requested``.
+    """
 
     data_version: str | None = None
-    shown: Shown = field(default_factory=Shown)
-    checks: Mapping[str, Finding] = field(default_factory=dict)
+    metadata: UiMetadata = field(default_factory=UiMetadata)
+    checks: Mapping[str, CheckResult] = field(default_factory=dict)
     status: str = "done"
 
 
-class Job(NamedTuple):
-    """A job of the UI that runs stages; ``done`` is what is said of what it made."""
+class StageJob(NamedTuple):
+    """A job of the UI that materialises stages; ``done`` describes its results in a summary."""
 
     name: str
     description: str
     done: str
 
 
-REFRESH_SOURCES = Job("refresh_sources", "Fetch the documents of every source.", "sources fetched")
-BUILD_BENCHMARKS = Job("build_benchmarks", "Build benchmarks from their sources' documents.", "benchmarks built")
-AUDIT_PAIRS = Job(
+REFRESH_SOURCES = StageJob("refresh_sources", "Fetch the documents of every source.", "sources fetched")
+BUILD_BENCHMARKS = StageJob("build_benchmarks", "Build benchmarks from their sources' documents.", "benchmarks built")
+AUDIT_PAIRS = StageJob(
     "audit_pairs",
     "Run models on benchmarks: token statistics, scores, evaluations, and what benchmarks or config/stages.yaml ask "
     "for besides.",
     "pairs audited",
 )
+PUBLISH = StageJob(
+    "publish", "Bring the warehouse and the report up to date with what has been audited.", "warehouse and report built"
+)
+
+FETCHED_AGAIN = {"documents": "it is to be fetched again"}
+"""The ``again`` of a scope that fetches its sources in any case."""
 
 Group = Literal[
     "1_sources",
@@ -122,13 +156,24 @@ Group = Literal[
 
 @dataclass
 class StageRun:
-    """What a stage is handed to make one partition.
+    """The context in which a stage makes one partition.
 
-    ``partitions``: all of the same run, this one among them; ``shared``: what the stage keeps between them. ``models``:
-    pipeline/dagster/resources.py, Models. ``progress``: a callback for how far a pass of a model is.
+    Attributes:
+        stage: The stage.
+        stages: All declared stages.
+        partition: The partition key.
+        partitions: All partition keys of the same run.
+        paths: The data folder.
+        run_id: The id of the Dagster run.
+        options: The stage's options, an instance of ``stage.options``, or None.
+        models: The models (pipeline/dagster/resources.py, ModelsResource).
+        log: The log of the run.
+        progress: Opens a progress callback for a pass of a model.
+        shared: State that the stage keeps between the partitions of a run.
     """
 
     stage: Stage
+    stages: Sequence[Stage]
     partition: str
     partitions: Sequence[str]
     paths: DataPaths
@@ -139,15 +184,27 @@ class StageRun:
     progress: Callable[[str], AbstractContextManager[Callable[[Any], None]]]
     shared: dict[str, Any]
 
-    def step(self, code: str = "") -> LineageStep:
-        """This run as the ledger names it; ``code``: where the version depends on the options."""
-        return LineageStep.now(self.run_id, self.stage.name, code or self.stage.code)
+    def step(self, code_version: str = "") -> LineageStep:
+        """Return this run for the ledger.
+
+        Args:
+            code_version: The code version if it depends on the options. By default the stage's.
+        """
+        return LineageStep.now(self.run_id, self.stage.name, code_version or self.stage.code_version)
 
     def write(self, table: Table, rows: Any, upstream: Mapping[str, str]) -> str:
-        """Write the partition's rows of a table with their line in the ledger; returns their data version.
+        """Write the partition's rows of a table together with their ledger entry.
 
-        ``rows``: an Arrow table, or dictionaries. ``upstream``: the versions of what they were made of, by the names
-        that the stage's inputs have. Raises DataError where a value is beyond the limits of its column.
+        Args:
+            table: The table.
+            rows: An Arrow table, or dictionaries.
+            upstream: The versions of the inputs, by the names that the stage's inputs have.
+
+        Returns:
+            The data version.
+
+        Raises:
+            DataError: If a value is beyond the limits of its column.
         """
         filled = rows if isinstance(rows, pa.Table) else table_from_rows(list(rows), table)
         settings = None if self.options is None else self.options.model_dump(mode="json")
@@ -155,80 +212,169 @@ class StageRun:
 
     @property
     def pair(self) -> Pair:
-        """The pair that the partition is."""
+        """The pair of a partition per benchmark and model."""
         return Pair(*self.partition_names)
 
     @property
     def partition_names(self) -> Sequence[str]:
-        """The names that the partition is made of, one a dimension."""
+        """The names of the partition, one per dimension."""
         return self.partition.split("|", 1)
 
 
-@dataclass(frozen=True, eq=False)
+def _no_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    return {}
+
+
+@dataclass(eq=False, kw_only=True)
 class Stage:
-    """A kind of product.
+    """A declared asset. :func:`audit_asset` makes one of a function.
 
-    ``dimensions``: what a partition is of, by name. ``after``: the stages whose products it is made of, or one product
-    of a stage (``documents/sotu``). ``code``: the version of the code; where it changes, what is there is made again.
-    ``make`` makes one partition; ``tables`` are those that it writes, the first the one that is shown, and whose line
-    in the ledger says what it was made of. ``section``: a folder with the query and the template of its section of the
-    report.
+    What a stage is made of is compared by versions. ``inputs`` returns the versions that a partition would be made of
+    now. ``recorded`` returns the versions that it was made of; by default the ledger's. The code version is always
+    among the inputs, and the options in config/stages.yaml are if the stage is on request.
 
-    What is up to date: ``partitions`` names those that an audit takes (by default all of its dimensions, of the stages
-    that ``config/stages.yaml`` asks for where ``is_on_request``), ``inputs`` what a partition would be made of now, and
-    ``recorded`` what it was made of (by default what the ledger says). The version of the code is always among the
-    inputs, that of the options in config/stages.yaml where it is on request. ``words`` is what is said of an input that
-    changed, by its name or the first part of it; ``absent`` of a product that is not there; ``first`` of what waits for
-    it. ``inputs`` raises the AuditError of what keeps it from being made.
-
-    ``is_optional``: what follows goes on where it cannot be made. ``concludes``: a run in which partitions failed ends
-    here, with the others done. ``options`` are those of its asset, and of its entry in config/stages.yaml.
+    Attributes:
+        name: The asset's name.
+        description: The asset's description in the UI.
+        dimensions: The names of the partition's dimensions; empty for an unpartitioned asset.
+        group: The asset group.
+        job: The job that materialises it. Stages with the same job and dimensions are one step.
+        make: Makes one partition.
+        deps: The stages that it is made of, or one product of a stage (``documents/sotu``). ALL_RESULTS: every stage
+            with results in the warehouse.
+        code_version: The version of the code. Raise it, and existing products are made again.
+        tables: The tables that it writes. The first is shown; its ledger entry records the inputs.
+        checks: The checks by name. Column limits are a check of their own.
+        options: The options of the asset, and of its entry in config/stages.yaml.
+        section: A folder with the query and the template of its report section.
+        kinds: The kinds that the UI shows.
+        lock: The file lock that its runs take in turn, such as ``gpu``.
+        late_after_days: Days without a new product after which the UI warns.
+        standalone_job: A job for this stage alone, if it shares its job with others.
+        standalone_options: The options in that job.
+        is_optional: Stages that depend on it go on without it.
+        is_on_request: Made only if config/stages.yaml asks for it.
+        has_findings: Its products are findings of a pair: what is known of a pair is missing until there is one.
+        progress_message: The line that a command prints before a partition, with its names in {}.
+        blocked_message: Why a stage that depends on it has to wait.
+        missing_message: The reason for making a missing product.
+        change_messages: The reason for making a product again, by the name of the changed input or its first part.
+        sources_purpose: Why an audit fetches its sources, for people who did not ask for them.
     """
 
     name: str
     description: str
     dimensions: tuple[str, ...]
     group: Group
-    job: Job
-    make: Callable[[StageRun], Made]
-    after: tuple[str, ...] = ()
-    code: str = "1"
+    job: StageJob
+    make: Callable[[StageRun], StageResult]
+    deps: tuple[str, ...] = ()
+    code_version: str = "1"
     tables: tuple[Table, ...] = ()
-    checks: Mapping[str, Check] = field(default_factory=dict)
+    checks: Mapping[str, StageCheck] = field(default_factory=dict)
     options: type[BaseModel] | None = None
     section: Traversable | None = None
     kinds: frozenset[str] = frozenset({"parquet"})
     lock: str | None = None
-    """The file lock that its runs take in turn: ``gpu``, say."""
     late_after_days: int | None = None
-    """After how many days without a new product the UI says that it is late."""
-    alone: Job | None = None
-    """A job that runs it alone, where it is not the only stage of its job; ``alone_options`` are its options then."""
-    alone_options: Mapping[str, object] = field(default_factory=dict)
+    standalone_job: StageJob | None = None
+    standalone_options: Mapping[str, object] = field(default_factory=dict)
     is_optional: bool = False
     is_on_request: bool = False
-    concludes: bool = True
-    step: str = ""
-    """What a command says when a partition is about to be made, with its names in {}."""
-    first: str = "{} is made first"
-    absent: str = "it is not there"
-    words: Mapping[str, str] = field(default_factory=dict)
-    notes: Callable[[str, DataPaths], Iterable[str]] | None = None
-    """What is reported of a partition once it was made; raises DataError where a check found it unfit."""
-    partitions: Callable[[Scope, Situation], Iterable[str]] | None = None
-    sources: Callable[[Scope, Situation], Iterable[str]] | None = None
-    """The sources whose documents its products of a scope are made of: an audit fetches them first."""
+    has_findings: bool = True
+    progress_message: str = ""
+    blocked_message: str = "{} is made first"
+    missing_message: str = "it is missing"
+    change_messages: Mapping[str, str] = field(default_factory=dict)
     sources_purpose: str = ""
-    """Why an audit fetches these sources, for people who did not ask for them."""
-    inputs: Callable[[str, Situation], Inputs] = lambda partition, situation: {}
-    recorded: Callable[[str, Situation], Inputs | None] | None = None
+    get_inputs: InputsFunction = _no_inputs
+    get_recorded: RecordedFunction | None = None
+    list_partitions: PartitionsFunction | None = None
+    list_sources: PartitionsFunction | None = None
+    get_notes: NotesFunction | None = None
 
     @property
     def input_name(self) -> str:
-        """What its products are called as inputs of others, and in the ledger: its first table, else its own name."""
+        """The name of its products as inputs of others, and in the ledger: its first table, else its own name."""
         return self.tables[0].name if self.tables else self.name
 
     @property
     def is_in_warehouse(self) -> bool:
-        """Whether the warehouse is made of it: it has rows of files that belong to no other product."""
-        return any(table.in_warehouse and table.has_files for table in self.tables) and self.dimensions != ("source",)
+        """Whether the warehouse holds rows of it."""
+        has_rows = any(table.in_warehouse and table.has_files for table in self.tables)
+        return has_rows and self.dimensions != SOURCE
+
+    def inputs(self, function: InputsFunction) -> InputsFunction:
+        """Decorate the function that returns what a partition would be made of now.
+
+        The function raises an AuditError if something keeps the partition from being made.
+        """
+        self.get_inputs = function
+        return function
+
+    def recorded(self, function: RecordedFunction) -> RecordedFunction:
+        """Decorate the function that returns what a partition was made of, or None if it is missing."""
+        self.get_recorded = function
+        return function
+
+    def partitions(self, function: PartitionsFunction) -> PartitionsFunction:
+        """Decorate the function that lists the partitions that an audit of a scope takes."""
+        self.list_partitions = function
+        return function
+
+    def sources(self, function: PartitionsFunction) -> PartitionsFunction:
+        """Decorate the function that lists the sources that an audit of a scope fetches first."""
+        self.list_sources = function
+        return function
+
+    def notes(self, function: NotesFunction) -> NotesFunction:
+        """Decorate the function that returns what a command reports of a partition once it is made.
+
+        The function raises a DataError if a blocking check found the product unfit.
+        """
+        self.get_notes = function
+        return function
+
+
+ALL_RESULTS = "*"
+"""The dependency on every stage with results in the warehouse."""
+
+
+def audit_asset(
+    *,
+    partitions: tuple[str, ...],
+    group: Group,
+    job: StageJob,
+    deps: Sequence[str] = (),
+    tables: Sequence[Table] = (),
+    kinds: Iterable[str] = ("parquet",),
+    **declaration: Any,
+) -> Callable[[Callable[[StageRun], StageResult]], Stage]:
+    """Declare the decorated function as an asset; its name and docstring are the asset's name and description.
+
+    Args:
+        partitions: The dimensions of a partition: SOURCE, BENCHMARK, PAIR, or others; () for an unpartitioned asset.
+        group: The asset group.
+        job: The job that materialises it.
+        deps: The names of the assets that it is made of.
+        tables: The tables that it writes.
+        kinds: The kinds that the UI shows.
+        declaration: The other attributes of :class:`Stage`.
+    """
+
+    def declare(make: Callable[[StageRun], StageResult]) -> Stage:
+        description = " ".join((inspect.getdoc(make) or "").split())
+        return Stage(
+            name=make.__name__,
+            description=description,
+            dimensions=partitions,
+            group=group,
+            job=job,
+            make=make,
+            deps=tuple(deps),
+            tables=tuple(tables),
+            kinds=frozenset(kinds),
+            **declaration,
+        )
+
+    return declare

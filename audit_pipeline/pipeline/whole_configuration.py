@@ -19,7 +19,7 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import model_proposals
 from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
-from audit_pipeline.pipeline.stages import settings
+from audit_pipeline.pipeline.registry import STAGES_FILE
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings, all_sources
 from audit_pipeline.store.paths import config_dir
@@ -38,7 +38,7 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (sources.FILE, sources.load_source_settings),
     (models.FILE, models.load_models),
     (benchmarks.FILE, benchmarks.load_benchmarks),
-    (settings.FILE, settings.load_stage_entries),
+    (STAGES_FILE, STAGES_FILE.load),
     (model_proposals.FILE, model_proposals.load_watched),
     *((file, file.load) for file in _OF_EXTRAS.values()),
 )

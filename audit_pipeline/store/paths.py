@@ -219,7 +219,7 @@ class DataPaths:
     alerts = _Below("alerts.jsonl")
     reported_findings = _Below("reported_findings.json")
     published = _Below("published.json")
-    """What warehouse and report were made with (pipeline/situation.py)."""
+    """What warehouse and report were made with (pipeline/publication_state.py)."""
     claims = _Below("claims")
     """The lock files of running audits (pipeline/dagster/locks.py)."""
     dagster_home = _Below("dagster_home")

@@ -89,6 +89,12 @@ class Pair:
         return f"{self.benchmark}|{self.model}"
 
 
+def parse_pair(partition: str) -> Pair:
+    """Return the pair of a partition key, ``benchmark|model``."""
+    benchmark, _, model = partition.partition("|")
+    return Pair(benchmark, model)
+
+
 RUN_ID = string("run_id", "the run that wrote the row; joins to lineage.run_id")
 MODEL = string("model", "the model")
 BENCHMARK = string("benchmark", "the benchmark")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from installed_example import DETECTORS, EXAMPLE, POINTS, SOURCES, command_with, evaluated_with, install, run_with
 
-from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 
 
@@ -40,12 +40,12 @@ def test_a_brought_detector_is_listed_with_its_package_and_scored(
 
 def test_the_version_of_the_package_is_part_of_that_of_the_scores(tmp_path: Path) -> None:
     """So the scores of another version are out of date (tests/pipeline/test_freshness.py)."""
-    imports = "from audit_pipeline.pipeline.stages.scores import SCORES_VERSION"
+    imports = "from audit_pipeline.scoring.pair_scores import SCORES_VERSION"
     for version in ("1.0", "1.1"):
         found = evaluated_with(install(tmp_path, version), imports, "SCORES_VERSION")
         assert found == f"{SCORES_VERSION}+brought-example=={version}"
     assert "+" not in SCORES_VERSION, "without the package nothing of it is there"
-    assert get_stage("scores").code == SCORES_VERSION
+    assert get_stage("scores").code_version == SCORES_VERSION
 
 
 @pytest.mark.slow

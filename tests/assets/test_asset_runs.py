@@ -19,11 +19,11 @@ from written import read_all
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import DataError, FailedCheckError, PairsFailedError, SourceError
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.run import run_job
+from audit_pipeline.pipeline.dagster.runs import run_job
+from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
-from audit_pipeline.pipeline.stages.registry import STAGES
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.store.paths import model_page_path
@@ -200,7 +200,7 @@ def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace
     # Nearly all is kept for calibration: one side only is left to evaluate.
     workspace.write_benchmarks(few={**LABELLED, "path": ".", "calibration_fraction": 0.9})
     register(run.instance, benchmarks=["few_8"])
-    with pytest.raises(dg.DagsterError, match="both_classes"):
+    with pytest.raises(FailedCheckError, match="both_classes"):
         run("build_benchmarks", partition_key="few_8")
     check = run.checks(run.failed_run())["benchmark", "both_classes"]
     assert (check.passed, check.severity, check.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
@@ -281,9 +281,12 @@ def test_a_pair_whose_benchmark_is_not_built_never_counts_as_materialised(
 ) -> None:
     built.paths.examples("made_12").unlink()
     for asset in map(dg.AssetKey, ("token_statistics", "scores", "evaluations", "extraction")):
-        with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet, so nothing was run"):
-            run("audit_pairs", partition_range=("made_8|one", "made_12|one"), selection=[asset])
+        with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet: materialise `benchmark`"):
+            run("audit_pairs", partition_key="made_12|one", selection=[asset])
         assert not instance.get_materialized_partitions(asset)
+    with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*made_12 has not been built yet"):
+        run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
+    assert instance.get_materialized_partitions(dg.AssetKey("evaluations")) == {"made_8|one"}
 
 
 @pytest.mark.usefixtures("quick_audits")

@@ -34,8 +34,8 @@ from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.audit import prepare_scope
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import Runner, run_job
-from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.dagster.runs import Runner, run_job
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.control_files import read_control
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.store.store import compute_documents_version, read_documents
@@ -201,7 +201,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
         run_job(job, instance, partition_key=pair.partition)
-        outcome = Situation(prepared.paths).find_latest_outcome(pair)
+        outcome = WorkspaceState(prepared.paths).find_latest_outcome(pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
         with pytest.raises(DataError, match="there are no scores"):

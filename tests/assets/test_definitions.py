@@ -10,6 +10,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+import assets
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.definitions import defs
@@ -93,10 +94,8 @@ def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.
         assert not spec.owners, key
         assert spec.code_version, key
         [reference] = spec.metadata["dagster/code_references"].code_references
-        assert Path(reference.file_path).parent.name in ("stages", "assets") or Path(reference.file_path).name.endswith(
-            "stage.py"
-        ), key
-        assert _lines_from(reference).lstrip().startswith(("def ", "@dg.asset")), key
+        assert Path(reference.file_path).parent == Path(assets.__file__).parent, key
+        assert _lines_from(reference).startswith("@audit_asset("), key
 
 
 def _lines_from(reference: Any) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 from made_workspace import Workspace, count_loads
 
 from audit_pipeline.definitions import defs
@@ -24,16 +27,20 @@ from audit_pipeline.errors import (
 )
 from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.extras.servers.dialect_interface import BadAnswerError
-from audit_pipeline.pipeline.dagster import retries, stage_assets
-from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.run import run_job
-from audit_pipeline.pipeline.situation import Situation
+from audit_pipeline.pipeline.dagster import partition_step, retries
+from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
+from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
+from audit_pipeline.pipeline.dagster.runs import run_job
+from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.stage import PAIR, StageResult, StageRun
+from audit_pipeline.pipeline.workspace_state import WorkspaceState
 from audit_pipeline.tables import Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 RANGE = ("made_8|one", "made_12|two")
 OF_ONE = ("made_8|one", "made_12|one")
 BROKEN = Pair("made_12", "one")
+ASSETS = ("token_statistics", "scores", "evaluations")
 PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}
 FailWith = Callable[[Exception, int], list[int]]
 
@@ -42,14 +49,16 @@ FailWith = Callable[[Exception, int], list[int]]
 def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every pair is a partition, and nothing waits between two attempts."""
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
-    monkeypatch.setattr(stage_assets, "run_with_retries", partial(retries.run_with_retries, sleep=lambda seconds: None))
+    monkeypatch.setattr(
+        partition_step, "run_with_retries", partial(retries.run_with_retries, sleep=lambda seconds: None)
+    )
 
 
 @pytest.fixture
 def fail_with(built: Workspace) -> FailWith:
     """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
     # The asset calls the stage by the name that its module has of it.
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    module = __import__("assets.token_statistics", fromlist=["run_passes"])
     run_passes = module.run_passes
 
     def faulty(error: Exception, times: int) -> list[int]:
@@ -93,34 +102,32 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     assert loads == ["one", "two"]
     [run] = instance.get_runs()
     assert run.status is dg.DagsterRunStatus.FAILURE
-    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}, "exactly the failed pair is left"
+    for asset in ASSETS:
+        assert done(instance, asset) == PAIRS - {BROKEN.partition}, "exactly the failed pair is left"
     for pair in (Pair("made_8", "one"), Pair("made_12", "two")):
         assert status(instance, "evaluations", pair)["status"] == "done"
         assert 0 <= status(instance, "evaluations", pair)["AUROC loss"] <= 1
-    for asset in ("token_statistics", "scores"):
-        said = status(instance, asset, BROKEN)
-        assert (said["status"], said["stage"]) == ("failed", "token_statistics")
-        assert said["reason"] == "the device fell off the bus"
-    for asset in ("token_statistics", "scores", "evaluations"):
-        found = checks(instance, run.run_id)
-        by_pair = {key[2]: check for key, check in found.items() if key[:2] == (asset, "every_pair_ran")}
-        assert {partition for partition, check in by_pair.items() if not check.passed} == {BROKEN.partition}
-        broken = by_pair[BROKEN.partition]
-        assert broken.severity is dg.AssetCheckSeverity.ERROR
-        assert broken.metadata["failed"].value == 1
-        assert "the device fell off the bus" in broken.description
-    outcome = Situation(built.paths).find_latest_outcome(BROKEN)
+    found = checks(instance, run.run_id)
+    failed = [key for key, check in found.items() if not check.passed]
+    assert failed == [("token_statistics", "every_pair_ran", BROKEN.partition)], "where it failed, and nowhere else"
+    broken = found[failed[0]]
+    assert broken.severity is dg.AssetCheckSeverity.ERROR
+    assert broken.metadata["failed"].value == 1
+    assert "the device fell off the bus" in broken.description
+    outcome = WorkspaceState(built.paths).find_latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
-    # From failure, it stays failed.
-    options = dg.ReexecutionOptions(parent_run_id=run.run_id, step_selection=["evaluations"])
-    with dg.execute_job(dg.reconstructable(_audit_pairs), instance, reexecution_options=options) as result:
-        assert not result.success
-    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
-
-    # Alone, and then with the others.
-    audit(instance, partition_key=BROKEN.partition)
+    # From failure, what failed is made, and nothing else.
+    loads.clear()
+    options = dg.ReexecutionOptions.from_failure(run.run_id, instance)
+    job = dg.reconstructable(_audit_pairs)
+    with dg.execute_job(job, instance, tags=dict(run.tags), reexecution_options=options) as result:
+        assert result.success
+        made = {(event.asset_key.to_user_string(), event.partition) for event in result.all_events if is_made(event)}
+    assert {partition for _, partition in made} == {BROKEN.partition}
+    assert set(ASSETS) <= {asset for asset, _ in made}
+    assert loads == ["one"]
     assert done(instance, "evaluations") == PAIRS
     assert status(instance, "evaluations", BROKEN)["status"] == "done"
     loads.clear()
@@ -129,6 +136,90 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     for pair in (BROKEN, Pair("made_8", "two")):
         numbers = status(instance, "token_statistics", pair)
         assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
+
+
+def is_made(event: dg.DagsterEvent) -> bool:
+    return event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION
+
+
+@pytest.mark.parametrize("failing", ASSETS)
+def test_dagster_shows_the_cell_as_failed_where_it_failed_and_as_missing_after_it(
+    built: Workspace, instance: dg.DagsterInstance, failing: str
+) -> None:
+    """By the status that the grid of the UI shows."""
+    stage = get_stage(failing)
+    make = stage.make
+
+    def fail(run: StageRun) -> StageResult:
+        if run.pair == BROKEN:
+            raise RuntimeError("the device fell off the bus")
+        return make(run)
+
+    built.monkeypatch.setattr(stage, "make", fail)
+    with pytest.raises(PairsFailedError):
+        audit(instance)
+    place = ASSETS.index(failing)
+    for number, asset in enumerate(ASSETS):
+        made, failed = grid(instance, asset)
+        assert made == (PAIRS if number < place else PAIRS - {BROKEN.partition}), asset
+        assert failed == ({BROKEN.partition} if number == place else set()), asset
+    [observed] = instance.fetch_observations(dg.AssetKey(failing), limit=5).records
+    assert observed.partition_key == BROKEN.partition
+    assert observed.asset_observation is not None
+    assert observed.asset_observation.metadata["reason"].value == "the device fell off the bus"
+
+
+def grid(instance: dg.DagsterInstance, asset: str) -> tuple[set[str], set[str]]:
+    """The materialised and the failed partitions of an asset, as Dagster caches them for its UI."""
+    pairs = partitions_of(PAIR)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        cached = get_and_update_asset_status_cache_value(instance, dg.AssetKey(asset), pairs, instance)
+        assert cached is not None
+        made = cached.deserialize_materialized_partition_subsets(pairs).get_partition_keys()
+        failed = cached.deserialize_failed_partition_subsets(pairs).get_partition_keys()
+    return set(map(str, made)), set(map(str, failed))
+
+
+def test_data_versions_of_a_range_are_those_of_each_cell_and_the_same_content_leaves_all_fresh(
+    built: Workspace, instance: dg.DagsterInstance
+) -> None:
+    audit(instance)
+    versions = {pair: version_tag(instance, "scores", pair) for pair in PAIRS}
+    assert len(set(versions.values())) == len(PAIRS)
+    for pair in PAIRS:
+        latest = WorkspaceState(built.paths).find_latest_entry("scores", pair)
+        assert latest is not None
+        assert versions[pair] == latest.data_version
+    assert stale_cells(instance) == set()
+    audit(instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("token_statistics")])
+    assert stale_cells(instance) == set(), "the content is the same"
+    tags = build_version_tags(instance, get_stage("token_statistics"), "made_8|one", "another")
+    instance.report_runless_asset_event(dg.AssetMaterialization("token_statistics", partition="made_8|one", tags=tags))
+    assert stale_cells(instance) == {("scores", "made_8|one")}
+
+
+def version_tag(instance: dg.DagsterInstance, asset: str, partition: str) -> str | None:
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=[partition])
+    [record] = instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    return (record.asset_materialization.tags or {}).get("dagster/data_version")
+
+
+def stale_cells(instance: dg.DagsterInstance) -> set[tuple[str, str]]:
+    """The cells of pairs that the UI marks as stale because of their data or code."""
+    graph = defs().resolve_asset_graph()
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        return {
+            (asset, pair)
+            for asset in ASSETS
+            for pair in PAIRS
+            if resolver.get_status(dg.AssetKey(asset), dg.MultiPartitionKey(split_pair(pair))) is StaleStatus.STALE
+        }
+
+
+def split_pair(pair: str) -> dict[str, str]:
+    return dict(zip(PAIR, pair.split("|"), strict=True))
 
 
 def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, str | None], Any]:
@@ -160,7 +251,7 @@ def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
     assert status(instance, "token_statistics", BROKEN)["status"] == "done"
-    assert Situation(built.paths).find_latest_outcome(BROKEN) is None
+    assert WorkspaceState(built.paths).find_latest_outcome(BROKEN) is None
 
 
 def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
@@ -173,7 +264,7 @@ def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
         assert len(met) == runs, "it is not tried again"
         assert done(instance, "evaluations") == set(OF_ONE)
         said = status(instance, "evaluations", BROKEN)
-        outcome = Situation(built.paths).find_latest_outcome(BROKEN)
+        outcome = WorkspaceState(built.paths).find_latest_outcome(BROKEN)
         assert outcome is not None
         expected = ("not_applicable", "the benchmark is of a control")
         assert (said["status"], said["reason"]) == (outcome.status, outcome.reason) == expected
@@ -198,7 +289,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
         assert len(met) == (retries.RETRY_POLICY.attempts if error is errors[-1] else 1), error
-        outcome = Situation(built.paths).find_latest_outcome(BROKEN)
+        outcome = WorkspaceState(built.paths).find_latest_outcome(BROKEN)
         assert outcome is not None
         assert (outcome.status, outcome.reason) == ("failed", str(error))
     assert done(instance, "evaluations") == set()
@@ -206,13 +297,13 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
     with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*no model at /nowhere"):
         audit(instance, partition_range=OF_ONE)
     assert done(instance, "evaluations") == {"made_8|one"}
-    outcome = Situation(built.paths).find_latest_outcome(BROKEN)
+    outcome = WorkspaceState(built.paths).find_latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("failed", "no model at /nowhere")
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    module = __import__("assets.token_statistics", fromlist=["run_passes"])
     run_passes = module.run_passes
 
     def break_it(*arguments: Any, **options: Any) -> Any:
@@ -222,7 +313,7 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
     built.monkeypatch.setattr(module, "run_passes", break_it)
     audit(instance, partition_range=("made_8|one", "made_8|two"))
     assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
-    assert Situation(built.paths).find_latest_outcome(Pair("made_8", "two")) is None
+    assert WorkspaceState(built.paths).find_latest_outcome(Pair("made_8", "two")) is None
 
 
 def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(

@@ -8,11 +8,13 @@ from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
+from audit_pipeline.pipeline.dagster.audit import UpdateOutcome, update
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.run import Runner, UpdateOutcome, bring_up_to_date, run_job
-from audit_pipeline.pipeline.freshness import judge_pair
-from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR
+from audit_pipeline.pipeline.dagster.runs import Runner, run_job
+from audit_pipeline.pipeline.plan import Planner, find_pair_state
+from audit_pipeline.pipeline.registry import OF_MODELS, STAGES
+from audit_pipeline.pipeline.stage import PAIR
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.tables import SCORES, Pair
@@ -47,13 +49,14 @@ def reasons(workspace: Workspace) -> set[str | None]:
     of_pairs = [stage for stage in OF_MODELS if stage.dimensions == PAIR]
     there = look(workspace)
     made = there.plan(Scope(pairs=tuple(PAIRS)), of_pairs)
-    states = {judge_pair(of_pairs, made, there.facts_of, pair) for pair in PAIRS}
+    states = {find_pair_state(of_pairs, made, there.get_product_state, pair) for pair in PAIRS}
     return {state.reason for state in states if state.status != "done"}
 
 
-def look(workspace: Workspace) -> Situation:
+def look(workspace: Workspace) -> Planner:
     model = workspace.model("one")
-    return Situation(workspace.paths, dict(load_benchmarks()), {"one": model.entry}, {"one": model})
+    state = WorkspaceState(workspace.paths, dict(load_benchmarks()), {"one": model.entry}, {"one": model})
+    return Planner(state, STAGES)
 
 
 def count(
@@ -61,7 +64,7 @@ def count(
 ) -> UpdateOutcome:
     """Count what an audit of the model counts."""
     runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
-    return bring_up_to_date(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
+    return update(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
 
 
 def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:

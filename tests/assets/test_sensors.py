@@ -16,8 +16,8 @@ from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import run_job
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.dagster.runs import run_job
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.tables import Pair
 
@@ -337,7 +337,7 @@ def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instanc
     assert alert["kind"] == "run_failed"
     assert alert["details"]["partition"] == "made_8|one"
     [line] = alert["lines"]
-    assert line.startswith("token_statistics: the benchmark made_8 has not been built yet")
+    assert line.startswith("audit_pairs_step: the benchmark made_8 has not been built yet")
     assert "Stack" not in line
 
 

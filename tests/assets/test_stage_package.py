@@ -12,7 +12,7 @@ from made_workspace import Workspace
 from audit_pipeline.store.paths import model_page_path
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
-STAGES = "from audit_pipeline.pipeline.stages.registry import STAGES"
+STAGES = "from audit_pipeline.pipeline.registry import STAGES"
 DEFINITIONS = "from audit_pipeline.definitions import defs\nfrom dagster import AssetKey\nd = defs()"
 
 
@@ -34,12 +34,14 @@ def command(site: Path, *arguments: str) -> str:
 
 def test_its_asset_has_partitions_checks_and_a_place_behind_the_scores(built: Workspace, site: Path) -> None:
     asset = "d.resolve_assets_def(AssetKey('group_means'))"
+    key = "AssetKey('group_means')"
     said = evaluated_with(
         site,
         DEFINITIONS,
-        f"[[one.name for one in {asset}.partitions_def.partitions_defs], sorted(c.name for c in {asset}.check_specs), "
-        f"[k.to_user_string() for k in {asset}.dependency_keys], 'group_means' in "
-        "[k.to_user_string() for k in d.resolve_job_def('audit_pairs').asset_layer.selected_asset_keys]]",
+        f"[[one.name for one in {asset}.partitions_def.partitions_defs], "
+        f"sorted(c.name for c in {asset}.check_specs if c.asset_key == {key}), "
+        f"[d.asset_key.to_user_string() for d in {asset}.specs_by_key[{key}].deps], "
+        f"{key} in d.resolve_job_def('audit_pairs').asset_layer.selected_asset_keys]",
     )
     checks = ["every_pair_ran", "some_group_compared", "values_in_limits"]
     assert said == [["benchmark", "model"], checks, ["scores"], True]

@@ -181,7 +181,7 @@ def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Wo
 
 @pytest.mark.slow
 def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    module = __import__("assets.token_statistics", fromlist=["run_passes"])
     run_passes = module.run_passes
     errors: dict[Pair, Exception] = {Pair("made_8", "one"): RuntimeError("CUDA error")}
 

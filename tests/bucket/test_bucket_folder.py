@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store import bucket_folder
 from audit_pipeline.store.bucket_folder import (
     BucketFolder,

@@ -16,8 +16,8 @@ from made_workspace import NEW, SOURCE, Workspace, count_loads, made_document, m
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.stored_split import assess_split
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.stages.publication import build_warehouse
-from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import model_page_path
 
@@ -57,7 +57,7 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
 @pytest.mark.parametrize("stage", ["scores", pytest.param("evaluations", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("no_report")
 def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy: Workspace, stage: str) -> None:
-    audited_copy.monkeypatch.setitem(get_stage(stage).__dict__, "code", "another")
+    audited_copy.monkeypatch.setitem(get_stage(stage).__dict__, "code_version", "another")
     what = {"scores": "scores", "evaluations": "evaluates"}[stage]
     assert again(audited_copy, because=f"the code that {what} changed since") == [AUDITED, PUBLISHED]
     for table, runs in (("scores", 2 if stage == "scores" else 1), ("evaluations", 2)):

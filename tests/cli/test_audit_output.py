@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.cli import audit_output
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.pipeline.requests import AuditOutcome
+from audit_pipeline.pipeline.audit_requests import AuditOutcome
 
 
 def test_a_checkpoint_without_findings_has_the_reason_below_its_heading(

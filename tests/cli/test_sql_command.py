@@ -12,7 +12,7 @@ from cli_results import answered, error_of, told
 from made_workspace import Workspace
 
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, 
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
-from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
+from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes, score_pair
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.splits import assessment, blind_controls

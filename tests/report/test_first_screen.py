@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from audit_pipeline.pipeline.stages.evaluations import write_missing_answers
+from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.sentences import SIGNS, find_kind
 from audit_pipeline.store import store

@@ -28,10 +28,10 @@ from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
-from audit_pipeline.extras.extraction.stage import extract_pair
+from audit_pipeline.extras.extraction.pair_extraction import extract_pair
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.scoring.pair_scores import run_passes, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.situation import Situation
+from audit_pipeline.pipeline.workspace_state import WorkspaceState
 from audit_pipeline.store import ledger as ledger_module
 from audit_pipeline.store import store
 from audit_pipeline.store.files import write_table
@@ -415,15 +415,15 @@ def test_every_line_says_which_file_it_explains(
 
 
 def test_the_first_outcome_of_a_run_stays_and_the_last_run_is_the_latest(paths: DataPaths) -> None:
-    assert Situation(paths).find_latest_outcome(PAIR) is None
+    assert WorkspaceState(paths).find_latest_outcome(PAIR) is None
     first = record_outcome(paths, PAIR, "token_statistics", "not_applicable", "no such model", "r1")
     assert (first.stage, first.status, first.reason) == ("token_statistics", "not_applicable", "no such model")
     assert record_outcome(paths, PAIR, "scores", "failed", "it follows", "r1") == first
-    assert find_run_outcome(paths, PAIR, "r1") == Situation(paths).find_latest_outcome(PAIR) == first
+    assert find_run_outcome(paths, PAIR, "r1") == WorkspaceState(paths).find_latest_outcome(PAIR) == first
     later = record_outcome(paths, PAIR, "scores", "failed", "another fault", "r2")
     record_outcome(paths, Pair("b_32", "other"), "scores", "failed", "of another pair", "r3")
     assert find_run_outcome(paths, PAIR, "r3") is None
-    assert Situation(paths).find_latest_outcome(PAIR) == later
+    assert WorkspaceState(paths).find_latest_outcome(PAIR) == later
     assert len(read_ledger(paths).outcomes) == 3
 
 

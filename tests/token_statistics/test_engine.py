@@ -9,9 +9,9 @@ from audit_pipeline.cli import main
 from audit_pipeline.errors import ClusterError, ConfigError
 from audit_pipeline.extras.ray.ray_backend import WorkerPlan, connect_cluster, plan_workers
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.resources import ModelsResource
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.token_statistics import engine_choice as engine_module
 from audit_pipeline.token_statistics.engine_choice import IN_PROCESS, Engine, choose_engine
 

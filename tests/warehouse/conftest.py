@@ -16,9 +16,9 @@ from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
 from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION
-from audit_pipeline.pipeline.stages.evaluations import write_missing_answers
-from audit_pipeline.pipeline.stages.publication import build_warehouse
-from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.store.files import table_from_rows, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import (
@@ -219,7 +219,7 @@ class Folder:
         partition = Pair(benchmark, model).partition
         for table, rows in ((SCORES, scores), (EVALUATIONS, evaluations)):
             write_table(self.paths.run_file(table.name, partition, run_id), make_table(table, rows))
-            columns = {"code_version": get_stage(table.name).code, "model_fingerprint": MODELS[model]}
+            columns = {"code_version": get_stage(table.name).code_version, "model_fingerprint": MODELS[model]}
             columns |= {"tokenizer_fingerprint": "t" * 40, "benchmark_digest": digest(benchmark)}
             self.write_lineage(table.name, partition, run_id, finished, **columns)
 

@@ -12,9 +12,11 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.pipeline import situation
+from audit_pipeline.pipeline import workspace_state
 from audit_pipeline.pipeline.coverage import is_built_as_configured
-from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import all_sources, load_source_settings
@@ -129,8 +131,9 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
 
 
 def up_to_date(made: Workspace) -> dict[str, bool | None]:
-    there = situation.Situation(made.paths, dict(load_benchmarks()))
-    return {name: is_built_as_configured(name, there) for name in there.specs}
+    state = workspace_state.WorkspaceState(made.paths, dict(load_benchmarks()))
+    planner = Planner(state, STAGES)
+    return {name: is_built_as_configured(name, planner) for name in state.specs}
 
 
 def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
@@ -141,13 +144,13 @@ def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
 
 def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    version_of_source = situation.read_documents_version
+    version_of_source = workspace_state.read_documents_version
 
     def counted(paths: Any, source: str) -> str:
         asked.append(source)
         return version_of_source(paths, source)
 
-    monkeypatch.setattr(situation, "read_documents_version", counted)
+    monkeypatch.setattr(workspace_state, "read_documents_version", counted)
     made.build("other")
     assert set(up_to_date(made).values()) == {True}
     assert asked == [SOURCE]

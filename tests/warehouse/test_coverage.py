@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.pipeline.stages.publication import build_warehouse
-from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -106,9 +106,9 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
 
 
 def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(get_stage("evaluations").__dict__, "code", "another")
+    monkeypatch.setitem(get_stage("evaluations").__dict__, "code_version", "another")
     assert set(live.changed().values()) == {("stale", "the code that evaluates changed since")}
-    monkeypatch.setitem(get_stage("scores").__dict__, "code", "another")
+    monkeypatch.setitem(get_stage("scores").__dict__, "code_version", "another")
     assert set(live.changed().values()) == {("stale", "the code that scores changed since")}
     monkeypatch.undo()
     live.folder.paths.run_file("scores", "speeches_64|tiny-125m", "run-0-speeches_64").write_bytes(b"half")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.pipeline.stages.publication import build_warehouse
-from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import DAY, Folder
@@ -36,8 +36,8 @@ def test_a_finding_joins_to_its_run_model_benchmark_and_code(warehouse: Path) ->
         " ORDER BY f.benchmark",
     ).to_pylist()
     assert [(row["run_id"], row["code_version"], row["name"], row["design"]) for row in rows] == [
-        ("again-notes", get_stage("evaluations").code, "tiny-125m", "temporal"),
-        ("run-0-speeches_64", get_stage("evaluations").code, "tiny-125m", "temporal"),
+        ("again-notes", get_stage("evaluations").code_version, "tiny-125m", "temporal"),
+        ("run-0-speeches_64", get_stage("evaluations").code_version, "tiny-125m", "temporal"),
     ]
 
 

@@ -28,10 +28,10 @@ from audit_pipeline.report.number_format import format_percent, format_probabili
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
+    from audit_pipeline.extras.chat.asking import AskedTexts, AskPlan, AskReport
     from audit_pipeline.extras.chat.config import ChatModel
     from audit_pipeline.extras.chat.given_outputs import HandedOutput
     from audit_pipeline.extras.chat.ladder import AskRequest
-    from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
     from audit_pipeline.models.usage_budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
@@ -116,8 +116,8 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
-    from audit_pipeline.extras.chat.stage import AskingOptions, ask_pair, find_missing_requests, plan_from_options
-    from audit_pipeline.extras.chat.stage import read_texts_of_benchmark as read_benchmark
+    from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, find_missing_requests, plan_from_options
+    from audit_pipeline.extras.chat.asking import read_texts_of_benchmark as read_benchmark
 
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     asked = _read_files(texts, held_out, name, text_column, paths) if texts else read_benchmark(str(benchmark), paths)
@@ -167,8 +167,8 @@ def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
     """Measure what others asked already, of each model that the rows name, else of ``model``."""
+    from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
-    from audit_pipeline.extras.chat.stage import write_outputs
 
     read = read_outputs(file, texts.documents)
     print_skipped(read.skipped.first, read.skipped.count)
@@ -181,7 +181,7 @@ def _measure_outputs(
 def _read_files(
     texts: tuple[Path, ...], held_out: tuple[Path, ...], name: str, text_column: str | None, paths: DataPaths
 ) -> AskedTexts:
-    from audit_pipeline.extras.chat.stage import read_texts_of_files
+    from audit_pipeline.extras.chat.asking import read_texts_of_files
     from audit_pipeline.pipeline.own_files import OwnFiles, explain_unused_parts, inspect_own_files
 
     with report_slow_work("reading") as report:

@@ -23,9 +23,9 @@ from audit_pipeline.cli.run_setup import (
     print_problems,
 )
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
-from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
@@ -98,14 +98,13 @@ def study(name: str = argument()) -> None:
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
-    from audit_pipeline.extras.controls.stage import STUDY_STAGE
-    from audit_pipeline.pipeline.dagster import audit, run
-    from audit_pipeline.pipeline.situation import Scope
+    from audit_pipeline.pipeline.dagster import audit, runs
+    from audit_pipeline.pipeline.workspace_state import Scope
 
     with audit.open_runner(definitions, paths, print_step) as (runner, _):
         audit.prepare_scope(Scope(sources=control.sources), runner)
-        runner.run(STUDY_STAGE.job.name, "corpus-audit study", partition_key=name)
-        run.publish(runner)
+        runner.run("run_studies", "corpus-audit study", partition_key=name)
+        runs.publish(runner)
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
@@ -200,13 +199,10 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.commands import run_extraction
-    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
     from audit_pipeline.models.config import resolve_model
-    from audit_pipeline.pipeline.requests import plan_quickly
-    from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
+    from audit_pipeline.pipeline.run_audit import plan_quickly
 
-    stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
+    stages = ("documents", "benchmark", "extraction")
     entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
     for spec in specs:
         request = AuditRequest([entry], [spec], AuditOptions(publish=False))

@@ -48,10 +48,10 @@ from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from audit_pipeline.extras.corpora.benchmark_search import OverlapReport
     from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item
     from audit_pipeline.extras.corpora.model_results import MatchedResults
     from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult
-    from audit_pipeline.extras.corpora.stage import OverlapReport
     from audit_pipeline.readers.text_rows import TextRow
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
@@ -141,9 +141,9 @@ def overlap(
     import joblib
     import pyarrow as pa
 
+    from audit_pipeline.extras.corpora.benchmark_search import search_benchmarks
     from audit_pipeline.extras.corpora.rules import choose_rule
     from audit_pipeline.extras.corpora.search import open_sharded_corpus
-    from audit_pipeline.extras.corpora.stage import search_benchmarks
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
 
@@ -269,7 +269,7 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
-    from audit_pipeline.extras.corpora.stage import describe_overlap
+    from audit_pipeline.extras.corpora.benchmark_search import describe_overlap
     from audit_pipeline.tables import OVERLAP_SPANS
 
     rows = texts.to_pylist()

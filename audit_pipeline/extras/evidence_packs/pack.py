@@ -23,7 +23,7 @@ import yaml
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.config import load_references
-from audit_pipeline.extras.extraction.stage import read_searched_documents
+from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 from audit_pipeline.models.converted_files import kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration

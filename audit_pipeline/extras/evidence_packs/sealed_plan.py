@@ -20,13 +20,13 @@ from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.stage import (
+from audit_pipeline.extras.extraction.pair_extraction import (
     build_search_version,
     find_extraction_settings,
     read_searched_documents,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.statistics.claims import REPRODUCED_FROM

@@ -31,11 +31,11 @@ from audit_pipeline.extras.evidence_packs.sealed_plan import (
     plan_from_row,
 )
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
-from audit_pipeline.extras.extraction.stage import EXTRACTION_VERSION, extract_pair, read_searched_documents
+from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.scoring.backends import build_backend_loader
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.used_endpoints import Endpoints

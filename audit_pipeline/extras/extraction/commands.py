@@ -39,9 +39,9 @@ from audit_pipeline.extras.extraction.command_output import (
     show_passages,
 )
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
-from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def extract(
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
     if spec is not None:
-        from audit_pipeline.extras.extraction.stage import read_searched_documents
+        from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 
         # Once it has been run and published, everything that it found is in the cache.
         if not dry_run:
@@ -226,11 +226,10 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
     definitions = load_dagster_definitions()
-    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.models.tokenized_model import load_reference_model
-    from audit_pipeline.pipeline.dagster import audit, partitions, run
-    from audit_pipeline.pipeline.situation import Scope
+    from audit_pipeline.pipeline.dagster import audit, partitions, runs
+    from audit_pipeline.pipeline.workspace_state import Scope
     from audit_pipeline.scoring.used_endpoints import Endpoints
     from audit_pipeline.tables import Pair
 
@@ -249,9 +248,9 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
         audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, print_step))
         print_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
-        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: asked})
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={"extraction": asked})
         if options.publish:
-            run.publish(runner)
+            runs.publish(runner)
 
 
 def _merge_held_out_documents(

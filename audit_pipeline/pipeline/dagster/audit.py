@@ -1,14 +1,15 @@
-"""The command `corpus-audit audit`: bring a model, or a series, up to date on some benchmarks, through Dagster, here.
+"""Carrying out audits: the loop that brings a scope up to date, and the command ``corpus-audit audit``.
 
-The weekly audit takes each of its models through the same :func:`audit_models`. Which steps there are say freshness.py
-and the stages; run.py carries them out.
+The weekly audit takes each of its models through the same :func:`audit_models`. The plan (plan.py) says what is out of
+date; runs.py runs the jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import dagster as dg
@@ -16,29 +17,174 @@ import dagster as dg
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, roll_day, utc_today
-from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
+from audit_pipeline.errors import DataError, FailedCheckError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.dagster import partitions, run
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest, PassCounts
+from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
-from audit_pipeline.pipeline.dagster.run import Runner, UpdateOutcome, bring_up_to_date
+from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
+from audit_pipeline.pipeline.dagster.runs import Runner, RunScope
 from audit_pipeline.pipeline.dagster.tags import tags_of_command
-from audit_pipeline.pipeline.freshness import Step
+from audit_pipeline.pipeline.plan import Planner, Step, build_request_planner, build_request_scope, plan_request
 from audit_pipeline.pipeline.publication_state import explain_unpublished
-from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest, PassCounts
-from audit_pipeline.pipeline.situation import Scope, Situation, build_situation, plan_audit, scope_of_request
-from audit_pipeline.pipeline.stage import Product
-from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, PAIR
-from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
-from audit_pipeline.pipeline.stages.source_documents import FETCHED_AGAIN
+from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
+from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, SOURCE, Product, Stage
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
 from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
 from audit_pipeline.token_statistics.cached_texts import require_kinds
+
+
+@dataclass
+class UpdateOutcome:
+    """The outcome of bringing a scope up to date.
+
+    Attributes:
+        runs: The run of each product that was made.
+        problems: Why products cannot be made.
+        errors: The errors of products whose run failed.
+    """
+
+    runs: dict[str, str] = field(default_factory=dict)
+    problems: dict[Product, str] = field(default_factory=dict)
+    errors: dict[Product, Exception] = field(default_factory=dict)
+
+    def list_failure_reasons(self, *stages: str) -> dict[str, str]:
+        """Return why partitions of these stages were not made, by partition."""
+        reasons = {**self.problems, **{product: str(error) for product, error in self.errors.items()}}
+        return {product.partition: reason for product, reason in reasons.items() if product.stage in stages}
+
+
+def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Planner], runner: Runner) -> UpdateOutcome:
+    """Carry out the steps that bring a scope up to date.
+
+    The plan is made again before each group of stages. A partition that fails with an error that the runner survives,
+    or that cannot be made, does not stop the others; everything that depends on it is left as it is.
+
+    Args:
+        scope: What is to be up to date.
+        stages: The stages to make, each after those that it is made of.
+        read_planner: Reads the workspace and returns its planner.
+        runner: Runs the jobs.
+    """
+    outcome = UpdateOutcome()
+    seen: list[Stage] = []
+    for _, alike in itertools.groupby(stages, key=lambda stage: (stage.dimensions, stage.job)):
+        group = list(alike)
+        seen += group
+        names = {stage.name for stage in group}
+        again = {name: reason for name, reason in scope.again.items() if name in names}
+        keys = {stage.name: stage.input_name for stage in seen}
+        left = {f"{keys[product.stage]}/{product.partition}": str(error) for product, error in outcome.errors.items()}
+        planner = read_planner()
+        plan = planner.plan(scope, seen, again, left)
+        outcome.problems |= {product: why for product, why in plan.problems.items() if product not in outcome.errors}
+        for steps, partitions in _plan_runs(plan.steps_of_stages(names), runner.instance):
+            purpose = ""
+            if steps[0].stage.dimensions == SOURCE:
+                purpose = planner.explain_sources(scope).get(partitions[0], "")
+            _run_steps(steps, partitions, runner, outcome, purpose)
+    return outcome
+
+
+def _plan_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[tuple[Sequence[Step], Sequence[str]]]:
+    """Yield the steps of each run and its partitions, which are a range of Dagster's."""
+    by_partition: dict[str, list[Step]] = {}
+    for step in steps:
+        by_partition.setdefault(step.partition, []).append(step)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for partition, own in by_partition.items():
+        # A model is loaded once a run.
+        model = partition.rpartition("|")[2] if own[0].stage.dimensions[-1] == "model" else partition
+        alike.setdefault((model, tuple(step.stage.name for step in own)), []).append(partition)
+    # Models of which the same is to be done share a run: the base of several adapters is loaded once.
+    rectangles: dict[object, list[str]] = {}
+    for of, partitions in alike.items():
+        benchmarks = tuple(partition.partition("|")[0] for partition in partitions)
+        is_of_pairs = by_partition[partitions[0]][0].stage.dimensions == PAIR
+        rectangles.setdefault((benchmarks, of[1]) if is_of_pairs else of, []).extend(partitions)
+    for partitions in rectangles.values():
+        stage = by_partition[partitions[0]][0].stage
+        groups = [partitions] if len(partitions) == 1 else _split_into_ranges(stage, partitions, instance)
+        yield from ((by_partition[together[0]], together) for together in groups)
+
+
+def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance) -> list[list[str]]:
+    """Return partitions with the same first names for each model in groups that are ranges, model by model.
+
+    Dagster's own ranges hold one dimension fixed, so models that share a base would be loaded once per range.
+    """
+    neighbours = []
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        for place, dimension in enumerate(stage.dimensions):
+            names = {partition.split("|", 1)[place] for partition in partitions}
+            neighbours.append(group_neighbours(list(partitions_of((dimension,)).get_partition_keys()), names))
+    firsts, models = neighbours
+    return [[f"{first}|{model}" for model in own for first in names] for own in models for names in firsts]
+
+
+def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:
+    """Return names in groups of neighbours, in the given order."""
+    groups: list[list[str]] = []
+    before: str | None = None
+    for name in order:
+        if name in names:
+            if before in names:
+                groups[-1].append(name)
+            else:
+                groups.append([name])
+        before = name
+    return groups
+
+
+def _run_steps(
+    steps: Sequence[Step], partitions: Sequence[str], runner: Runner, outcome: UpdateOutcome, purpose: str
+) -> None:
+    """Run the steps of partitions; ``purpose`` is why a source is fetched that nobody named."""
+    stages, first = [step.stage for step in steps], steps[0]
+    if first.stage.progress_message:
+        message = first.stage.progress_message.format(*partitions[0].split("|"))
+        runner.notify(f"{message} ({purpose})" if purpose else message)
+    is_source = stages[0].dimensions == SOURCE
+    names = [[stage.name, partitions[0]] if is_source else [stage.name] for stage in stages]
+    scope: RunScope = {"selection": [dg.AssetKey(name) for name in names]}
+    if not is_source:
+        first_and_last = (partitions[0], partitions[-1])
+        scope |= {"partition_range": first_and_last} if partitions[1:] else {"partition_key": partitions[0]}
+    options = {stage.name: runner.options[stage.name] for stage in stages if stage.name in runner.options}
+    scope["ops"] = options or None
+    try:
+        run = _run_and_note(stages, partitions, runner, first.reason, scope)
+    except runner.survives as error:
+        outcome.errors |= {Product(stage.name, partition): error for stage in stages for partition in partitions}
+        return
+    for stage in stages:
+        outcome.runs |= {f"{stage.name}/{partition}": run for partition in partitions}
+
+
+def _run_and_note(
+    stages: Sequence[Stage], partitions: Sequence[str], runner: Runner, reason: str, scope: RunScope
+) -> str:
+    """Run the stages, report their notes on what was made, and return the run's id."""
+    failure: FailedCheckError | None = None
+    run = ""
+    try:
+        run = runner.run(stages[0].job.name, reason, **scope)
+    except FailedCheckError as error:
+        # The product was made. The notes report it, and raise what the check found.
+        failure = error
+    note_functions = [stage.get_notes for stage in stages if stage.get_notes]
+    for get_notes, partition in itertools.product(note_functions, partitions):
+        for note in get_notes(partition, runner.paths):
+            runner.notify(note)
+    if failure is not None:
+        raise failure
+    return run
 
 
 @dataclass(frozen=True)
@@ -55,7 +201,7 @@ class DryRun:
     @property
     def has_work(self) -> bool:
         """Whether anything is to be fetched, built or run."""
-        return bool(self.first or self.not_built or any(because for _, because in self.plans.values()))
+        return bool(self.first or self.not_built or any(reason for _, reason in self.plans.values()))
 
 
 def audit(
@@ -82,20 +228,20 @@ def audit(
         for model in models:
             require_kinds(model, options.kinds)
         benchmarks = resolve_relative_cutoffs(request.benchmarks, paths, on_step, refresh=options.refresh)
-        partitions.register(runner.instance, models=[model.name for model in request.models])
+        register(runner.instance, models=[model.name for model in request.models])
         scope = Scope(tuple(spec.name for spec in benchmarks))
         if options.refresh:
             scope = replace(scope, again=FETCHED_AGAIN)
         prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
         outcome.runs |= prepared.runs
-        required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
+        required = [stage for stage in OF_BENCHMARKS if stage.dimensions == BENCHMARK and not stage.is_optional]
         outcome.left_out = prepared.list_failure_reasons(*(stage.name for stage in required))
         outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
         for name, reason in outcome.left_out.items():
             on_step(f"{name} is left out: {reason}")
         audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
         if options.publish and explain_unpublished([model.name for model in request.models], paths) is not None:
-            outcome.runs["publish"] = run.publish(runner)
+            outcome.runs["publish"] = runs.publish(runner)
         return outcome
 
 
@@ -122,10 +268,13 @@ def prepare_scope(
 
     Raises what keeps a product from being made, unless ``leave_out``.
     """
-    partitions.register(runner.instance, benchmarks=[spec.name for spec in specs])
+    register(runner.instance, benchmarks=[spec.name for spec in specs])
     named, entries = {spec.name: spec for spec in specs}, {entry.name: entry for entry in models}
-    read_situation = partial(Situation, runner.paths, named, entries, ask_hub=ask_hub)
-    brought = bring_up_to_date(scope, OF_BENCHMARKS, read_situation, runner)
+
+    def read_planner() -> Planner:
+        return Planner(WorkspaceState(runner.paths, named, entries, ask_hub=ask_hub), STAGES)
+
+    brought = update(scope, OF_BENCHMARKS, read_planner, runner)
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
         for partition, reason in brought.list_failure_reasons(stage).items():
@@ -149,25 +298,23 @@ def audit_models(
     and cannot be made, is told, and they are left out.
     """
     options = request.options
-    scope = scope_of_request(request)
+    scope = build_request_scope(request, STAGES)
     config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
-    read_situation = partial(build_situation, request, models, runner.paths)
+    read_planner = partial(build_request_planner, request, models, runner.paths, STAGES)
     pending = {
-        step.pair.benchmark for step in read_situation().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR
+        step.pair.benchmark for step in read_planner().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR
     }
     if pending:
         named = ", ".join(name for name in scope.benchmarks if name in pending)
         runner.notify(f"auditing {request.subject} on {named}")
     # The documents of a reference corpus, whatever became of those of benchmarks.
-    corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, read_situation, runner)
+    corpora = update(Scope(models=scope.models), OF_BENCHMARKS, read_planner, runner)
     outcome.runs |= corpora.runs
     for product, fault in corpora.errors.items():
         runner.notify(f"{product} could not be made: {fault}")
-    brought = bring_up_to_date(
-        scope, OF_MODELS, read_situation, replace(runner, options={STATISTICS_STAGE.name: config})
-    )
+    brought = update(scope, OF_MODELS, read_planner, replace(runner, options={"token_statistics": config}))
     outcome.runs |= brought.runs
     for stage in OF_MODELS:
         for product, error in brought.errors.items():
@@ -182,7 +329,7 @@ def audit_models(
         # The others are done: their findings are published before the error is raised.
         outcome.failed = PairsFailedError("; ".join(map(str, failed)))
     for pair in scope.pairs:
-        _record_passes(runner.instance, pair, brought, outcome)
+        _record_passes(runner, pair, brought, outcome)
 
 
 def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -215,7 +362,7 @@ def publish(
     """Build warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with open_instance(paths) as instance:
         mark_dead_runs_failed(instance, paths)
-        return run.publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
+        return runs.publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 
 def resolve_relative_cutoffs(
@@ -232,21 +379,28 @@ def resolve_relative_cutoffs(
     return [settled[spec.name] for spec in benchmarks]
 
 
-def _record_passes(instance: dg.DagsterInstance, pair: Pair, brought: UpdateOutcome, outcome: AuditOutcome) -> None:
-    """What the pair's latest materialisation says of its pass, where the model was to be run."""
-    product = Product(STATISTICS_STAGE.name, pair.partition)
-    if str(product) not in brought.runs and product not in brought.errors:
+def _record_passes(runner: Runner, pair: Pair, brought: UpdateOutcome, outcome: AuditOutcome) -> None:
+    """Record what the pair's run reports of its pass, if the model was to be run."""
+    product = Product("token_statistics", pair.partition)
+    run_id = brought.runs.get(str(product))
+    if run_id is None and product not in brought.errors:
         return
-    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(product.stage), asset_partitions=[pair.partition])
-    records = instance.fetch_materializations(wanted, limit=1).records
-    if not records or records[0].asset_materialization is None:
+    failure = WorkspaceState(runner.paths).find_latest_outcome(pair)
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(product.stage), asset_partitions=[pair.partition])
+    records = runner.instance.fetch_materializations(wanted, limit=1).records
+    materialisation = records[0].asset_materialization if records else None
+    is_failure_newer = failure is not None and (not records or failure.at.timestamp() > records[0].timestamp)
+    if failure is not None and is_failure_newer:
+        outcome.not_run[pair.partition] = failure.reason
+    elif materialisation is None:
         outcome.not_run[pair.partition] = "its run failed before the model was run"
-        return
-    said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
-    if "texts_computed" in said:
-        outcome.passes[pair.partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
     else:
-        outcome.not_run[pair.partition] = said.get("reason", "no reason was given")
+        counts = {name: entry.value for name, entry in materialisation.metadata.items()}
+        if "texts_computed" in counts:
+            passes = PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
+            outcome.passes[pair.partition] = passes
+        else:
+            outcome.not_run[pair.partition] = str(counts.get("reason", "no reason was given"))
 
 
 def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
@@ -258,15 +412,15 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     require_same_control(request.model, request.benchmarks)
     if model is not None:
         require_kinds(model, request.options.kinds)
-    made = plan_audit(request, [] if model is None else [model], paths)
-    cannot = made.problems_of(BENCHMARK_STAGE.name)
+    made = plan_request(request, [] if model is None else [model], paths, STAGES)
+    cannot = made.problems_of("benchmark")
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
     # Of what one run makes, the first.
     runs = {(step.stage.job, step.partition): step for step in reversed(made.steps) if step.stage.dimensions != PAIR}
     first = [step for step in made.steps if step in runs.values()]
-    to_build = {step.partition for step in first if step.stage is BENCHMARK_STAGE}
-    reasons = {step.pair.benchmark: step.because for step in reversed(made.steps) if step.stage.dimensions == PAIR}
+    to_build = {step.partition for step in first if step.stage.name == "benchmark"}
+    reasons = {step.pair.benchmark: step.reason for step in reversed(made.steps) if step.stage.dimensions == PAIR}
     plans = {}
     for spec in request.benchmarks:
         if model is not None and spec.name not in cannot and spec.name not in to_build:

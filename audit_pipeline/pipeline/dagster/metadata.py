@@ -11,7 +11,7 @@ from urllib.parse import quote, urljoin
 
 import dagster as dg
 
-from audit_pipeline.pipeline.stage import Shown
+from audit_pipeline.pipeline.stage import UiMetadata
 from audit_pipeline.tables import Table, description_of
 
 REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
@@ -40,15 +40,15 @@ def _link_page(page: Path) -> dg.MetadataValue:
     return dg.MetadataValue.path(page) if url is None else dg.MetadataValue.url(urljoin(url, quote(page.name)))
 
 
-def build_metadata(shown: Shown) -> dict[str, Any]:
+def build_metadata(metadata: UiMetadata) -> dict[str, Any]:
     """Return what is shown, in Dagster's types; the UI shows it in this order."""
     return {
-        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
-        **({} if shown.rows is None else {"dagster/row_count": shown.rows}),
-        **shown.values,
-        **{name: build_markdown_table(header, body) for name, (header, body) in shown.tables.items()},
-        **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
-        **({} if shown.page is None else {"page": _link_page(shown.page)}),
+        **{name: dg.MetadataValue.md(picture) for name, picture in metadata.pictures.items()},
+        **({} if metadata.rows is None else {"dagster/row_count": metadata.rows}),
+        **metadata.values,
+        **{name: build_markdown_table(header, body) for name, (header, body) in metadata.tables.items()},
+        **{name: dg.MetadataValue.path(path) for name, path in metadata.paths.items()},
+        **({} if metadata.page is None else {"page": _link_page(metadata.page)}),
     }
 
 

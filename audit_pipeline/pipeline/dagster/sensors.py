@@ -27,18 +27,18 @@ from audit_pipeline.models.model_proposals import (
     propose_entries,
     write_proposals,
 )
+from audit_pipeline.pipeline.dagster.audit import group_neighbours
 from audit_pipeline.pipeline.dagster.instance import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.jobs import JOBS
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, require_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import group_neighbours
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG
-from audit_pipeline.pipeline.freshness import Plan, Step
+from audit_pipeline.pipeline.plan import Plan, Planner, Step
+from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_PAIRS, STAGES
 from audit_pipeline.pipeline.remembered_models import SeenModel, find_seen_models
-from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stage import AUDIT_PAIRS
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_PAIRS
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, SOURCE
 from audit_pipeline.pipeline.whole_configuration import Configuration, load_configuration
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, digest
 
@@ -70,7 +70,7 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{len(proposals)} of {len(candidates)} models proposed in {proposals_path()}")
 
 
-def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> Iterator[dg.RunRequest]:
+def _request_pairs(made: Plan, planner: Planner, order: Sequence[str]) -> Iterator[dg.RunRequest]:
     """As few runs as hold exactly the pairs of a plan: for each model the ranges of benchmarks that follow one another.
 
     ``order``: the benchmarks as Dagster has, or will have, them.
@@ -82,24 +82,25 @@ def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> It
         for benchmarks in group_neighbours(order, {pair.benchmark for pair in steps if pair.model == model}):
             pairs = [Pair(benchmark, model) for benchmark in benchmarks]
             yield dg.RunRequest(
-                run_key=digest([_key_of(step, situation) for pair in pairs for step in steps[pair]])[:32],
+                run_key=digest([_key_of(step, planner) for pair in pairs for step in steps[pair]])[:32],
                 job_name=AUDIT_PAIRS.name,
                 tags={
                     "dagster/asset_partition_range_start": pairs[0].partition,
                     "dagster/asset_partition_range_end": pairs[-1].partition,
-                    REASON_TAG: steps[pairs[0]][0].because,
+                    REASON_TAG: steps[pairs[0]][0].reason,
                 },
             )
 
 
-def _key_of(step: Step, situation: Situation) -> list[object]:
+def _key_of(step: Step, planner: Planner) -> list[object]:
     """What a step makes, of what, and how often that came out differently or was forgotten before."""
-    facts, ledger = situation.facts_of(step.product), situation.ledger
+    product = planner.get_product_state(step.product)
+    ledger = planner.state.ledger
     versions = [entry.data_version for entry in ledger.list_entries(step.stage.input_name, step.partition)]
     changes = sum(version != after for version, after in itertools.pairwise(versions))
-    entry = situation.entries.get(step.pair.model)
+    entry = planner.state.entries.get(step.pair.model)
     model = None if entry is None else entry_version(entry)
-    return [step.stage.name, step.partition, dict(facts.inputs), model, len(versions[:1]), changes, ledger.forgotten]
+    return [step.stage.name, step.partition, dict(product.inputs), model, len(versions[:1]), changes, ledger.forgotten]
 
 
 def _drop_requested(requests: Iterable[dg.RunRequest], instance: dg.DagsterInstance) -> list[dg.RunRequest]:
@@ -116,9 +117,9 @@ def _build_partition_requests(dimension: str, names: Sequence[str]) -> list[dg.A
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _read_situation(
+def _read_planner(
     context: dg.SensorEvaluationContext, config: Configuration, paths: DataPaths
-) -> tuple[Situation, Mapping[str, Sequence[str]]]:
+) -> tuple[Planner, Mapping[str, Sequence[str]]]:
     """The configured benchmarks and models, these as they were seen last (a tick has no time to load them), and the
     partitions that Dagster has of each.
 
@@ -133,7 +134,8 @@ def _read_situation(
         name: model if model.is_current else replace(model, identity=replace(model.identity, model_fingerprint="new"))
         for name, model in find_seen_models(entries, paths).items()
     }
-    return Situation(paths, exclude_on_request(config.benchmarks), entries, seen), registered
+    state = WorkspaceState(paths, exclude_on_request(config.benchmarks), entries, seen)
+    return Planner(state, STAGES), registered
 
 
 @dg.sensor(
@@ -145,26 +147,26 @@ def _read_situation(
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
     instance, config = context.instance, load_configuration()
-    situation, registered = _read_situation(context, config, data.paths)
-    new = [name for name in situation.entries if not _is_known(name, situation, registered[MODEL])]
-    built = [name for name in situation.specs if situation.find_built_digest(name) is not None]
+    planner, registered = _read_planner(context, config, data.paths)
+    new = [name for name in planner.state.entries if not _is_known(name, planner, registered[MODEL])]
+    built = [name for name in planner.state.specs if planner.state.find_built_digest(name) is not None]
     waiting = _describe_unfinished_run(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
     if not new:
         waiting = None
     elif waiting is not None:
         new = []
-    add = [name for name in situation.specs if name not in registered[BENCHMARK]] if new else []
-    made = situation.plan(Scope.of_all_pairs(built, new), OF_PAIRS)
-    requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
+    add = [name for name in planner.state.specs if name not in registered[BENCHMARK]] if new else []
+    made = planner.plan(Scope.of_all_pairs(built, new), OF_PAIRS)
+    requests = _drop_requested(_request_pairs(made, planner, [*registered[BENCHMARK], *add]), instance)
     problems = [str(problem) for problem in config.models.problems]
-    if missing := [name for name in situation.specs if name not in built]:
+    if missing := [name for name in planner.state.specs if name not in built]:
         problems.append(
             f"{len(missing)} benchmark(s) are not built, their pairs stay missing: {', '.join(missing)}; "
             "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
         )
     for words in problems:
         context.log.warning(words)
-    said = [waiting or f"nothing new among {len(situation.entries)} models", *problems]
+    said = [waiting or f"nothing new among {len(planner.state.entries)} models", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],
@@ -175,9 +177,9 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     )
 
 
-def _is_known(model: str, situation: Situation, registered: Sequence[str]) -> bool:
+def _is_known(model: str, planner: Planner, registered: Sequence[str]) -> bool:
     """Whether a model has a partition, and is as it was when it was loaded last."""
-    seen = situation.models.get(model)
+    seen = planner.state.models.get(model)
     return model in registered and isinstance(seen, SeenModel) and seen.is_current
 
 
@@ -190,28 +192,28 @@ def _is_known(model: str, situation: Situation, registered: Sequence[str]) -> bo
 def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
     instance, config = context.instance, load_configuration()
-    situation, registered = _read_situation(context, config, data.paths)
-    new = [name for name in situation.specs if name not in registered[BENCHMARK]]
-    made = situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS)
+    planner, registered = _read_planner(context, config, data.paths)
+    new = [name for name in planner.state.specs if name not in registered[BENCHMARK]]
+    made = planner.plan(Scope(tuple(planner.state.specs)), OF_BENCHMARKS)
     problems = [f"{product.partition}: {problem}" for product, problem in made.problems.items()]
     waiting = _describe_unfinished_run(instance, _PREPARING_JOBS)
-    requests = _drop_requested(_request_preparation(made, situation), instance) if waiting is None else []
+    requests = _drop_requested(_request_preparation(made, planner), instance) if waiting is None else []
     unfit = {step.partition for step in made.steps} | {product.partition for product in made.problems}
-    models = [name for name in situation.entries if _is_known(name, situation, registered[MODEL])]
+    models = [name for name in planner.state.entries if _is_known(name, planner, registered[MODEL])]
     benchmarks = [
-        name for name in situation.specs if name not in unfit and situation.find_built_digest(name) is not None
+        name for name in planner.state.specs if name not in unfit and planner.state.find_built_digest(name) is not None
     ]
     scope = Scope.of_all_pairs(benchmarks, models)
     if waiting is None and not requests:
-        pairs = situation.plan(scope, OF_PAIRS)
-        requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
+        pairs = planner.plan(scope, OF_PAIRS)
+        requests = _drop_requested(_request_pairs(pairs, planner, [*registered[BENCHMARK], *new]), instance)
         if requests and (waiting := _describe_unfinished_run(instance, (AUDIT_PAIRS.name,))) is not None:
             requests = []
     for words in problems:
         context.log.warning(words)
     if made.steps and not requests:
         problems += [f"{step.product}: was asked for and did not come about, see its run" for step in made.steps]
-    said = [waiting or f"nothing changed in {len(situation.specs)} benchmarks", *problems]
+    said = [waiting or f"nothing changed in {len(planner.state.specs)} benchmarks", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join([*said, *map(str, config.benchmarks.problems)])[:2000],
@@ -219,26 +221,26 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     )
 
 
-def _request_preparation(made: Plan, situation: Situation) -> Iterator[dg.RunRequest]:
+def _request_preparation(made: Plan, planner: Planner) -> Iterator[dg.RunRequest]:
     """The runs of what waits for no other run; the stages of one job and partition share one."""
     groups: dict[tuple[str, str], list[Step]] = {}
     for step in made.steps:
         groups.setdefault((step.stage.job.name, step.partition), []).append(step)
     group_of = {f"{step.stage.input_name}/{step.partition}": group for group, steps in groups.items() for step in steps}
     for group, steps in groups.items():
-        inputs = [name for step in steps for name in situation.facts_of(step.product).inputs]
+        inputs = [name for step in steps for name in planner.get_product_state(step.product).inputs]
         if any(group_of.get(name, group) != group for name in inputs):
             continue
         job, partition = group
-        is_source = steps[0].stage.dimensions == ("source",)
+        is_source = steps[0].stage.dimensions == SOURCE
         yield dg.RunRequest(
-            run_key=digest([_key_of(step, situation) for step in steps])[:32],
+            run_key=digest([_key_of(step, planner) for step in steps])[:32],
             job_name=job,
             partition_key=None if is_source else partition,
             asset_selection=[
                 dg.AssetKey([step.stage.name, partition] if is_source else step.stage.name) for step in steps
             ],
-            tags={REASON_TAG: f"{partition}: {steps[0].because}"},
+            tags={REASON_TAG: f"{partition}: {steps[0].reason}"},
         )
 
 

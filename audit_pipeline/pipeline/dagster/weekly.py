@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
 
 import dagster as dg
 
@@ -13,18 +12,27 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, 
 from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.dagster.audit import audit_models
+from audit_pipeline.pipeline.dagster.audit import UpdateOutcome, audit_models, update
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import Jobs, Runner, UpdateOutcome, bring_up_to_date
+from audit_pipeline.pipeline.dagster.runs import Jobs, Runner
 from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
-from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
-from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
-from audit_pipeline.pipeline.stages.source_documents import FETCHED_AGAIN
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
+from audit_pipeline.pipeline.stage import (
+    AUDIT_PAIRS,
+    BUILD_BENCHMARKS,
+    FETCHED_AGAIN,
+    REFRESH_SOURCES,
+    SOURCE,
+    Product,
+    Stage,
+    StageJob,
+)
 from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
@@ -43,7 +51,7 @@ class WeeklySummary:
     notify: Log
     rolled: list[str] = field(default_factory=list)
     changed_sources: list[str] = field(default_factory=list)
-    made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
+    made: dict[StageJob, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
     problems: list[str] = field(default_factory=list)
 
     def note_problem(self, problem: str) -> None:
@@ -62,7 +70,7 @@ class WeeklySummary:
         noted: set[str] = set()
         for of in stages:
             for partition, reason in brought.list_failure_reasons(of.name).items():
-                is_broken_entry = of.dimensions == ("source",) and Product(of.name, partition) in brought.problems
+                is_broken_entry = of.dimensions == SOURCE and Product(of.name, partition) in brought.problems
                 if reason not in noted and not is_broken_entry:
                     self.note_problem(f"{of.name} of {partition} could not be made: {reason}")
                     noted.add(reason)
@@ -109,16 +117,19 @@ def run_weekly_audit(
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
     scope = Scope(tuple(specs), again=FETCHED_AGAIN)
-    read_situation = partial(Situation, paths, specs, ask_hub=True)
+
+    def read_planner() -> Planner:
+        return Planner(WorkspaceState(paths, specs, ask_hub=True), STAGES)
+
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
-    brought = bring_up_to_date(scope, OF_BENCHMARKS, read_situation, runner)
+    brought = update(scope, OF_BENCHMARKS, read_planner, runner)
     week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
     week.note(brought, OF_BENCHMARKS)
     fit = _select_fit_benchmarks(specs, brought, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
-        week.note(bring_up_to_date(replace(scope, again={}), _OTHERS, read_situation, runner), _OTHERS)
+        week.note(update(replace(scope, again={}), _OTHERS, read_planner, runner), _OTHERS)
     except AuditError as error:
         week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.

@@ -1,1 +1,1 @@
-"""A package of somebody else's, with a stage: what docs/adding-a-stage.md describes."""
+"""A package of somebody else's, with an asset: what docs/adding-an-asset.md describes."""

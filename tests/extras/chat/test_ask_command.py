@@ -182,7 +182,7 @@ def test_the_asset_asks_and_the_weekly_audit_does_not(benchmark: Workspace, chat
     with partitions_of_controls(), open_instance(benchmark.paths) as instance:
         register(instance, benchmarks=[name])
         job = defs().resolve_job_def("ask")
-        config = {"ops": {"chat_answers": {"config": {"draws": 0, "passages": 1}}}}
+        config = {"ops": {"ask_step": {"config": {"chat_answers": {"draws": 0, "passages": 1}}}}}
         result = job.execute_in_process(instance=instance, partition_key=f"{name}|talker", run_config=config)
         assert result.success
         asked = len(server.requests)

@@ -17,11 +17,7 @@ import pytest
 from chat_server import ChatServer
 
 from audit_pipeline.errors import BudgetError, ConfigError, DataError
-from audit_pipeline.extras.chat.chat_client import open_budget
-from audit_pipeline.extras.chat.given_outputs import read_outputs
-from audit_pipeline.extras.chat.ladder import AskOptions
-from audit_pipeline.extras.chat.rows import AskJournal
-from audit_pipeline.extras.chat.stage import (
+from audit_pipeline.extras.chat.asking import (
     AskedTexts,
     AskPlan,
     AskReport,
@@ -31,6 +27,10 @@ from audit_pipeline.extras.chat.stage import (
     read_answers,
     write_outputs,
 )
+from audit_pipeline.extras.chat.chat_client import open_budget
+from audit_pipeline.extras.chat.given_outputs import read_outputs
+from audit_pipeline.extras.chat.ladder import AskOptions
+from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.store.ledger import read_ledger

@@ -15,9 +15,10 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.run import run_job
-from audit_pipeline.pipeline.freshness import Step
-from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.dagster.runs import run_job
+from audit_pipeline.pipeline.plan import Planner, Step
+from audit_pipeline.pipeline.registry import STAGES
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.store import read
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
@@ -59,14 +60,14 @@ def searched(workspace: Workspace) -> Workspace:
 
 
 def steps_of(workspace: Workspace) -> list[Step]:
-    situation = Situation(workspace.paths, load_benchmarks())
-    return situation.plan(Scope((NAME,))).steps_of_stages(["corpus_overlap"])
+    planner = Planner(WorkspaceState(workspace.paths, load_benchmarks()), STAGES)
+    return planner.plan(Scope((NAME,))).steps_of_stages(["corpus_overlap"])
 
 
 def test_an_audit_searches_what_has_changed_since(
     searched: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
-    assert [(step.partition, step.because) for step in steps_of(searched)] == [
+    assert [(step.partition, step.reason) for step in steps_of(searched)] == [
         (f"{NAME}|{CORPUS}", "its texts have not been looked for in this corpus")
     ]
     register(instance, benchmarks=[NAME])
@@ -83,7 +84,7 @@ def test_an_audit_searches_what_has_changed_since(
     assert {tuple(found_in) for found_in in spans.column("found_in").to_pylist()} == {("copy",)}
     assert steps_of(searched) == []
     (searched.root / "corpus" / "c.jsonl").write_text(json.dumps({"text": "one more"}) + "\n")
-    assert [step.because for step in steps_of(searched)] == [f"the corpus {CORPUS} changed since it was searched"]
+    assert [step.reason for step in steps_of(searched)] == [f"the corpus {CORPUS} changed since it was searched"]
 
 
 @pytest.mark.usefixtures("no_report")

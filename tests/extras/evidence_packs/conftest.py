@@ -13,7 +13,7 @@ from tiny_models import forward_of, single_threaded
 
 from audit_pipeline.extras.evidence_packs.pack import write_pack
 from audit_pipeline.extras.evidence_packs.sealed_plan import seal_plan
-from audit_pipeline.extras.extraction.stage import (
+from audit_pipeline.extras.extraction.pair_extraction import (
     EXTRACTION_VERSION,
     extract_pair,
     find_extraction_settings,

@@ -27,7 +27,7 @@ from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
 from audit_pipeline.extras.evidence_packs.sealed_plan import SealedPlan, compose_plan, read_last_plan, write_plan
 from audit_pipeline.extras.evidence_packs.verify import Check, Rerun, find_difference, verify_pack
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
+from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.store.files import read_json, write_json, write_table

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.defaults import WindowLengths
-from audit_pipeline.extras.extraction.stage import (
+from audit_pipeline.extras.extraction.pair_extraction import (
     EXTRACTION_VERSION,
     build_search_version,
     extract_pair,
@@ -111,7 +111,7 @@ def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
     whole = [row for row in rates if (row["unit"], row["side"]) == ("benchmark", "audited")]
     assert [row["threshold"] for row in whole] == [0.001, 0.01, 0.1, 0.5, None]
     assert {row["n_documents"] for row in whole} == {sum(row["side"] == "audited" for row in documents)}
-    assert made.shown.values["windows"] == len(windows)
+    assert made.metadata.values["windows"] == len(windows)
     written = read_latest_run(workspace.paths, "document_memorisation", PAIR.partition)
     assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
 
@@ -186,7 +186,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
     assert {row["windows"] for row in rows} == {0}
     assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
     assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
-    assert "do not fit into the 64 tokens" in str(made.shown.values["reason"])
+    assert "do not fit into the 64 tokens" in str(made.metadata.values["reason"])
 
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
@@ -282,7 +282,7 @@ def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
 def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.pipeline.dagster.partitions import register
-    from audit_pipeline.pipeline.dagster.run import run_job
+    from audit_pipeline.pipeline.dagster.runs import run_job
 
     with dg.DagsterInstance.ephemeral() as instance:
         register(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])

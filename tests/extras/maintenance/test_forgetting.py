@@ -28,11 +28,11 @@ from audit_pipeline.extras.maintenance.forgetting import (
 )
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
+from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import audit
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, hold_removal_lock, lock_liveness_file
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

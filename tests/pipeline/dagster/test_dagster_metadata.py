@@ -17,7 +17,7 @@ from audit_pipeline.pipeline.dagster.metadata import (
     build_markdown_table,
     build_metadata,
 )
-from audit_pipeline.pipeline.stage import Shown
+from audit_pipeline.pipeline.stage import UiMetadata
 from audit_pipeline.tables import TABLES, Table, description_of
 
 
@@ -70,7 +70,7 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
 
 
 def test_the_page_is_a_link_where_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shown = Shown(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
+    shown = UiMetadata(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
     found = build_metadata(shown)
     assert (found["status"], found["page"]) == ("ok", dg.MetadataValue.path(tmp_path / "model=a%2Fb.html"))
     monkeypatch.setenv(REPORT_URL, "http://127.0.0.1:5000/contamination_report.html")

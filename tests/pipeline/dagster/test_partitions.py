@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.dagster.audit import group_neighbours
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
-from audit_pipeline.pipeline.dagster.run import group_neighbours
-from audit_pipeline.pipeline.freshness import parse_pair
-from audit_pipeline.pipeline.stages.registry import PAIR, STAGES
-from audit_pipeline.tables import Pair
+from audit_pipeline.pipeline.registry import STAGES
+from audit_pipeline.pipeline.stage import PAIR
+from audit_pipeline.tables import Pair, parse_pair
 
 PAIRS = partitions_of(PAIR)
 

@@ -28,11 +28,12 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
 from audit_pipeline.extras.controls.build import ensure_control_trained
 from audit_pipeline.extras.controls.config import load_controls
+from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import plan_dry_run
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditRequest
-from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import OF_BENCHMARKS, STAGES
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.run import compute
@@ -49,10 +50,10 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
 def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
     """The planner's steps for these benchmarks, or for all of the configuration: by stage, what is made and why."""
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
-    situation = Situation(workspace.paths, {one.name: one for one in specs})
+    state = WorkspaceState(workspace.paths, {one.name: one for one in specs})
     found: dict[str, dict[str, str]] = {}
-    for step in situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS).steps:
-        found.setdefault(step.stage.name, {})[step.partition] = step.because
+    for step in Planner(state, STAGES).plan(Scope(tuple(state.specs)), OF_BENCHMARKS).steps:
+        found.setdefault(step.stage.name, {})[step.partition] = step.reason
     return found
 
 
@@ -218,8 +219,8 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
 
 def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
-    situation = Situation(workspace.paths, {"theirs_8": spec("theirs_8")})
-    made = situation.plan(Scope(("theirs_8",)), OF_BENCHMARKS)
+    state = WorkspaceState(workspace.paths, {"theirs_8": spec("theirs_8")})
+    made = Planner(state, STAGES).plan(Scope(("theirs_8",)), OF_BENCHMARKS)
     assert made.steps == ()
     assert "nowhere.jsonl" in made.problems_of("benchmark")["theirs_8"]
 

@@ -6,27 +6,23 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.options import AuditOptions, ScoreOptions
-from audit_pipeline.store.paths import DataPaths, require_writable
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.pipeline.freshness import Plan
     from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores, ProgressListener
     from audit_pipeline.scoring.prefix_shots import Side
     from audit_pipeline.scoring.session import Selection
+    from audit_pipeline.store.paths import DataPaths
     from audit_pipeline.tables import Pair
 
 ALL = "all"
@@ -126,54 +122,6 @@ def build_audit_request(model: str, benchmark: str, options: AuditOptions) -> Au
     )
     models = resolve_models(model, config.models)
     return AuditRequest(models, specs, options, config.problems, leave_out=benchmark == ALL)
-
-
-def run_audit(
-    request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
-) -> AuditOutcome:
-    """Bring the pairs up to date, in this process; nothing is run, and no heavy package imported, where they are.
-
-    Raises what a user can act on; a pair that met a fault does not stop the others, and is named in the outcome.
-    """
-    paths = DataPaths.from_environment()
-    if _is_done(request, paths):
-        on_step(request.completion_message)
-        return AuditOutcome(request.models, request.benchmarks)
-    require_writable(paths.root)
-
-    loaded = definitions()
-    from audit_pipeline.pipeline.dagster.audit import audit  # noqa: PLC0415
-
-    outcome = audit(request, loaded, paths, on_step)
-    if not outcome.runs and not outcome.failed and not outcome.left_out:
-        on_step(request.completion_message)
-    return outcome
-
-
-def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
-    """What is to be done for the request, found without a heavy package and without writing.
-
-    None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
-    is still the same: the audit itself then says what is wrong.
-    """
-    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
-    from audit_pipeline.pipeline.situation import plan_audit  # noqa: PLC0415
-
-    try:
-        if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
-            return None
-        return plan_audit(request, [load_tokenized(entry, paths) for entry in request.models], paths)
-    except AuditError:
-        return None
-
-
-def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
-    from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
-
-    made = plan_quickly(request, paths) if request.options.is_plain else None
-    if made is None or made.steps or made.problems:
-        return False
-    return not request.options.publish or explain_unpublished([entry.name for entry in request.models], paths) is None
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage."""
+"""From a pair's latest scores to its findings and its answer, with their lineage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,48 +17,25 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.display_title import find_model_title
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.freshness import parse_pair
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    UNKNOWN,
-    Check,
-    Finding,
-    Inputs,
-    Made,
-    Product,
-    Shown,
-    Stage,
-    StageRun,
-)
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_from_need
-from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json_if_whole, table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
-from audit_pipeline.store.paths import DataPaths, model_page_path
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import (
-    CALIBRATION_CHECKS,
-    COMPARISONS,
-    CONTAMINATION_RATES,
-    CORPUS_TESTS,
-    DECISIONS,
     EVALUATIONS,
     EXAMPLES,
-    GROUP_TESTS,
     PAIR_ANSWERS,
     SCORES,
     TABLES,
     Pair,
+    parse_pair,
 )
 from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Situation
 
 ANSWERS_VERSION = "3"
 """Of the rules and sentences of answers."""
@@ -261,105 +238,3 @@ def write_findings(
         name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
         for name, rows in tables.items()
     }
-
-
-def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
-    """The answer, AUROC of every detector, ROC curves; the page of the report has the rest."""
-    found, answer = report.findings.evaluation, report.answer
-    aurocs = {
-        row["detector"]: round(row["value"], 4)
-        for row in found.table.to_pylist()
-        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
-    }
-    of = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
-    values = {
-        "answer": f"{answer['headline']} {answer['explanation']}",
-        **({"reason": found.reason} if found.reason else {}),
-        **{f"AUROC {detector}{of}": value for detector, value in aurocs.items()},
-        "claim level": found.claim_level,
-        "split verdict": found.split_verdict,
-        "data_version": report.data_version,
-    }
-    # Here and not above: it imports matplotlib.
-    from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
-
-    drawn = {
-        "picture": _draw_headline_roc(report),
-        "ROC curves": draw_roc_markdown(found.columns, found.table, report.pair.partition),
-    }
-    pictures = {name: picture for name, picture in drawn.items() if picture is not None}
-    return Shown(
-        found.table.num_rows, values, pictures=pictures, page=model_page_path(paths.reports, report.pair.model)
-    )
-
-
-def _draw_headline_roc(report: EvaluationReport) -> str | None:
-    """Draw the ROC curve of the detector that answers, or return None if it has no curve."""
-    from audit_pipeline.report.inline_picture import draw_inline_roc  # noqa: PLC0415 - it imports matplotlib
-
-    detector, parameters = report.answer["detector"], report.answer["parameters"]
-    rows = report.findings.evaluation.table.to_pylist()
-    aurocs = {(row["detector"], row["parameters"]): row for row in rows if row["metric"] == "auroc"}
-    column = next((one for one in report.findings.evaluation.columns if one.key == (detector, parameters)), None)
-    points = None if column is None else column.roc()
-    auroc = aurocs.get((detector, parameters))
-    if points is None or auroc is None or auroc["value"] is None:
-        return None
-    blind = next((row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL), None)
-    return draw_inline_roc(detector, points.fpr, points.tpr, (auroc["value"], auroc["ci_low"], auroc["ci_high"]), blind)
-
-
-def _evaluate(run: StageRun) -> Made:
-    report = evaluate_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
-    wrong = report.out_of_range
-    finding = Finding(not wrong, shown=Shown(values={"out of range": wrong}))
-    return Made(report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": finding})
-
-
-def _inputs(partition: str, situation: Situation) -> Inputs:
-    benchmark = parse_pair(partition).benchmark
-    scores, split = situation.find_latest_entry(SCORES.name, partition), f"split_quality/{benchmark}"
-    assessed = situation.facts_of(Product("split_quality", benchmark)).recorded
-    return {
-        f"scores/{partition}": None if scores is None else scores.data_version,
-        split: UNKNOWN if assessed is None else assessed.get(split),
-    }
-
-
-EVALUATIONS_STAGE = Stage(
-    name="evaluations",
-    description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
-    "would change it; then the numbers with 95% intervals, the control that never sees the "
-    "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
-    dimensions=("benchmark", "model"),
-    group="4_findings",
-    job=AUDIT_PAIRS,
-    make=_evaluate,
-    after=("benchmark", "split_quality", "scores"),
-    code=EVALUATIONS_VERSION,
-    tables=(
-        EVALUATIONS,
-        DECISIONS,
-        GROUP_TESTS,
-        CONTAMINATION_RATES,
-        CALIBRATION_CHECKS,
-        COMPARISONS,
-        CORPUS_TESTS,
-        PAIR_ANSWERS,
-    ),
-    checks={
-        "metrics_in_range": Check(
-            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).", False, True
-        )
-    },
-    kinds=frozenset({"scikitlearn", "parquet"}),
-    late_after_days=92,
-    first="{1} is evaluated on {0} first",
-    absent="scored, not evaluated",
-    words={
-        "scores": "it was scored again since",
-        "split_quality": "the split was assessed again since",
-        "code": "the code that evaluates changed since",
-    },
-    inputs=_inputs,
-)

@@ -1,4 +1,4 @@
-"""The stage that asks models that answer in words: from documents and an entry to what came back, with its lineage."""
+"""Asks models that answer in words: from documents and an entry to what came back, with its lineage."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.conclusions import conclude_documents
-from audit_pipeline.extras.chat.config import ChatModel, load_chat_models
+from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.stage import read_benchmark_documents
+from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
-from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.base import document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import Entry, LineageStep, RowOrigin, read_latest_run
-from audit_pipeline.store.paths import DataPaths, explain_invalid_partition, is_text_output_allowed
+from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.tables.table import Table
 
@@ -316,46 +314,3 @@ class AskingOptions(BaseModel):
     def limits(self) -> Limits:
         """The most that one run may take, besides the entry's own limits."""
         return Limits(self.max_tokens, self.max_cost, self.max_requests)
-
-
-def _ask(run: StageRun) -> Made:
-    """Ask one model about the documents of one benchmark; raises what ended the asking early."""
-    benchmark, name = run.partition_names
-    options, entry = run.options, load_chat_models().named(name)
-    run.log.info(f"{name}: {entry.recipient_notice}")
-    budget = open_budget(entry, options.limits)
-    asked = plan_from_options(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
-    report = ask_pair(
-        asked, entry, run.paths, run.run_id, budget, keeps_text=is_text_output_allowed(), notify=run.log.info
-    )
-    if report.fault is not None:
-        raise report.fault
-    unmeasured = {"requests without a measure": report.unmeasured}
-    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
-    values = {
-        "new answers": report.new,
-        **unmeasured,
-        "audited documents reproduced in part": reproduced["audited"],
-        "held-out documents reproduced in part": reproduced["held_out"],
-        "data_version": report.data_version,
-    }
-    # The page of the report has the documents.
-    shown = Shown(len(report.documents), values, page=run.paths.report)
-    measured = Finding(not report.unmeasured, shown=Shown(values=unmeasured))
-    return Made(report.data_version, shown, {"every_request_measured": measured})
-
-
-CHAT_STAGE = Stage(
-    name="chat_answers",
-    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and "
-    "held-out documents. It is asked on request only; answered requests are not sent again.",
-    dimensions=("benchmark", "chat_model"),
-    group="4_findings",
-    job=Job("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),
-    make=_ask,
-    after=("benchmark",),
-    tables=(CHAT_DOCUMENTS, CHAT_ANSWERS),
-    checks={"every_request_measured": Check("No request was refused, filtered or cut: nothing is unknown.")},
-    options=AskingOptions,
-    lock="chat",
-)

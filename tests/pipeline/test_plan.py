@@ -6,32 +6,51 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.pipeline.freshness import Facts, Plan, judge_pair, plan_steps
-from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Job, Made, Product, Stage
+from audit_pipeline.pipeline.plan import Plan, ProductState, find_pair_state, plan_steps
+from audit_pipeline.pipeline.stage import Product, Stage, StageJob, StageResult
+from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs
 from audit_pipeline.store.ledger import PairOutcome
 from audit_pipeline.tables import Pair
 
-JOB = Job("job", "", "")
+JOB = StageJob("job", "", "")
 PAIR = ("benchmark", "model")
 
 
-def stage(name: str, dimensions: tuple[str, ...], *after: str, **fields: object) -> Stage:
-    return Stage(name, "", dimensions, "4_findings", JOB, lambda run: Made(), after, **fields)  # type: ignore[arg-type]
+def stage(name: str, dimensions: tuple[str, ...], *deps: str, **fields: Any) -> Stage:
+    return Stage(
+        name=name,
+        description="",
+        dimensions=dimensions,
+        group="4_findings",
+        job=JOB,
+        make=lambda run: StageResult(),
+        deps=deps,
+        **fields,
+    )
 
 
-SOURCES = stage("source", ("source",), first="the source {} is fetched first", absent="not fetched")
-EXAMPLES = stage("examples", ("benchmark",), "source", words={"entry": "its entry changed since it was built"})
+SOURCES = stage("source", ("source",), blocked_message="the source {} is fetched first", missing_message="not fetched")
+EXAMPLES = stage(
+    "examples", ("benchmark",), "source", change_messages={"entry": "its entry changed since it was built"}
+)
 COUNTS = stage("counts", ("model",), "source", is_optional=True)
-PASSES = stage("passes", PAIR, "examples", concludes=False, absent="never audited")
-SCORES = stage("scores", PAIR, "passes", "counts", concludes=False, absent="run, not scored")
-FINDINGS = stage("findings", PAIR, "scores", absent="scored, not evaluated", words={"scores": "scored again since"})
-SEARCH = stage("search", PAIR, "examples", "findings", absent="not searched")
+PASSES = stage("passes", PAIR, "examples", has_findings=False, missing_message="never audited")
+SCORES = stage("scores", PAIR, "passes", "counts", has_findings=False, missing_message="run, not scored")
+FINDINGS = stage(
+    "findings",
+    PAIR,
+    "scores",
+    missing_message="scored, not evaluated",
+    change_messages={"scores": "scored again since"},
+)
+SEARCH = stage("search", PAIR, "examples", "findings", missing_message="not searched")
 STAGES = (SOURCES, EXAMPLES, COUNTS, PASSES, SCORES, FINDINGS, SEARCH)
 WANTED = {
     "source": ("s1", "s2"),
@@ -72,9 +91,9 @@ class World:
         own = {"entry": str(self.given[product])} if product in self.given else {}
         return {**{name: self.made.get(name) for name in MADE_OF.get(product, ())}, **own}
 
-    def facts_of(self, product: Product) -> Facts:
+    def get_product_state(self, product: Product) -> ProductState:
         name = str(product)
-        return Facts(
+        return ProductState(
             self.inputs(name),
             self.recorded.get(name),
             self.problems.get(name),
@@ -90,7 +109,7 @@ class World:
         self.damaged.discard(product)
 
     def plan(self, **options: dict[str, str]) -> Plan:
-        return plan_steps(STAGES, WANTED, self.facts_of, **options)
+        return plan_steps(STAGES, WANTED, self.get_product_state, **options)
 
 
 def named(found: Plan) -> set[str]:
@@ -146,7 +165,7 @@ def test_after_a_plan_is_carried_out_nothing_is_left_to_do(world: World) -> None
     for step in world.plan().steps:
         world.make(str(step.product))
     assert world.plan() == Plan((), {})
-    assert {judge_pair(STAGES, world.plan(), world.facts_of, pair).status for pair in PAIRS} == {"done"}
+    assert {find_pair_state(STAGES, world.plan(), world.get_product_state, pair).status for pair in PAIRS} == {"done"}
 
 
 @max_examples(200)
@@ -180,7 +199,7 @@ def test_changes_and_losses_yield_the_steps_below_each(changes: set[str], lost: 
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_partitions_does_not_matter(world: World, shuffled: random.Random) -> None:
     wanted = {name: shuffled.sample(partitions, len(partitions)) for name, partitions in WANTED.items()}
-    assert named(plan_steps(STAGES, wanted, world.facts_of)) == named(world.plan())
+    assert named(plan_steps(STAGES, wanted, world.get_product_state)) == named(world.plan())
 
 
 def test_what_comes_out_the_same_ends_there() -> None:
@@ -195,22 +214,22 @@ def test_what_comes_out_the_same_ends_there() -> None:
 def test_the_reason_is_the_first_input_that_differs_and_what_is_made_first_says_so() -> None:
     world = finished()
     world.given["examples/b1"] += 1
-    reasons = {str(step.product): step.because for step in world.plan().steps}
+    reasons = {str(step.product): step.reason for step in world.plan().steps}
     assert reasons["examples/b1"] == "its entry changed since it was built"
     assert reasons["passes/b1|m"] == "b1 is made first"
     world.given["source/s1"] += 1
-    reasons = {str(step.product): step.because for step in world.plan().steps}
+    reasons = {str(step.product): step.reason for step in world.plan().steps}
     assert (reasons["source/s1"], reasons["examples/b1"]) == ("entry changed since", "the source s1 is fetched first")
     world = finished()
     world.recorded["findings/b1|m"]["scores/b1|m"] = "of earlier scores"
     [step] = world.plan().steps
-    assert (step.stage.name, step.pair, step.because) == ("findings", PAIRS[0], "scored again since")
+    assert (step.stage.name, step.pair, step.reason) == ("findings", PAIRS[0], "scored again since")
 
 
 @pytest.mark.parametrize("version", [None, UNKNOWN])
 def test_what_is_not_known_is_not_compared(version: str | None) -> None:
     inputs = {"model": version, "examples/b1": UNKNOWN, "code": "2"}
-    facts = Facts(inputs, {"model": "m1", "examples/b1": "of before"})
+    facts = ProductState(inputs, {"model": "m1", "examples/b1": "of before"})
     assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: facts).steps == ()
     other = replace(facts, recorded={"code": "1"})
     assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: other).steps != ()
@@ -224,17 +243,17 @@ def test_what_cannot_be_had_stops_what_is_made_of_it_and_nothing_else() -> None:
     assert found.problems_of("examples") == {"b2": "s2 is not configured"}
     assert found.problems_of("findings") == {"b2|m": "s2 is not configured"}
     assert found.problems_of("counts") == {"m": "s2 is not configured"}
-    left = plan_steps(STAGES, WANTED, World().facts_of, left={"source/s1": "no route to host"})
+    left = plan_steps(STAGES, WANTED, World().get_product_state, left={"source/s1": "no route to host"})
     assert named(left) == {"source/s2", "counts/m"}
-    alone = plan_steps([PASSES], {"passes": ["b1|m"]}, World().facts_of)
+    alone = plan_steps([PASSES], {"passes": ["b1|m"]}, World().get_product_state)
     assert named(alone) == {"passes/b1|m"}, "of a stage that is not asked about nothing is known"
-    pair_stages = plan_steps([EXAMPLES, PASSES], {"passes": ["b1|m"]}, World().facts_of)
-    assert pair_stages.problems_of("passes") == {"b1|m": "examples b1: it is not there"}
+    pair_stages = plan_steps([EXAMPLES, PASSES], {"passes": ["b1|m"]}, World().get_product_state)
+    assert pair_stages.problems_of("passes") == {"b1|m": "examples b1: it is missing"}
 
 
 def test_the_state_of_a_pair_is_that_of_its_first_stage_that_is_not_up_to_date() -> None:
     def state(world: World) -> tuple[str, str | None]:
-        judged = judge_pair(STAGES, world.plan(), world.facts_of, PAIRS[0])
+        judged = find_pair_state(STAGES, world.plan(), world.get_product_state, PAIRS[0])
         return judged.status, judged.reason
 
     world = finished()

@@ -1,21 +1,19 @@
-"""The stage that searches a benchmark's documents for what the model can be made to say of them."""
+"""Searches a benchmark's documents for what a model can be made to say of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extras.extraction.defaults import BEAMS
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
@@ -24,9 +22,7 @@ from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.pipeline.freshness import inputs_of_entry, parse_pair
-from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE
+from audit_pipeline.pipeline.stage import StageResult, UiMetadata
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -39,9 +35,6 @@ from audit_pipeline.tables import (
     DOCUMENT_MEMORISATION,
     EXAMPLES,
     EXTRACTION,
-    EXTRACTION_GRID,
-    EXTRACTION_RATES,
-    EXTRACTION_WINDOWS,
     NON_MEMBER,
     Pair,
 )
@@ -49,9 +42,6 @@ from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Scope, Situation
 
 EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
@@ -67,7 +57,7 @@ def extract_pair(
     on_progress: Callable[[Progress], None] | None = None,
     *,
     generate: bool = True,
-) -> Made:
+) -> StageResult:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
 
     Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
@@ -123,7 +113,7 @@ def extract_pair(
         **{"windows": sum(row["windows"] for row in rows), "data_version": data_version},
     }
     # The page of the report has the passages.
-    return Made(data_version, Shown(len(rows), values, page=model_page_path(paths.reports, pair.model)))
+    return StageResult(data_version, UiMetadata(len(rows), values, page=model_page_path(paths.reports, pair.model)))
 
 
 def build_search_version(settings: ExtractionSettings) -> str:
@@ -233,104 +223,3 @@ def _generate_for_passages(
         suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
         given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
     return Passages(quotes, given, near)
-
-
-class ExtractionOptions(BaseModel):
-    """Which documents are searched, and how."""
-
-    every_pair: bool = Field(
-        default=False,
-        description="search the documents of every pair; else only where the benchmark says extraction: true",
-    )
-    prefix: int | None = Field(
-        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
-    )
-    suffix: int | None = Field(
-        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
-    )
-    stride: str | None = Field(
-        default=None,
-        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
-        f"{COARSE_TO_FINE}",
-    )
-    grid: bool = Field(
-        default=False, description="ask for suffixes at every setting of a grid; else only where the benchmark says so"
-    )
-
-
-def _extract(run: StageRun) -> Made:
-    pair, options = run.pair, run.options
-    settings = find_extraction_settings(pair.benchmark)
-    if settings is None and not options.every_pair:
-        reason = {"reason": "the benchmark does not say extraction: true"}
-        return Made(None, Shown(values=reason), status="not_requested")
-    asked = (settings or ExtractionSettings()).override(
-        prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
-    )
-    model = run.models.load_for_run(pair.model, run.paths, run.log)
-    backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
-        return extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
-
-
-def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
-    """The pairs of the benchmarks whose entries have their documents searched."""
-    asked = {name for name, spec in situation.specs.items() if spec.settings.extraction is not None}
-    return [pair.partition for pair in scope.pairs if pair.benchmark in asked]
-
-
-def _inputs(partition: str, situation: Situation) -> Inputs:
-    pair = parse_pair(partition)
-    spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
-    settings = None if spec is None else spec.settings.extraction
-    fingerprint = None if model is None else model.identity.model_fingerprint
-    return {
-        f"examples/{pair.benchmark}": situation.find_built_digest(pair.benchmark),
-        "code": None if settings is None else build_search_version(settings),
-        "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
-        # Not under the name of the pass of the texts, which a search of documents does not wait for.
-        "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),
-        **(situation.find_needed_versions(pair.model, "reference_model") or {}),
-    }
-
-
-def _recorded(partition: str, situation: Situation) -> Inputs | None:
-    entry = situation.find_latest_entry(DOCUMENT_MEMORISATION.name, partition)
-    if entry is None:
-        return None
-    return {**inputs_of_entry(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}
-
-
-EXTRACTION_STAGE = Stage(
-    name="extraction",
-    description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
-    "to do so, compared with held-out documents. Every audit looks for them where the "
-    "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
-    dimensions=("benchmark", "model"),
-    group="4_findings",
-    job=AUDIT_PAIRS,
-    make=_extract,
-    # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
-    after=("benchmark", "evaluations"),
-    code=EXTRACTION_VERSION,
-    tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID),
-    options=ExtractionOptions,
-    kinds=frozenset({"torch", "transformers", "parquet"}),
-    lock="gpu",
-    alone=Job(
-        "extract",
-        "Search the whole documents of benchmarks for passages that models give word for word.",
-        "documents searched",
-    ),
-    alone_options={"every_pair": True},
-    first="the documents of {0} are searched with {1} first",
-    absent="its documents have not been searched for passages that the model gives",
-    words={
-        "code": "its documents were searched with other settings, or by an earlier version of the code",
-        "statistics": "its documents were searched before: the start token or the window changed since",
-        "reference_model": "its documents were searched before: the reference model changed since",
-    },
-    partitions=_list_searched,
-    inputs=_inputs,
-    recorded=_recorded,
-)

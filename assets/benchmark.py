@@ -1,0 +1,127 @@
+"""The asset ``benchmark``: the labelled examples of a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
+from audit_pipeline.benchmarks.builder_interface import UNDATED
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.checks import CHECKS
+from audit_pipeline.benchmarks.config import resolve_spec_to_build
+from audit_pipeline.pipeline.stage import (
+    BENCHMARK,
+    BUILD_BENCHMARKS,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import EXAMPLES
+
+_MAX_LOGGED = 20
+
+
+@audit_asset(
+    partitions=BENCHMARK,
+    deps=["documents", "controlled_contamination"],
+    tables=[EXAMPLES],
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    kinds={"python", "parquet"},
+    checks={name: StageCheck(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()},
+    progress_message="building benchmark: {}",
+    blocked_message="the benchmark {} is built first",
+    missing_message="it has not been built",
+    change_messages={"entry": "its entry in the configuration or its sources changed since it was built"},
+)
+def benchmark(run: StageRun) -> StageResult:
+    """The texts that models are audited on: members, which the model may have read, and non-members, which it cannot
+    have read. Cut into windows of so many words, as many of each project on both sides; or a published data set as it
+    is."""
+    spec = resolve_spec_to_build(run.partition, run.paths)
+    report = build(spec, run.paths, run.run_id, code_version=run.stage.code_version)
+    for row in report.skipped[:_MAX_LOGGED]:
+        run.log.warning(f"skipped {row.location}: {row.reason}")
+    return StageResult(report.digest, _summarise_build(report), _list_check_results(report))
+
+
+@benchmark.inputs
+def get_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs:
+    """Return the digest that the benchmark would have if it were built now. It covers its sources and its control."""
+    spec = state.specs.get(name)
+    if spec is None:
+        return {}
+    inputs: dict[str, str | None] = {}
+    for source in spec.sources:
+        inputs |= state.build_documents_input(source)
+    if spec.control is not None:
+        inputs |= state.build_control_input(spec.control)
+    if None in inputs.values():
+        # The digest is unknown until everything that the benchmark is made of is there.
+        return inputs
+    built = state.find_built_digest(name)
+    wanted = compute_wanted_digest(spec, built, state.paths, state.read_source_version, ask_hub=state.ask_hub)
+    return {**inputs, "entry": wanted}
+
+
+@benchmark.recorded
+def get_recorded_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs | None:
+    """Return the digest of the built benchmark."""
+    built = state.find_built_digest(name)
+    return {"entry": built} if built else None
+
+
+@benchmark.sources
+def list_benchmark_sources(scope: Scope, state: WorkspaceState) -> list[str]:
+    """Return the sources of the scope's benchmarks."""
+    specs = [state.specs[name] for name in scope.benchmarks if name in state.specs]
+    return [source for spec in specs for source in spec.sources]
+
+
+@benchmark.notes
+def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
+    """Yield what was skipped, and what was kept without a date.
+
+    Raises:
+        DataError: If a blocking check found the benchmark unfit.
+    """
+    built = read_built(paths, name)
+    built.require_passed_checks()
+    skipped = built.manifest["skipped"]
+    if skipped["rows"]:
+        first = skipped["first"][0]
+        yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+    undated = built.manifest.get(UNDATED)
+    if undated is not None:
+        first = undated["first"][0]
+        yield f"kept without a date in {name}: {undated['rows']} row(s), the first {first['row']}: {first['reason']}"
+
+
+def _summarise_build(report: BenchmarkReport) -> UiMetadata:
+    """Return how many texts of each kind there are, and what was left out."""
+    counts = report.counts
+    left_out = {**report.documents_left_out, **report.texts_left_out}
+    return UiMetadata(
+        report.examples.num_rows,
+        {
+            "members": counts["members"],
+            "non-members": counts["nonmembers"],
+            "groups": counts["groups"],
+            "skipped rows": len(report.skipped),
+            "digest": report.digest,
+        },
+        {"left out": (("reason", "count"), list(left_out.items()))},
+    )
+
+
+def _list_check_results(report: BenchmarkReport) -> dict[str, CheckResult]:
+    results = dict.fromkeys(CHECKS, CheckResult(True, "nothing to check in this benchmark"))
+    for check in report.checks:
+        metadata = UiMetadata(values={**check.counts, "offenders": list(check.offenders)})
+        results[check.name] = CheckResult(check.passed, check.what, metadata)
+    return results

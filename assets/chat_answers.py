@@ -1,0 +1,58 @@
+"""The asset ``chat_answers``: what models that answer in words give of a benchmark's documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, plan_from_options, read_texts_of_benchmark
+from audit_pipeline.extras.chat.chat_client import open_budget
+from audit_pipeline.extras.chat.config import load_chat_models
+from audit_pipeline.pipeline.stage import (
+    CheckResult,
+    StageCheck,
+    StageJob,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.store.paths import is_text_output_allowed
+from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS
+
+
+@audit_asset(
+    partitions=("benchmark", "chat_model"),
+    deps=["benchmark"],
+    tables=[CHAT_DOCUMENTS, CHAT_ANSWERS],
+    group="4_findings",
+    job=StageJob("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),
+    checks={"every_request_measured": StageCheck("No request was refused, filtered or cut: nothing is unknown.")},
+    options=AskingOptions,
+    lock="chat",
+)
+def chat_answers(run: StageRun) -> StageResult:
+    """What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and held-out
+    documents. It is asked on request only; answered requests are not sent again."""
+    benchmark, name = run.partition_names
+    options = run.options
+    entry = load_chat_models().named(name)
+    run.log.info(f"{name}: {entry.recipient_notice}")
+    budget = open_budget(entry, options.limits)
+    plan = plan_from_options(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
+    keeps_text = is_text_output_allowed()
+    report = ask_pair(plan, entry, run.paths, run.run_id, budget, keeps_text=keeps_text, notify=run.log.info)
+    if report.fault is not None:
+        raise report.fault
+    unmeasured = {"requests without a measure": report.unmeasured}
+    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
+    values = {
+        "new answers": report.new,
+        **unmeasured,
+        "audited documents reproduced in part": reproduced["audited"],
+        "held-out documents reproduced in part": reproduced["held_out"],
+        "data_version": report.data_version,
+    }
+    # The page of the report has the documents.
+    metadata = UiMetadata(len(report.documents), values, page=run.paths.report)
+    measured = CheckResult(not report.unmeasured, metadata=UiMetadata(values=unmeasured))
+    return StageResult(report.data_version, metadata, {"every_request_measured": measured})

@@ -1,0 +1,127 @@
+"""The asset ``corpus_overlap``: the passages of a benchmark's texts that are in an open corpus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pydantic import BaseModel, Field
+
+from audit_pipeline.extras.corpora.benchmark_search import build_overlap_version, describe_overlap, search_benchmarks
+from audit_pipeline.extras.corpora.config import load_references
+from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
+from audit_pipeline.extras.corpora.search import open_sharded_corpus
+from audit_pipeline.pipeline.progress import progress_logger
+from audit_pipeline.pipeline.stage import (
+    CheckResult,
+    StageCheck,
+    StageJob,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
+from audit_pipeline.store.ledger import find_writing_run
+from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
+
+
+class OverlapOptions(BaseModel):
+    """What is looked for, and how much of the corpus is read."""
+
+    rule: str = Field(default=DEFAULT_RULE, description=f"{' | '.join(RULES)}: when a text counts as contaminated")
+    n: int | None = Field(default=None, description="words on end that are looked for; null: as the rule says")
+    shards: str | None = Field(default=None, description="only shards whose names match this pattern; null: all")
+    processes: int = Field(default=1, ge=1, description="how many processes read shards")
+
+
+@audit_asset(
+    partitions=("benchmark", "corpus"),
+    deps=["benchmark"],
+    tables=[CORPUS_OVERLAP, OVERLAP_SPANS],
+    group="2_benchmarks",
+    job=StageJob("search_corpora", "Look for the texts of benchmarks in open corpora.", "corpora searched"),
+    kinds={"numpy", "parquet"},
+    checks={
+        "whole_corpus_read": StageCheck(
+            "Every shard was read to its end, every row used: what was not found is not there."
+        ),
+        "no_text_contaminated": StageCheck("No text of the benchmark counts as contaminated by the rule."),
+    },
+    options=OverlapOptions,
+    lock="references",
+    is_optional=True,
+    progress_message="looking for the texts of {} in {}",
+    blocked_message="the texts of {} are looked for first",
+    missing_message="its texts have not been looked for in this corpus",
+    change_messages={
+        "examples": "the benchmark was rebuilt since it was searched",
+        "corpus": "the corpus {} changed since it was searched",
+        "code": "the code that searches changed since",
+    },
+)
+def corpus_overlap(run: StageRun) -> StageResult:
+    """The passages of a benchmark's texts that are in an open corpus (config/references.yaml), and where. Every audit
+    looks for them if the benchmark's entry names corpora; a search that is stopped goes on at the next shard."""
+    benchmark, corpus = run.partition_names
+    options = run.options
+    notify = progress_logger(run.log)
+    [report] = search_benchmarks(
+        [benchmark],
+        open_sharded_corpus(corpus, only=options.shards),
+        run.paths,
+        run.run_id,
+        choose_rule(options.rule, options.n),
+        processes=options.processes,
+        on_progress=lambda line: notify(f"{corpus}: {line}"),
+    )
+    result = report.result
+    texts = report.texts.num_rows
+    verdicts = Counter(report.texts.column("verdict").to_pylist())
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
+    read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
+    # How many texts were found, and how much of the corpus was read; the report has the passages.
+    values = {
+        "answer": describe_overlap(result, verdicts, texts),
+        **dict(sorted(verdicts.items())),
+        "contaminated by the rule": report.contaminated,
+        "rule": f"{result.rule.name}: {result.rule.source}",
+        "documents read": result.document_count,
+        **read,
+        "data_version": report.data_version,
+    }
+    tables = {"shards that could not be read": (("shard", "reason"), unread)} if unread else {}
+    counted = UiMetadata(values={"contaminated": report.contaminated, "texts": texts})
+    return StageResult(
+        report.data_version,
+        UiMetadata(texts, values, tables),
+        {
+            "whole_corpus_read": CheckResult(result.is_complete, metadata=UiMetadata(values=read)),
+            "no_text_contaminated": CheckResult(not report.contaminated, metadata=counted),
+        },
+    )
+
+
+@corpus_overlap.partitions
+def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
+    """Return every benchmark of the scope with the corpora that its entry names."""
+    specs = {name: state.specs[name] for name in scope.benchmarks if name in state.specs}
+    return [f"{name}|{corpus}" for name, spec in specs.items() for corpus in spec.settings.corpora]
+
+
+@corpus_overlap.inputs
+def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    """Return the benchmark, the corpus and the version of the code that searches."""
+    benchmark, _, corpus = partition.partition("|")
+    version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
+    # A data set of the hub is taken as it was searched: the hub is not asked.
+    is_on_hub = load_references(state.config).named(corpus).hub is not None
+    stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
+    return {f"examples/{benchmark}": state.find_built_digest(benchmark), f"corpus/{corpus}": stamp, "code": version}
+
+
+@corpus_overlap.recorded
+def get_recorded_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
+    """Return what the ledger records of the search. A search by another rule, which a user asked for, is kept."""
+    entry = find_writing_run(state.paths, CORPUS_OVERLAP, partition)
+    return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}

@@ -1,0 +1,99 @@
+"""The asset ``documents``: one Dagster asset per source (``documents/books``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.stage import (
+    REFRESH_SOURCES,
+    SOURCE,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
+from audit_pipeline.sources.config import all_sources, load_source_settings
+from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import DOCUMENTS
+
+_MAX_LISTED = 50
+
+
+@audit_asset(
+    partitions=SOURCE,
+    tables=[DOCUMENTS],
+    group="1_sources",
+    job=REFRESH_SOURCES,
+    kinds={"python", "parquet"},
+    checks={"complete": StageCheck("Every part of the source arrived this time.")},
+    late_after_days=8,
+    progress_message="fetching documents: {}",
+    blocked_message="the source {} is fetched first",
+    missing_message="its documents are not there",
+    change_messages={"settings": "its settings or files changed since it was fetched"},
+)
+def documents(run: StageRun) -> StageResult:
+    """Dated documents of a source."""
+    settings = load_source_settings()
+    missing_setting = settings.for_source(run.partition).missing_setting
+    if missing_setting is not None:
+        # A source that the user has not set up does not fail a run that refreshes all sources.
+        run.log.info(f"{run.partition} is not configured: {missing_setting}")
+        metadata = UiMetadata(0, {"to be set": missing_setting})
+        return StageResult(None, metadata, {"complete": CheckResult(False, missing_setting)}, "not_applicable")
+    report = refresh_source(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
+    for missing in report.missing:
+        run.log.warning(f"missing: {missing.part}: {missing.reason}")
+    missing_parts = [(item.part, item.reason) for item in report.missing]
+    left_out = [(item.part, item.reason) for item in report.left_out[:_MAX_LISTED]]
+    tables = {"missing": (("part", "reason"), missing_parts), "left out": (("part", "reason"), left_out)}
+    complete = CheckResult(not report.missing, metadata=UiMetadata(tables=tables))
+    return StageResult(report.data_version, _summarise_documents(report), {"complete": complete})
+
+
+@documents.inputs
+def get_documents_inputs(source: str, state: WorkspaceState) -> Inputs:
+    """Return the digest of the source's settings and files.
+
+    Raises:
+        ConfigError: If a setting is missing and the documents were not fetched with the present settings.
+    """
+    settings = state.source_settings
+    wanted = settings.digest_for(source)
+    missing_setting = settings.for_source(source).missing_setting
+    if missing_setting is not None and read_settings_digest(source, state.paths) != wanted:
+        raise ConfigError(f"{source} is not configured: {missing_setting}")
+    return {"settings": wanted}
+
+
+@documents.recorded
+def get_recorded_documents_inputs(source: str, state: WorkspaceState) -> Inputs | None:
+    """Return the digest of the settings with which the documents were fetched."""
+    digest = read_settings_digest(source, state.paths)
+    return {"settings": digest} if digest else None
+
+
+@documents.notes
+def list_missing_documents(source: str, paths: DataPaths) -> Iterator[str]:
+    """Yield what is missing from the source and what was left out."""
+    manifest = read_json(paths.source_manifest(source))
+    for item in manifest["missing"]:
+        yield f"missing from {source}: {item['part']}: {item['reason']}"
+    if left_out := manifest["left_out"]:
+        yield f"left out of {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
+
+
+def _summarise_documents(report: SourceReport) -> UiMetadata:
+    kept = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
+    return UiMetadata(
+        report.documents,
+        {"missing parts": len(report.missing), "left out": len(report.left_out)},
+        {"documents": (("collection", "documents", "kept from earlier"), kept)},
+        paths={"path": report.path},
+    )

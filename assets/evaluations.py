@@ -1,0 +1,142 @@
+"""The asset ``evaluations``: what the scores of a pair allow to say."""
+
+from __future__ import annotations
+
+from audit_pipeline.benchmarks.stored_split import read_split_versions
+from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
+from audit_pipeline.pipeline.stage import (
+    AUDIT_PAIRS,
+    PAIR,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
+from audit_pipeline.store.paths import DataPaths, model_page_path
+from audit_pipeline.tables import (
+    CALIBRATION_CHECKS,
+    COMPARISONS,
+    CONTAMINATION_RATES,
+    CORPUS_TESTS,
+    DECISIONS,
+    EVALUATIONS,
+    GROUP_TESTS,
+    PAIR_ANSWERS,
+    SCORES,
+    parse_pair,
+)
+
+
+@audit_asset(
+    partitions=PAIR,
+    deps=["benchmark", "split_quality", "scores"],
+    tables=[
+        EVALUATIONS,
+        DECISIONS,
+        GROUP_TESTS,
+        CONTAMINATION_RATES,
+        CALIBRATION_CHECKS,
+        COMPARISONS,
+        CORPUS_TESTS,
+        PAIR_ANSWERS,
+    ],
+    code_version=EVALUATIONS_VERSION,
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    kinds={"scikitlearn", "parquet"},
+    checks={
+        "metrics_in_range": StageCheck(
+            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).",
+            is_warning=False,
+            blocking=True,
+        )
+    },
+    late_after_days=92,
+    blocked_message="{1} is evaluated on {0} first",
+    missing_message="scored, not evaluated",
+    change_messages={
+        "scores": "it was scored again since",
+        "split_quality": "the split was assessed again since",
+        "code": "the code that evaluates changed since",
+    },
+)
+def evaluations(run: StageRun) -> StageResult:
+    """What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what would change it;
+    then the numbers with 95% intervals, the control that never sees the model, thresholds, and p-values of documents.
+    Earlier findings are kept."""
+    model = run.models.tokenized(run.pair.model, run.paths)
+    report = evaluate_pair(run.pair, model, run.paths, run.step())
+    out_of_range = report.out_of_range
+    in_range = CheckResult(not out_of_range, metadata=UiMetadata(values={"out of range": out_of_range}))
+    return StageResult(report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": in_range})
+
+
+@evaluations.inputs
+def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    """Return the scores of the pair, and the assessment of the benchmark's split."""
+    benchmark = parse_pair(partition).benchmark
+    scores = state.find_latest_entry(SCORES.name, partition)
+    split = f"split_quality/{benchmark}"
+    assessed = read_split_versions(benchmark, state.paths)
+    return {
+        f"scores/{partition}": None if scores is None else scores.data_version,
+        split: UNKNOWN if assessed is None else assessed.get(split),
+    }
+
+
+def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadata:
+    """Return the answer, the AUROC of every detector and ROC curves; the page of the report has the rest."""
+    # Imported here, because it imports matplotlib.
+    from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
+
+    evaluation = report.findings.evaluation
+    answer = report.answer
+    aurocs = {
+        row["detector"]: round(row["value"], 4)
+        for row in evaluation.table.to_pylist()
+        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
+    }
+    sides = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    values = {"answer": f"{answer['headline']} {answer['explanation']}"}
+    if evaluation.reason:
+        values["reason"] = evaluation.reason
+    values |= {f"AUROC {detector}{sides}": value for detector, value in aurocs.items()}
+    values |= {
+        "claim level": evaluation.claim_level,
+        "split verdict": evaluation.split_verdict,
+        "data_version": report.data_version,
+    }
+    drawn = {
+        "picture": _draw_headline_roc(report),
+        "ROC curves": draw_roc_markdown(evaluation.columns, evaluation.table, report.pair.partition),
+    }
+    return UiMetadata(
+        evaluation.table.num_rows,
+        values,
+        pictures={name: picture for name, picture in drawn.items() if picture is not None},
+        page=model_page_path(paths.reports, report.pair.model),
+    )
+
+
+def _draw_headline_roc(report: EvaluationReport) -> str | None:
+    """Draw the ROC curve of the detector that answers, or return None if it has no curve."""
+    # Imported here, because it imports matplotlib.
+    from audit_pipeline.report.inline_picture import draw_inline_roc  # noqa: PLC0415
+
+    detector = report.answer["detector"]
+    parameters = report.answer["parameters"]
+    rows = report.findings.evaluation.table.to_pylist()
+    aurocs = {(row["detector"], row["parameters"]): row for row in rows if row["metric"] == "auroc"}
+    columns = {column.key: column for column in report.findings.evaluation.columns}
+    column = columns.get((detector, parameters))
+    points = None if column is None else column.roc()
+    auroc = aurocs.get((detector, parameters))
+    if points is None or auroc is None or auroc["value"] is None:
+        return None
+    blind = next((row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL), None)
+    interval = (auroc["value"], auroc["ci_low"], auroc["ci_high"])
+    return draw_inline_roc(detector, points.fpr, points.tpr, interval, blind)

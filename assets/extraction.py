@@ -1,0 +1,128 @@
+"""The asset ``extraction``: the passages of a benchmark's documents that a model gives word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extras.extraction.pair_extraction import (
+    EXTRACTION_VERSION,
+    build_search_version,
+    extract_pair,
+    find_extraction_settings,
+)
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, StageJob, StageResult, StageRun, UiMetadata, audit_asset
+from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
+from audit_pipeline.tables import (
+    DOCUMENT_MEMORISATION,
+    EXTRACTION_GRID,
+    EXTRACTION_RATES,
+    EXTRACTION_WINDOWS,
+    parse_pair,
+)
+
+
+class ExtractionOptions(BaseModel):
+    """Which documents are searched, and how."""
+
+    every_pair: bool = Field(
+        default=False,
+        description="search the documents of every pair; else only if the benchmark says extraction: true",
+    )
+    prefix: int | None = Field(
+        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
+    )
+    suffix: int | None = Field(
+        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
+    )
+    stride: str | None = Field(
+        default=None,
+        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
+        f"{COARSE_TO_FINE}",
+    )
+    grid: bool = Field(
+        default=False, description="ask for suffixes at every setting of a grid; else only if the benchmark says so"
+    )
+
+
+@audit_asset(
+    partitions=PAIR,
+    # It follows the findings: a failure here leaves them as they are, and the model is still in memory.
+    deps=["benchmark", "evaluations"],
+    tables=[DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID],
+    code_version=EXTRACTION_VERSION,
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    kinds={"torch", "transformers", "parquet"},
+    options=ExtractionOptions,
+    lock="gpu",
+    standalone_job=StageJob(
+        "extract",
+        "Search the whole documents of benchmarks for passages that models give word for word.",
+        "documents searched",
+    ),
+    standalone_options={"every_pair": True},
+    blocked_message="the documents of {0} are searched with {1} first",
+    missing_message="its documents have not been searched for passages that the model gives",
+    change_messages={
+        "code": "its documents were searched with other settings, or by an earlier version of the code",
+        "statistics": "its documents were searched before: the start token or the window changed since",
+        "reference_model": "its documents were searched before: the reference model changed since",
+    },
+)
+def extraction(run: StageRun) -> StageResult:
+    """The passages of a benchmark's documents that the model gives word for word, and how likely it is to do so,
+    compared with held-out documents. Every audit looks for them if the benchmark says extraction: true; else the job
+    extract does."""
+    pair = run.pair
+    options = run.options
+    settings = find_extraction_settings(pair.benchmark)
+    if settings is None and not options.every_pair:
+        reason = {"reason": "the benchmark does not say extraction: true"}
+        return StageResult(None, UiMetadata(values=reason), status="not_requested")
+    asked = (settings or ExtractionSettings()).override(
+        prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
+    )
+    model = run.models.load_for_run(pair.model, run.paths, run.log)
+    backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
+    step = run.step(build_search_version(asked))
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
+        return extract_pair(pair, model, run.paths, backend_of, step, asked, notify)
+
+
+@extraction.partitions
+def list_searched_pairs(scope: Scope, state: WorkspaceState) -> Iterable[str]:
+    """Return the pairs of the benchmarks whose entries have their documents searched."""
+    asked = {name for name, spec in state.specs.items() if spec.settings.extraction is not None}
+    return [pair.partition for pair in scope.pairs if pair.benchmark in asked]
+
+
+@extraction.inputs
+def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    """Return the benchmark, the model, the settings of the search, and the reference model."""
+    pair = parse_pair(partition)
+    spec = state.specs.get(pair.benchmark)
+    model = state.models.get(pair.model)
+    settings = None if spec is None else spec.settings.extraction
+    is_on_server = model is not None and model.identity.before is not None
+    return {
+        f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
+        "code": None if settings is None else build_search_version(settings),
+        "endpoint" if is_on_server else "model": None if model is None else model.identity.model_fingerprint,
+        # Not under the name of the pass of the texts, which a search of documents does not wait for.
+        "statistics": state.find_statistics_version(pair),
+        **(state.find_needed_versions(pair.model, "reference_model") or {}),
+    }
+
+
+@extraction.recorded
+def get_recorded_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
+    """Return what the ledger records of the search."""
+    entry = state.find_latest_entry(DOCUMENT_MEMORISATION.name, partition)
+    if entry is None:
+        return None
+    return {**get_recorded_inputs(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}

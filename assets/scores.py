@@ -1,0 +1,83 @@
+"""The asset ``scores``: every detector on every text, from the cached token statistics."""
+
+from __future__ import annotations
+
+from audit_pipeline.pipeline.stage import (
+    AUDIT_PAIRS,
+    PAIR,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import (
+    UNKNOWN,
+    Inputs,
+    WorkspaceState,
+    get_recorded_inputs,
+    join_versions,
+)
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
+from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
+
+_MAX_REASONS = 20
+
+
+@audit_asset(
+    partitions=PAIR,
+    deps=["benchmark", "token_statistics", "token_frequencies"],
+    tables=[SCORES, HIGHLIGHTS],
+    code_version=SCORES_VERSION,
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    kinds={"numpy", "parquet"},
+    checks={
+        "no_score_failed": StageCheck(
+            "No detector failed on a text; a text that a detector does not apply to is no failure.", is_warning=False
+        )
+    },
+    has_findings=False,
+    blocked_message="{1} is scored on {0} first",
+    missing_message="run, not scored",
+    change_messages={
+        "token_statistics": "the model was run again since",
+        "token frequencies": "the token frequencies changed since",
+        "code": "the code that scores changed since",
+    },
+)
+def scores(run: StageRun) -> StageResult:
+    """The score of every text by every detector, at every setting. The higher, the likelier the model has read the
+    text. No model is run: scores are computed from the token statistics. Earlier scores are kept."""
+    report = score_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
+    failed = report.by_status.get("failed", 0)
+    values: dict[str, object] = {f"scores {status}": count for status, count in sorted(report.by_status.items())}
+    values["data_version"] = report.data_version
+    reasons = list(report.reasons.items())[:_MAX_REASONS]
+    tables = {"reasons": (("reason", "scores"), reasons)} if reasons else {}
+    no_score_failed = CheckResult(not failed, metadata=UiMetadata(values={"scores failed": failed}))
+    return StageResult(
+        report.data_version, UiMetadata(report.rows, values, tables), {"no_score_failed": no_score_failed}
+    )
+
+
+@scores.inputs
+def get_scores_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    """Return the token statistics of the pair, and the token frequencies that its detectors need."""
+    pair = parse_pair(partition)
+    entry = state.entries.get(pair.model)
+    inputs: dict[str, str | None] = {f"token_statistics/{partition}": state.find_statistics_version(pair) or UNKNOWN}
+    if entry is not None and entry.reference_corpus is not None:
+        inputs[f"token_frequencies/{entry.reference_corpus}|{pair.model}"] = UNKNOWN
+    needed = state.find_needed_versions(pair.model, "token_frequencies")
+    return {**inputs, "token frequencies": join_versions("token_frequencies", needed)}
+
+
+@scores.recorded
+def get_recorded_scores_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
+    """Return what the ledger records of the scores."""
+    entry = state.find_latest_entry(SCORES.name, partition)
+    if entry is None:
+        return None
+    return {**get_recorded_inputs(entry), "token frequencies": join_versions("token_frequencies", entry.upstream)}

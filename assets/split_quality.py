@@ -1,0 +1,106 @@
+"""The asset ``split_quality``: what separates members from non-members without any model."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, SplitAssessment, assess_split, read_split_versions
+from audit_pipeline.pipeline.stage import (
+    BENCHMARK,
+    BUILD_BENCHMARKS,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
+from audit_pipeline.splits.assessment import MEASURE, WORST
+from audit_pipeline.splits.split_quality import MOST_PER_SIDE
+from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
+
+
+class AssessmentOptions(BaseModel):
+    """How much of a benchmark is read."""
+
+    most_per_side: int = Field(
+        default=MOST_PER_SIDE,
+        ge=1,
+        description="members, and non-members, that are read, drawn at random if there are more; the blind control "
+        "of words reads all",
+    )
+
+
+@audit_asset(
+    partitions=BENCHMARK,
+    deps=["benchmark"],
+    tables=[SPLIT_QUALITY, BLIND_SCORES],
+    code_version=SPLIT_VERSION,
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    kinds={"scikitlearn", "parquet"},
+    checks={"sides_alike": StageCheck("The two sides cannot be separated by their words alone.")},
+    options=AssessmentOptions,
+    progress_message="assessing the split of {}",
+    blocked_message="the split of {} is assessed first",
+    missing_message="the split has not been assessed, or a file of it is damaged or gone",
+    change_messages={
+        "examples": "the split was assessed on another build of the benchmark",
+        "code": "the code that assesses the split changed since",
+    },
+)
+def split_quality(run: StageRun) -> StageResult:
+    """How far the two sides of a benchmark can be separated without any model: by their words, length, dates, language.
+    If they can, no audit on it says anything about training. It is made with every build."""
+    built = read_built(run.paths, run.partition)
+    built.require_passed_checks()
+    split = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
+    verdict = split.assessed.verdict
+    auroc = split.assessed.auroc
+    values: dict[str, object] = {"verdict": verdict}
+    if auroc.value is not None:
+        values["blind AUROC"] = auroc.value
+    description = auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict]
+    alike = CheckResult(verdict != "separable without a model", description, UiMetadata(values=values))
+    version = split.versions[f"split_quality/{run.partition}"]
+    return StageResult(version, _summarise_split(split, run.paths), {"sides_alike": alike})
+
+
+@split_quality.inputs
+def get_split_inputs(benchmark: str, state: WorkspaceState) -> Inputs:
+    """Return the digest of the benchmark."""
+    return {f"examples/{benchmark}": state.find_built_digest(benchmark)}
+
+
+@split_quality.recorded
+def get_recorded_split_inputs(benchmark: str, state: WorkspaceState) -> Inputs | None:
+    """Return the versions that the split was assessed on."""
+    return read_split_versions(benchmark, state.paths)
+
+
+_PLOTTED = {
+    "near-duplicate pairs between the sides": ("near_duplicate_pairs", "all", "between"),
+    "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
+    "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
+}
+"""The numbers that the UI plots besides the AUROCs, by measure, part and side."""
+
+
+def _summarise_split(split: SplitAssessment, paths: DataPaths) -> UiMetadata:
+    """Return the verdict and the AUROC of every control, which the UI plots; the report has the rest."""
+    verdict = split.assessed.verdict
+    rows = split.quality.to_pylist()
+    by_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in rows}
+    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in rows if row["measure"] == MEASURE}
+    numbers |= {name: by_measure.get(key) for name, key in _PLOTTED.items()}
+    values = {
+        "verdict": verdict,
+        "in words": VERDICT_IN_WORDS[verdict],
+        "worst control": next((part for measure, part, _ in by_measure if measure == WORST), "none was computed"),
+        **{name: value for name, value in numbers.items() if value is not None},
+    }
+    return UiMetadata(len(rows), values, page=paths.report)

@@ -1,0 +1,99 @@
+"""The asset ``twins``: the test of a model with the twins of a benchmark, if config/stages.yaml asks for it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.twins import DETECTORS
+from audit_pipeline.extras.twins.publication_draw import read_twins
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, StageResult, StageRun, UiMetadata, audit_asset
+from audit_pipeline.pipeline.stage_settings import load_stage_entries
+from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.tables import TWINS, parse_pair
+from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
+
+
+class TwinsOptions(BaseModel):
+    """Where the secret files are, and by which detectors versions are ranked."""
+
+    secrets: str = Field(default="secrets", description="folder of the secret files: NAME.json is that of a benchmark")
+    detectors: list[str] = Field(
+        default=list(DETECTORS), description="detectors that decide together; named before scores are looked at"
+    )
+
+
+@audit_asset(
+    partitions=PAIR,
+    deps=["benchmark", "evaluations"],
+    tables=[TWINS],
+    code_version="2",
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    kinds={"torch", "transformers", "parquet"},
+    options=TwinsOptions,
+    lock="gpu",
+    is_on_request=True,
+    blocked_message="the twins of {0} are tested with {1} first",
+    missing_message="it has not been tested with twins",
+    change_messages={
+        "secret": "its secret file is another since",
+        "statistics": "the model, its start token or the window changed since",
+        "settings": "other detectors or secret files are asked for since",
+    },
+)
+def twins(run: StageRun) -> StageResult:
+    """Whether the model scores the published version of each item above the versions that were kept secret. Chance
+    decided which was published, so the p-value holds for any versions."""
+    # Imported here, because it imports scipy.
+    from audit_pipeline.extras.twins.model_test import run_twins_test, write_twins_test  # noqa: PLC0415
+
+    pair = run.pair
+    options = run.options
+    published = read_twins(Path(options.secrets) / f"{pair.benchmark}.json")
+    built = read_built(run.paths, pair.benchmark)
+    published.require_published(built.model_inputs, f"the benchmark {pair.benchmark}")
+    model = run.models.load_for_run(pair.model, run.paths, run.log)
+    with run.progress(f"twins of {pair.benchmark}, {pair.model}") as on_progress:
+        result = run_twins_test(
+            model,
+            published,
+            run.paths,
+            partial(run.models.backend, paths=run.paths, log=run.log),
+            name=pair.benchmark,
+            detectors=options.detectors,
+            on_progress=on_progress,
+        )
+    upstream = {
+        f"examples/{pair.benchmark}": built.digest,
+        "secret": published.sha256,
+        "statistics": compute_statistics_version(model, built.digest),
+    }
+    version = write_twins_test(result, model, run.paths, run.step(), upstream, options.model_dump(mode="json"))
+    values = {name: value for name, value in result.rows[0].items() if value is not None}
+    return StageResult(version, UiMetadata(len(result.rows), values))
+
+
+@twins.inputs
+def get_twins_inputs(partition: str, state: WorkspaceState) -> Inputs:
+    """Return the benchmark, the secret file, and the version of the pair's token statistics.
+
+    Raises:
+        DataError: If there is no secret file.
+    """
+    pair = parse_pair(partition)
+    entry = load_stage_entries([twins], state.config).get(twins.name)
+    options = TwinsOptions() if entry is None else TwinsOptions.model_validate(entry.options)
+    secret = Path(options.secrets) / f"{pair.benchmark}.json"
+    if not secret.exists():
+        raise DataError(f"{secret}: no such file; `corpus-audit twins draw` writes it")
+    return {
+        f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
+        "secret": file_sha256(secret),
+        "statistics": state.find_statistics_version(pair),
+    }

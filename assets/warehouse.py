@@ -1,0 +1,97 @@
+"""The asset ``warehouse``: all results in one DuckDB file."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from audit_pipeline.pipeline.coverage import build_judged_warehouse
+from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
+from audit_pipeline.pipeline.publication_state import note_warehouse
+from audit_pipeline.pipeline.stage import (
+    ALL_RESULTS,
+    PUBLISH,
+    CheckResult,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+    audit_asset,
+)
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.paths import is_text_output_allowed
+from audit_pipeline.tables import PAIR_STATES
+from audit_pipeline.warehouse.build import WarehouseReport
+from audit_pipeline.warehouse.query import open_read_only
+
+_MAX_LISTED = 50
+
+
+class QuotingOptions(BaseModel):
+    """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
+
+    include_text: bool = Field(
+        default=is_text_output_allowed(),
+        description="quote excerpts of at most 50 words; the environment variable CORPUS_AUDIT_NO_TEXT turns it off",
+    )
+
+
+@audit_asset(
+    partitions=(),
+    deps=[ALL_RESULTS],
+    group="5_reports",
+    job=PUBLISH,
+    kinds={"duckdb", "sql"},
+    checks={
+        "every_number_has_one_lineage_row": StageCheck(
+            "Every file of rows (documents, examples, scores, findings of every table) has the line of the ledger that "
+            "explains it; what has none is left out.",
+            is_warning=False,
+        ),
+        "every_key_once": StageCheck("No table holds two rows of one key.", is_warning=False),
+        "every_file_readable": StageCheck("No Parquet, JSON or configuration file had to be left out."),
+    },
+    options=QuotingOptions,
+    lock="warehouse",
+    late_after_days=8,
+)
+def warehouse(run: StageRun) -> StageResult:
+    """All results in one DuckDB file, data/audit.duckdb, for queries in SQL. It is built next to the old file and then
+    takes its place, so nobody who reads that is disturbed."""
+    write_missing_answers(run.paths)
+    # Read before the build: what is written during the build is built next time.
+    head = read_ledger(run.paths).head
+    report = build_judged_warehouse(run.paths, run.stages, include_text=run.options.include_text)
+    note_warehouse(run.paths, head)
+    if report.moved_wal is not None:
+        run.log.warning(f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}")
+    return StageResult(metadata=summarise_warehouse(report), checks=_list_check_results(report))
+
+
+def summarise_warehouse(report: WarehouseReport) -> UiMetadata:
+    """Return how many pairs are in each state (table coverage), the sizes of the tables, and the number of files."""
+    with open_read_only(report.path) as connection:
+        counted = dict(connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall())
+    states = [(name, counted.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]
+    return UiMetadata(
+        sum(report.rows.values()),
+        {"bytes": report.bytes, "seconds": report.seconds, "files loaded": report.files},
+        {
+            "pairs": (("state", "pairs", "what it means"), states),
+            "tables": (("table", "rows"), list(report.rows.items())),
+        },
+        paths={"path": report.path},
+    )
+
+
+def _list_check_results(report: WarehouseReport) -> dict[str, CheckResult]:
+    with open_read_only(report.path) as connection:
+        gaps = connection.table("lineage_gaps").limit(_MAX_LISTED).fetchall()
+    left_out = [(item.path, item.reason) for item in report.left_out[:_MAX_LISTED]]
+    shown_gaps = UiMetadata(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)})
+    doubled = UiMetadata(values={"rows too many": dict(report.doubled)})
+    shown_left_out = UiMetadata(tables={"left out": (("file", "reason"), left_out)})
+    return {
+        "every_number_has_one_lineage_row": CheckResult(not report.unexplained, metadata=shown_gaps),
+        "every_key_once": CheckResult(not report.doubled, metadata=doubled),
+        "every_file_readable": CheckResult(not report.left_out, metadata=shown_left_out),
+    }

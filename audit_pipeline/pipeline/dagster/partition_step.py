@@ -1,0 +1,290 @@
+"""The step that makes all assets of a job, partition by partition.
+
+Dagster has no failed partition within a run (dagster #17836). So the step reports each cell (an asset's partition)
+itself: as planned when the cell begins, and as materialised as soon as it is done. A failed cell stays planned, so that
+the UI shows exactly the failed cells as failed; cells that never began are missing. A killed run keeps its finished
+cells. The data versions of a range run are right for every cell; Dagster would take one for all (dagster #34013).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NoReturn
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.events import AssetMaterializationPlannedData
+
+from audit_pipeline.errors import (
+    AuditError,
+    DataError,
+    FailedCheckError,
+    NotApplicableError,
+    PairsFailedError,
+    to_one_line,
+)
+from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
+from audit_pipeline.pipeline.dagster.metadata import build_metadata
+from audit_pipeline.pipeline.dagster.retries import run_with_retries
+from audit_pipeline.pipeline.registry import STAGES, get_stage
+from audit_pipeline.pipeline.stage import PAIR, CheckResult, Stage, StageCheck, StageResult, StageRun, UiMetadata
+from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
+from audit_pipeline.store.ledger import record_outcome
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import PairStatus
+
+EVERY_PAIR_RAN = "every_pair_ran"
+VALUES_IN_LIMITS = "values_in_limits"
+
+
+def plan_cells_one_by_one() -> None:
+    """Let runs that this process creates plan no cell before it begins.
+
+    By default Dagster plans every cell of a run at its creation, and shows those that never began as failed.
+    """
+    os.environ.setdefault("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
+
+
+def list_checks(stage: Stage) -> dict[str, StageCheck]:
+    """Return the checks of a stage: those it declares, and those that follow from its dimensions and its columns."""
+    checks = dict(stage.checks)
+    if len(stage.dimensions) > 1:
+        checks[EVERY_PAIR_RAN] = StageCheck("The pair could be computed, or says why not.", is_warning=False)
+    limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
+    if limited:
+        description = f"No value is beyond the limits of its column: {', '.join(limited)}."
+        checks[VALUES_IN_LIMITS] = StageCheck(description, is_warning=False)
+    return checks
+
+
+@dataclass(frozen=True)
+class SkippedCell:
+    """Why a cell was not made: its status, the stage that failed or did not apply, and the reason."""
+
+    status: PairStatus
+    stage: str
+    reason: str
+
+
+@dataclass
+class PartitionLoop:
+    """Makes the selected assets of a step for every partition of a run, a model's partitions in order.
+
+    Attributes:
+        context: Dagster's context of the step.
+        paths: The data folder.
+        stages: The selected stages, each after those that it is made of.
+        start: Makes the StageRun of a stage and a partition.
+        failed: The failed cell and its error, by partition.
+    """
+
+    context: dg.AssetExecutionContext
+    paths: DataPaths
+    stages: Sequence[Stage]
+    start: Callable[..., StageRun]
+    failed: dict[str, tuple[SkippedCell, Exception]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Make every cell.
+
+        Raises:
+            AuditError: If the run has one partition and it failed.
+            dg.Failure: If some partitions of a range failed; it names them, and the others are done.
+        """
+        keys = {str(key): key for key in self.context.partition_keys}
+        models = [name.rpartition("|")[2] for name in keys]
+        for partition in sorted(keys, key=lambda name: models.index(name.rpartition("|")[2])):
+            self._make_partition(partition, keys[partition])
+        if self.failed:
+            self._raise_failure(len(keys))
+
+    def _make_partition(self, partition: str, key: str) -> None:
+        """Make the cells of a partition. A cell that follows a failed one is not made."""
+        skipped: dict[str, SkippedCell] = {}
+        for stage in self.stages:
+            above = next((cell for cell in skipped.values() if _follows(stage, cell.stage)), None)
+            if above is not None and above.status == "failed":
+                continue
+            if above is None:
+                if self._is_made_by_repeated_run(stage, partition):
+                    continue
+                above = self._make_cell(stage, partition, key)
+            if above is not None:
+                skipped[stage.name] = above
+                if above.status != "failed":
+                    self._report_not_applicable(stage, partition, key, above)
+
+    def _make_cell(self, stage: Stage, partition: str, key: str) -> SkippedCell | None:
+        """Make one cell and report it, or return why it was not made."""
+        run = self.start(stage, partition)
+        self._report_begun(stage, partition)
+        try:
+            if stage.dimensions == PAIR:
+                _require_built(self.paths, run.pair.benchmark)
+            if stage.is_on_request and not is_asked_for(stage, partition, load_stage_entries(STAGES)):
+                reason = UiMetadata(values={"reason": "config/stages.yaml does not ask for it"})
+                result = StageResult(metadata=reason, status="not_requested")
+            else:
+                label = f"{stage.name} of {partition}"
+                result = run_with_retries(partial(stage.make, run), label, self.context.log)
+        except Exception as error:  # noqa: BLE001 - every error is recorded, and fails the run in the end
+            return self._record_failure(run, error)
+        self._report_made(stage, partition, key, result)
+        return self._find_failed_check(stage, partition, result)
+
+    def _find_failed_check(self, stage: Stage, partition: str, result: StageResult) -> SkippedCell | None:
+        """Return the failure of a blocking check, or None if none failed. The product stays in place."""
+        for name, check in list_checks(stage).items():
+            found = result.checks.get(name)
+            if check.blocking and found is not None and not found.passed:
+                description = found.description or check.description
+                failure = FailedCheckError(f"the check {name} of {stage.name} of {partition} failed: {description}")
+                cell = SkippedCell("failed", stage.name, str(failure))
+                self.failed[partition] = (cell, failure)
+                return cell
+        return None
+
+    def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
+        """Record the outcome of a partition in the ledger and the log, and return it."""
+        stage = run.stage
+        applies = not isinstance(error, NotApplicableError)
+        is_alone = len(run.partitions) == 1
+        has_failed = applies and (is_alone or not stage.is_optional)
+        status: PairStatus = "failed" if has_failed else "not_applicable"
+        reason = to_one_line(error) or "an unexpected error without a message; the log of the run has more"
+        if stage.dimensions == PAIR and not stage.is_optional:
+            record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
+        trace = None if isinstance(error, AuditError) else error
+        run.log.log(logging.ERROR, f"{run.partition}: {status} at {stage.name}: {reason}", exc_info=trace)
+        cell = SkippedCell(status, stage.name, reason)
+        if has_failed:
+            self.failed[run.partition] = (cell, error)
+            self._report_failed(stage, run.partition, cell)
+        return cell
+
+    def _raise_failure(self, partitions: int) -> NoReturn:
+        first, (cell, error) = next(iter(self.failed.items()))
+        if partitions == 1:
+            if isinstance(error, AuditError):
+                raise error
+            raise PairsFailedError(f"{first} failed at {cell.stage}: {cell.reason}") from error
+        reasons = {partition: cell.reason for partition, (cell, _) in self.failed.items()}
+        raise dg.Failure(
+            f"{len(self.failed)} of {partitions} pairs failed, the others are done; {first}: {cell.reason}",
+            metadata={"failed": reasons},
+            allow_retries=False,
+        )
+
+    @cached_property
+    def _repeated_runs(self) -> set[str]:
+        """The ids of the runs that this run re-executes: its parent, the parent's parent, and so on."""
+        repeated: set[str] = set()
+        run: dg.DagsterRun | None = self.context.run
+        while run is not None and run.parent_run_id is not None and run.parent_run_id not in repeated:
+            repeated.add(run.parent_run_id)
+            run = self.context.instance.get_run_by_id(run.parent_run_id)
+        return repeated
+
+    def _is_made_by_repeated_run(self, stage: Stage, partition: str) -> bool:
+        """Return whether a run that this one re-executes made the cell: re-execution makes the others."""
+        if not self._repeated_runs:
+            return False
+        records = self._fetch_materialisations(stage, partition)
+        if not records or records[0].run_id not in self._repeated_runs:
+            return False
+        self.context.log.info(f"{stage.name} of {partition} was made by run {records[0].run_id[:8]} and is kept")
+        return True
+
+    def _fetch_materialisations(self, stage: Stage, partition: str) -> Sequence[dg.EventLogRecord]:
+        wanted = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
+        records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(wanted, limit=1).records
+        return records
+
+    def _report_begun(self, stage: Stage, partition: str) -> None:
+        planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
+        event = dg.DagsterEvent.build_asset_materialization_planned_event(
+            self.context.run.job_name, self.context.op_execution_context.op.name, planned
+        )
+        self.context.instance.report_dagster_event(event, self.context.run.run_id, logging.DEBUG)
+
+    def _report_made(self, stage: Stage, partition: str, key: str, result: StageResult) -> None:
+        """Report a cell as materialised, and the results of its checks."""
+        version = result.data_version or (self.context.run.run_id if result.status == "done" else result.status)
+        self._report_materialisation(stage, key, version, {"status": result.status, **build_metadata(result.metadata)})
+        for name in list_checks(stage):
+            self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
+
+    def _report_not_applicable(self, stage: Stage, partition: str, key: str, cell: SkippedCell) -> None:
+        """Report a cell that does not apply as materialised, with the reason: it is neither due nor failed."""
+        metadata = {"status": cell.status, "stage": cell.stage, "reason": cell.reason}
+        self._report_materialisation(stage, key, cell.status, metadata)
+        for name in list_checks(stage):
+            result = CheckResult(True) if name != EVERY_PAIR_RAN else _build_skipped_result(partition, cell)
+            self._report_check(stage, partition, name, result, is_warning=True)
+
+    def _report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
+        """Report why a cell failed: as its check, and as an observation, which its page in the UI shows."""
+        if EVERY_PAIR_RAN in list_checks(stage):
+            self._report_check(stage, partition, EVERY_PAIR_RAN, _build_skipped_result(partition, cell))
+        metadata = {"status": cell.status, "reason": cell.reason}
+        self.context.log_event(dg.AssetObservation(dg.AssetKey(stage.name), partition=partition, metadata=metadata))
+
+    def _report_materialisation(self, stage: Stage, key: str, version: str, metadata: Mapping[str, Any]) -> None:
+        tags = build_version_tags(self.context.instance, stage, str(key), version)
+        names = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {}
+        # By these the UI finds a partition of two dimensions.
+        tags |= {f"dagster/partition/{name}": value for name, value in names.items()}
+        event = dg.AssetMaterialization(dg.AssetKey(stage.name), partition=key, metadata=metadata, tags=tags)
+        self.context.log_event(event)
+
+    def _report_check(
+        self, stage: Stage, partition: str, name: str, result: CheckResult, *, is_warning: bool = False
+    ) -> None:
+        """Report the result of a check, for the cell as it was materialised last: then the UI shows it as current."""
+        check = list_checks(stage)[name]
+        if dg.AssetCheckKey(dg.AssetKey(stage.name), name) not in self.context.selected_asset_check_keys:
+            return
+        records = self._fetch_materialisations(stage, partition)
+        target = None
+        if records:
+            record = records[0]
+            target = AssetCheckEvaluationTargetMaterializationData(
+                storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+            )
+        self.context.log_event(
+            dg.AssetCheckEvaluation(
+                dg.AssetKey(stage.name),
+                name,
+                passed=result.passed,
+                metadata=build_metadata(result.metadata),
+                target_materialization_data=target,
+                severity=dg.AssetCheckSeverity.WARN if check.is_warning or is_warning else dg.AssetCheckSeverity.ERROR,
+                description=result.description,
+                blocking=check.blocking,
+                partition=partition,
+            )
+        )
+
+
+def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
+    has_failed = cell.status == "failed"
+    counts = {"failed": int(has_failed), "not applicable": int(not has_failed)}
+    return CheckResult(False, f"{partition}: {cell.status}: {cell.reason}", UiMetadata(values=counts))
+
+
+def _require_built(paths: DataPaths, benchmark: str) -> None:
+    if paths.examples(benchmark).exists() and paths.benchmark_manifest(benchmark).exists():
+        return
+    raise DataError(
+        f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job build_benchmarks)"
+    )
+
+
+def _follows(stage: Stage, other: str) -> bool:
+    """Return whether a stage is made of another, or of what is made of it."""
+    above = [name.partition("/")[0] for name in stage.deps]
+    return other in above or any(_follows(get_stage(name), other) for name in above)

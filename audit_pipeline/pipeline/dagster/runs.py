@@ -1,0 +1,154 @@
+"""Runs of jobs in this process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+import dagster as dg
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from audit_pipeline.errors import AuditError, PairsFailedError
+from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.pipeline.dagster.asset_definitions import build_op_config
+from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
+from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
+from audit_pipeline.readers.retry import iterate_causes
+from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
+
+CODE_LOCATION = "corpus_audit"
+"""As workspace.yaml names it."""
+_REPOSITORY = "__repository__"
+"""Dagster's name for the definitions of a code location that names none."""
+
+Jobs = Callable[[str], dg.JobDefinition]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs jobs for a command.
+
+    Attributes:
+        jobs: Returns the job of a name.
+        instance: The Dagster instance.
+        paths: The data folder.
+        notify: Called with each line for the user.
+        tags: The tags of every run.
+        resources: The configuration of resources, by name.
+        options: The options of assets, by the asset's name.
+        limits: The limits of what the command and all its runs together may send to models on servers. The runs share a
+            tag then (tags.py).
+        endpoints: The endpoints that the command itself has asked before its runs.
+        survives: The errors that a step may raise without stopping the others.
+    """
+
+    jobs: Jobs
+    instance: dg.DagsterInstance
+    paths: DataPaths
+    notify: Callable[[str], None]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    endpoints: Endpoints | None = None
+    survives: type[Exception] = AuditError
+
+    def run(self, job: str, reason: str, **scope: Unpack[RunScope]) -> str:
+        """Run a job (see :func:`run_job`), tagged with the reason; returns the run's id."""
+        left = compute_remaining_limits(self.limits, self.instance, self.tags, self.endpoints)
+        models = {**self.resources.get("models", {}), **left}
+        resources = {**self.resources, **({"models": models} if models else {})}
+        tags = {REASON_TAG: reason, **self.tags}
+        scope.setdefault("resources", resources)
+        return run_job(self.jobs(job), self.instance, tags=tags, **scope)
+
+
+class RunScope(TypedDict, total=False):
+    """What a run computes, and how.
+
+    Attributes:
+        selection: The assets of the job that are made. By default all.
+        partition_key: The partition.
+        partition_range: The first and the last partition of a range.
+        resources: The configuration of resources, by name.
+        ops: The options of assets, by the asset's name.
+    """
+
+    selection: Sequence[dg.AssetKey] | None
+    partition_key: str | None
+    partition_range: tuple[str, str] | None
+    resources: Mapping[str, Mapping[str, Any]] | None
+    ops: Mapping[str, Mapping[str, Any]] | None
+
+
+def run_job(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    *,
+    tags: Mapping[str, str] | None = None,
+    **scope: Unpack[RunScope],
+) -> str:
+    """Run ``job``, or the part of it that ``scope`` says; returns the run's id.
+
+    Raises PairsFailedError where some pairs of a range failed, the AuditError that made the run fail, where one did,
+    and KeyboardInterrupt on Ctrl-C; other errors keep Dagster's account of them.
+    """
+    run_id = str(uuid.uuid4())
+    run_tags = dict(tags or {})
+    if partition_range := scope.get("partition_range"):
+        start, end = partition_range
+        run_tags |= {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
+    run_config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    if resources := scope.get("resources"):
+        run_config["resources"] = {name: {"config": dict(config)} for name, config in resources.items()}
+    if options := scope.get("ops"):
+        run_config["ops"] = build_op_config(options)
+    try:
+        with hold_liveness_file(DataPaths.from_environment(), run_id), _attribute_runs_to_job(job, instance):
+            result = job.execute_in_process(
+                instance=instance,
+                run_config=run_config,
+                run_id=run_id,
+                tags=run_tags,
+                partition_key=scope.get("partition_key"),
+                asset_selection=scope.get("selection"),
+            )
+    except dg.DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    except dg.Failure as failure:
+        raise PairsFailedError(str(failure.description)) from failure
+    except dg.DagsterError as error:
+        cause = next((cause for cause in iterate_causes(error) if isinstance(cause, AuditError)), None)
+        if cause is None:
+            raise
+        raise cause from error
+    return result.run_id
+
+
+@contextmanager
+def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) -> Iterator[None]:
+    """Within the block, a run that is created belongs to the job of the code location that workspace.yaml names.
+
+    The Timeline shows no other runs, and execute_in_process has no parameter for it.
+    """
+    location = RegisteredCodeLocationOrigin(CODE_LOCATION)
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, _REPOSITORY), job.name)
+    create_run = partial(instance.create_run_for_job, remote_job_origin=origin)
+    instance.create_run_for_job = create_run  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del instance.create_run_for_job
+
+
+def publish(runner: Runner, *, include_text: bool | None = None) -> str:
+    """Build warehouse and report; returns the run's id. ``include_text``: by default as the environment says."""
+    quoting = {"include_text": is_text_output_allowed() if include_text is None else include_text}
+    ops = {"warehouse": quoting, "contamination_report": quoting}
+    runner.notify("rebuilding warehouse and report")
+    return runner.run("publish", "findings or report are out of date", ops=ops, resources=None)

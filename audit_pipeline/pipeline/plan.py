@@ -1,0 +1,361 @@
+"""The plan of an audit: what is out of date, and why. One rule for every product.
+
+A product is current if the inputs that it would be made of now are those that it was made of. An input of unknown
+version is not compared. If an input is made first, the products that depend on it are made after it, as if the input
+came out different. The loop that carries out the steps (dagster/runs.py) plans again before each kind of product, so an
+input that came out unchanged changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.errors import AuditError
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, SOURCE, Product, Stage
+from audit_pipeline.pipeline.stage_settings import StageEntry, is_asked_for, load_stage_entries
+from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
+from audit_pipeline.store.ledger import PairOutcome, is_latest_file_whole
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair, PairStatus, digest, parse_pair
+
+if TYPE_CHECKING:
+    from audit_pipeline.pipeline.audit_requests import AuditRequest
+
+
+@dataclass(frozen=True)
+class ProductState:
+    """What is known of a product.
+
+    Attributes:
+        inputs: The versions that it would be made of now.
+        recorded: The versions that it was made of, or None if it is missing.
+        problem: Why it cannot be made, or why its inputs are unknown.
+        damage: What is wrong with its files.
+        failure: The outcome of the last run if that run failed or skipped it.
+    """
+
+    inputs: Inputs = field(default_factory=dict)
+    recorded: Inputs | None = None
+    problem: str | None = None
+    damage: str | None = None
+    failure: PairOutcome | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A product to make, and the reason."""
+
+    stage: Stage
+    partition: str
+    reason: str
+
+    @property
+    def product(self) -> Product:
+        """The product."""
+        return Product(self.stage.name, self.partition)
+
+    @property
+    def pair(self) -> Pair:
+        """The pair of a product per benchmark and model."""
+        return parse_pair(self.partition)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps in an order in which they can be carried out, and the products that cannot be made, with reasons."""
+
+    steps: tuple[Step, ...]
+    problems: Mapping[Product, str]
+
+    def steps_of_stages(self, names: Iterable[str]) -> list[Step]:
+        """Return the steps of some stages, by the stages' names."""
+        wanted = {*names}
+        return [step for step in self.steps if step.stage.name in wanted]
+
+    def problems_of(self, stage: str) -> dict[str, str]:
+        """Return the reasons why partitions of a stage cannot be made."""
+        return {product.partition: problem for product, problem in self.problems.items() if product.stage == stage}
+
+
+class Planner:
+    """Plans what is out of date in a workspace.
+
+    Args:
+        state: The workspace. The planner reads it once; make a new one after a change.
+        stages: All declared stages, each after those that it is made of.
+    """
+
+    def __init__(self, state: WorkspaceState, stages: Sequence[Stage]) -> None:
+        self.state = state
+        self.stages = tuple(stages)
+        self._by_name = {stage.name: stage for stage in stages}
+
+    @property
+    def stage_entries(self) -> Entries[StageEntry]:
+        """The entries of config/stages.yaml."""
+        return self.state.read_once("stage entries", partial(load_stage_entries, self.stages, self.state.config))
+
+    def plan(
+        self,
+        scope: Scope,
+        stages: Iterable[Stage] | None = None,
+        again: Mapping[str, str] | None = None,
+        left_alone: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """Return the steps that bring a scope up to date (see :func:`plan_steps`).
+
+        Args:
+            scope: What is to be up to date.
+            stages: The stages to plan. By default all.
+            again: Replaces the scope's ``again``.
+            left_alone: Products that are left as they are, with reasons.
+        """
+        planned = self.stages if stages is None else tuple(stages)
+        wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in planned}
+        repeated = scope.again if again is None else again
+        return plan_steps(planned, wanted, self.get_product_state, repeated, left_alone)
+
+    def get_product_state(self, product: Product) -> ProductState:
+        """Return what is known of a product."""
+        stage = self._by_name[product.stage]
+        return self.state.read_once(("product", product), lambda: self._read_product_state(stage, product.partition))
+
+    def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
+        """Return the partitions of a stage that an audit of the scope takes."""
+        if stage.list_partitions is not None:
+            return stage.list_partitions(scope, self.state)
+        names: list[str] = []
+        if stage.dimensions == SOURCE:
+            names = list(self.list_sources(scope))
+        elif stage.dimensions == PAIR:
+            names = [pair.partition for pair in scope.pairs]
+        elif stage.dimensions == BENCHMARK:
+            names = list(scope.benchmarks)
+        if stage.is_on_request:
+            return [name for name in names if is_asked_for(stage, name, self.stage_entries)]
+        return names
+
+    def list_sources(self, scope: Scope) -> Iterator[str]:
+        """Yield the sources of the scope, and those that stages need for it."""
+        yield from scope.sources
+        for stage in self.stages:
+            if stage.list_sources is not None:
+                yield from stage.list_sources(scope, self.state)
+
+    def explain_sources(self, scope: Scope) -> Mapping[str, str]:
+        """Return why sources are fetched that the scope does not name itself, by source."""
+        purposes: dict[str, str] = {}
+        for stage in self.stages:
+            if stage.list_sources is not None and stage.sources_purpose:
+                purposes |= dict.fromkeys(stage.list_sources(scope, self.state), stage.sources_purpose)
+        return {source: purpose for source, purpose in purposes.items() if source not in scope.sources}
+
+    def _read_product_state(self, stage: Stage, partition: str) -> ProductState:
+        state = self.state
+        is_whole = state.is_whole or partial(is_latest_file_whole, state.paths)
+        is_damaged = not all(is_whole(table.name, partition) for table in stage.tables if table.append_only)
+        damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone" if is_damaged else None
+        failure = self._find_failure(stage, partition)
+        recorded: Inputs | None = None
+        if stage.get_recorded is not None:
+            recorded = stage.get_recorded(partition, state)
+        elif stage.tables and (entry := state.find_latest_entry(stage.input_name, partition)) is not None:
+            recorded = get_recorded_inputs(entry)
+        try:
+            inputs: dict[str, str | None] = {"code": stage.code_version}
+            if stage.is_on_request:
+                stage_entry = self.stage_entries.get(stage.name)
+                options = None if stage_entry is None else stage_entry.options
+                inputs["settings"] = digest(dict(options)) if options else None
+            return ProductState({**inputs, **stage.get_inputs(partition, state)}, recorded, None, damage, failure)
+        except AuditError as error:
+            return ProductState({}, recorded, str(error), damage, failure)
+
+    def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
+        """Return the last outcome of a pair at a stage, or at the next if only the ledger knows of the stage's product.
+
+        Products of the stage, or of those that depend on it, that are newer than the outcome supersede it: a run that
+        skips a pair writes none of them.
+        """
+        if stage.dimensions != PAIR:
+            return None
+        pair = parse_pair(partition)
+        has_no_files = all(table.file_of(self.state.paths, partition) is None for table in stage.tables)
+        names = [stage.name]
+        if has_no_files:
+            names += [below.name for below in self.stages if stage.name in below.deps]
+        for name in names:
+            outcome = self.state.outcomes.get((pair, name))
+            if outcome is not None:
+                since = [below for below in self.stages if below.name == name or name in below.deps]
+                tables = [table.name for below in since for table in below.tables]
+                entries = [entry for table in tables for entry in self.state.ledger.list_entries(table, partition)]
+                if all(entry.finished_at < outcome.at for entry in entries):
+                    return outcome
+        return None
+
+
+def plan_steps(
+    stages: Sequence[Stage],
+    wanted: Mapping[str, Sequence[str]],
+    get_product_state: Callable[[Product], ProductState],
+    again: Mapping[str, str] | None = None,
+    left: Mapping[str, str] | None = None,
+) -> Plan:
+    """Return the steps that bring the wanted partitions of each stage up to date.
+
+    A product has no step if something that it needs is missing and not made first. Inputs name products by
+    :attr:`Stage.input_name`.
+
+    Args:
+        stages: The stages, each after those that it is made of.
+        wanted: The partitions by the stage's name.
+        get_product_state: Returns what is known of a product.
+        again: The reason for making a stage's wanted partitions in any case, by the stage's name.
+        left: The reason for leaving a product as it is, with everything that depends on it, by the product's name as
+            an input.
+    """
+    by_input_name = {stage.input_name: stage for stage in stages}
+    steps: list[Step] = []
+    problems: dict[Product, str] = {}
+    made_first: dict[str, str] = {}
+    blocked: dict[str, str] = {}
+    for stage in stages:
+        for partition in dict.fromkeys(wanted.get(stage.name, ())):
+            product = Product(stage.name, partition)
+            name = f"{stage.input_name}/{partition}"
+            state = get_product_state(product)
+            reason = _explain(stage, state, made_first)
+            if name in (left or {}) and state.problem is None and reason is None:
+                # The existing product is current. Only making it again failed.
+                continue
+            problem = (left or {}).get(name) or state.problem
+            problem = problem or _find_obstacle(state.inputs, by_input_name, made_first, blocked)
+            if problem is not None:
+                problems[product] = problem
+                if not stage.is_optional:
+                    blocked[name] = problem
+                continue
+            reason = reason or (again or {}).get(stage.name)
+            if reason is not None:
+                made_first[name] = stage.blocked_message.format(*partition.split("|"))
+                steps.append(Step(stage, partition, reason))
+    return Plan(tuple(steps), problems)
+
+
+def _find_obstacle(
+    inputs: Inputs, stages: Mapping[str, Stage], made_first: Mapping[str, str], blocked: Mapping[str, str]
+) -> str | None:
+    """Return why an input of a product cannot be had, or None if all inputs can."""
+    for name, version in inputs.items():
+        if name in blocked:
+            return blocked[name]
+        kind, _, partition = name.partition("/")
+        stage = stages.get(kind)
+        if version is None and stage is not None and not stage.is_optional and name not in made_first and partition:
+            return f"{stage.name.replace('_', ' ')} {partition}: {stage.missing_message}"
+    return None
+
+
+def _explain(stage: Stage, state: ProductState, made_first: Mapping[str, str]) -> str | None:
+    """Return the reason for making a product, or None if it is current."""
+    if state.failure is not None:
+        return state.failure.reason
+    if state.damage is not None:
+        return state.damage
+    if state.recorded is None:
+        return stage.missing_message
+    for name, version in state.inputs.items():
+        if name in made_first:
+            return made_first[name]
+        then = state.recorded.get(name)
+        if version and then and then != version:
+            return describe_change(stage, name)
+    return None
+
+
+def describe_change(stage: Stage, name: str) -> str:
+    """Return the reason for making a product again after a change of an input."""
+    kind, _, partition = name.partition("/")
+    message = stage.change_messages.get(kind) or _CHANGE_MESSAGES.get(kind, "{} changed since")
+    return message.format(partition.replace("|", " and ") or name)
+
+
+_CHANGE_MESSAGES = {
+    "code": "the code that makes it changed since",
+    "settings": "its settings changed since",
+    "model": "the model's files changed since",
+    "tokenizer": "the files of the model's tokenizer changed since",
+    "endpoint": "the model's entry, or the model at its endpoint, changed since",
+    "examples": "the benchmark was rebuilt since",
+}
+"""The reasons by input, for stages without a message of their own."""
+
+
+@dataclass(frozen=True)
+class PairState:
+    """The state of a pair; ``outcome`` is set if a run failed or skipped the pair after its latest audit."""
+
+    status: PairStatus
+    reason: str | None = None
+    outcome: PairOutcome | None = None
+
+
+def find_pair_state(
+    stages: Iterable[Stage], plan: Plan, get_product_state: Callable[[Product], ProductState], pair: Pair
+) -> PairState:
+    """Return the state of a pair: that of its first stage that is not up to date.
+
+    A pair is missing until the first stage with findings has made some.
+    """
+    of_pairs = [stage for stage in stages if stage.dimensions == PAIR]
+    main = next(stage for stage in of_pairs if stage.has_findings)
+    steps = {step.stage.name: step for step in plan.steps if step.partition == pair.partition}
+    states = {stage.name: get_product_state(Product(stage.name, pair.partition)) for stage in of_pairs}
+    has_findings = states[main.name].recorded is not None
+    for stage in of_pairs:
+        step = steps.get(stage.name)
+        failure = states[stage.name].failure
+        if step is not None and failure is not None:
+            return PairState(failure.status, failure.reason, failure)
+        reason = plan.problems.get(Product(stage.name, pair.partition))
+        if reason is None and step is not None:
+            reason = step.reason
+        if reason is not None:
+            return PairState("stale" if has_findings else "missing", reason)
+    return PairState("done")
+
+
+def build_request_planner(
+    request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths, stages: Sequence[Stage]
+) -> Planner:
+    """Return the planner of a request; ``models`` are the loaded ones, of which it is known how they would be run."""
+    entries = {entry.name: entry for entry in request.models}
+    specs = {spec.name: spec for spec in request.benchmarks}
+    loaded = {model.entry.name: model for model in models}
+    return Planner(WorkspaceState(paths, specs, entries, loaded), stages)
+
+
+def build_request_scope(request: AuditRequest, stages: Iterable[Stage]) -> Scope:
+    """Return the models on the benchmarks of a request, with what its options ask for again."""
+    options = request.options
+    scope = Scope.of_all_pairs([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
+    if options.again:
+        of_pairs = [stage for stage in stages if stage.dimensions == PAIR]
+        return replace(scope, again={stage.name: "it is asked for again" for stage in of_pairs})
+    more = [kind for kind in options.kinds if kind != "base"]
+    if not more:
+        return scope
+    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
+
+
+def plan_request(
+    request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths, stages: Sequence[Stage]
+) -> Plan:
+    """Return everything that a request needs now, except the warehouse and the report."""
+    return build_request_planner(request, models, paths, stages).plan(build_request_scope(request, stages))

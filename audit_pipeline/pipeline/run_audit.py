@@ -1,0 +1,74 @@
+"""Answers an audit request: at once if nothing is to be done, else through Dagster in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from audit_pipeline.errors import AuditError
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
+from audit_pipeline.store.paths import DataPaths, require_writable
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from audit_pipeline.pipeline.plan import Plan
+
+
+def run_audit(
+    request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
+) -> AuditOutcome:
+    """Bring the pairs of a request up to date in this process. If they are, nothing is run or imported for it.
+
+    A failed pair does not stop the others and is named in the outcome.
+
+    Args:
+        request: The request.
+        definitions: Returns the Dagster definitions. Called only if something is to be run.
+        on_step: Called with each line for the user.
+
+    Raises:
+        AuditError: If the audit cannot go on.
+    """
+    paths = DataPaths.from_environment()
+    if _is_done(request, paths):
+        on_step(request.completion_message)
+        return AuditOutcome(request.models, request.benchmarks)
+    require_writable(paths.root)
+
+    loaded = definitions()
+    from audit_pipeline.pipeline.dagster.audit import audit  # noqa: PLC0415
+
+    outcome = audit(request, loaded, paths, on_step)
+    if not outcome.runs and not outcome.failed and not outcome.left_out:
+        on_step(request.completion_message)
+    return outcome
+
+
+def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
+    """Return the plan of a request, made without a heavy package and without writing.
+
+    Returns:
+        None if the plan is unknown: a model's tokenizer is not kept, or its server has to be asked whether it is still
+        the same model. The audit itself then reports what is wrong.
+    """
+    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
+    from audit_pipeline.pipeline.plan import plan_request  # noqa: PLC0415
+    from audit_pipeline.pipeline.registry import STAGES  # noqa: PLC0415
+
+    try:
+        if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
+            return None
+        models = [load_tokenized(entry, paths) for entry in request.models]
+        return plan_request(request, models, paths, STAGES)
+    except AuditError:
+        return None
+
+
+def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
+    from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
+
+    plan = plan_quickly(request, paths) if request.options.is_plain else None
+    if plan is None or plan.steps or plan.problems:
+        return False
+    return not request.options.publish or explain_unpublished([entry.name for entry in request.models], paths) is None

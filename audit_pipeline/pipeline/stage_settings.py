@@ -1,0 +1,67 @@
+"""config/stages.yaml: which assets on request an audit makes, on which benchmarks, and with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.problems import Fault, InvalidEntryError, did_you_mean
+from audit_pipeline.config.validation import StrictSettings, validate_as
+from audit_pipeline.pipeline.stage import Stage
+from audit_pipeline.tables import parse_pair
+
+
+class _Benchmarks(StrictSettings):
+    benchmarks: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class StageEntry:
+    """An entry of stages.yaml.
+
+    Attributes:
+        benchmarks: The benchmarks that the asset is made for, or None for all.
+        options: The options that the asset is made with.
+    """
+
+    benchmarks: tuple[str, ...] | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_stages_file(stages: Iterable[Stage]) -> EntryFile[StageEntry]:
+    """Return the declaration of stages.yaml, which may name those of the stages that are on request."""
+    on_request = {stage.name: stage for stage in stages if stage.is_on_request}
+
+    def build_entry(name: str, fields: Any, folder: Path) -> StageEntry:
+        if name not in on_request:
+            raise InvalidEntryError([Fault((), f"there is no such stage on request; {did_you_mean(name, on_request)}")])
+        given = dict(fields or {})
+        named = {key: given.pop(key) for key in ("benchmarks",) if key in given}
+        benchmarks = validate_as(_Benchmarks, named).benchmarks
+        options = on_request[name].options
+        chosen = validate_as(_Benchmarks if options is None else options, given)
+        return StageEntry(benchmarks, {} if options is None else chosen.model_dump(mode="json"))
+
+    return EntryFile("stages.yaml", None, "stage", "it says what audits also make", build_entry, is_optional=True)
+
+
+def load_stage_entries(stages: Iterable[Stage], folder: Path | None = None) -> Entries[StageEntry]:
+    """Return the entries of stages.yaml for the stages; none if there is no such file.
+
+    Args:
+        stages: The stages. Entries of other stages are broken entries.
+        folder: The folder of the configuration. By default the workspace's.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    return build_stages_file(stages).load(folder)
+
+
+def is_asked_for(stage: Stage, partition: str, entries: Mapping[str, StageEntry]) -> bool:
+    """Return whether audits make this partition of a stage on request."""
+    entry = entries.get(stage.name)
+    return entry is not None and (entry.benchmarks is None or parse_pair(partition).benchmark in entry.benchmarks)
