@@ -7,7 +7,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.pipeline.plan import Plan, Planner
+    from audit_pipeline.pipeline.workspace_state import Scope
     from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores, ProgressListener
     from audit_pipeline.scoring.prefix_shots import Side
@@ -122,6 +125,38 @@ def build_audit_request(model: str, benchmark: str, options: AuditOptions) -> Au
     )
     models = resolve_models(model, config.models)
     return AuditRequest(models, specs, options, config.problems, leave_out=benchmark == ALL)
+
+
+def build_request_planner(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Planner:
+    """Return the planner of a request; ``models`` are the loaded ones, of which it is known how they would be run."""
+    from audit_pipeline.pipeline.plan import Planner  # noqa: PLC0415
+    from audit_pipeline.pipeline.registry import STAGES  # noqa: PLC0415
+    from audit_pipeline.pipeline.workspace_state import WorkspaceState  # noqa: PLC0415
+
+    entries = {entry.name: entry for entry in request.models}
+    specs = {spec.name: spec for spec in request.benchmarks}
+    loaded = {model.entry.name: model for model in models}
+    return Planner(WorkspaceState(paths, specs, entries, loaded), STAGES)
+
+
+def build_request_scope(request: AuditRequest) -> Scope:
+    """Return the models on the benchmarks of a request, with what its options ask for again."""
+    from audit_pipeline.pipeline.registry import OF_PAIRS  # noqa: PLC0415
+    from audit_pipeline.pipeline.workspace_state import Scope  # noqa: PLC0415
+
+    options = request.options
+    scope = Scope.of_all_pairs([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
+    if options.again:
+        return replace(scope, again={stage.name: "it is asked for again" for stage in OF_PAIRS})
+    more = [kind for kind in options.kinds if kind != "base"]
+    if not more:
+        return scope
+    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
+
+
+def plan_request(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Plan:
+    """Return everything that a request needs now, except the warehouse and the report."""
+    return build_request_planner(request, models, paths).plan(build_request_scope(request))
 
 
 @dataclass(frozen=True)

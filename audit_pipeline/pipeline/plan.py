@@ -9,22 +9,16 @@ input that came out unchanged changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.errors import AuditError
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, SOURCE, Product, Stage
 from audit_pipeline.pipeline.stage_settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
 from audit_pipeline.store.ledger import PairOutcome, is_latest_file_whole
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, PairStatus, digest, parse_pair
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.audit_requests import AuditRequest
 
 
 @dataclass(frozen=True)
@@ -329,33 +323,3 @@ def find_pair_state(
         if reason is not None:
             return PairState("stale" if has_findings else "missing", reason)
     return PairState("done")
-
-
-def build_request_planner(
-    request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths, stages: Sequence[Stage]
-) -> Planner:
-    """Return the planner of a request; ``models`` are the loaded ones, of which it is known how they would be run."""
-    entries = {entry.name: entry for entry in request.models}
-    specs = {spec.name: spec for spec in request.benchmarks}
-    loaded = {model.entry.name: model for model in models}
-    return Planner(WorkspaceState(paths, specs, entries, loaded), stages)
-
-
-def build_request_scope(request: AuditRequest, stages: Iterable[Stage]) -> Scope:
-    """Return the models on the benchmarks of a request, with what its options ask for again."""
-    options = request.options
-    scope = Scope.of_all_pairs([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
-    if options.again:
-        of_pairs = [stage for stage in stages if stage.dimensions == PAIR]
-        return replace(scope, again={stage.name: "it is asked for again" for stage in of_pairs})
-    more = [kind for kind in options.kinds if kind != "base"]
-    if not more:
-        return scope
-    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
-
-
-def plan_request(
-    request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths, stages: Sequence[Stage]
-) -> Plan:
-    """Return everything that a request needs now, except the warehouse and the report."""
-    return build_request_planner(request, models, paths, stages).plan(build_request_scope(request, stages))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError
-from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
+from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest, plan_request
 from audit_pipeline.store.paths import DataPaths, require_writable
 
 if TYPE_CHECKING:
@@ -53,14 +53,12 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
         the same model. The audit itself then reports what is wrong.
     """
     from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
-    from audit_pipeline.pipeline.plan import plan_request  # noqa: PLC0415
-    from audit_pipeline.pipeline.registry import STAGES  # noqa: PLC0415
 
     try:
         if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
             return None
         models = [load_tokenized(entry, paths) for entry in request.models]
-        return plan_request(request, models, paths, STAGES)
+        return plan_request(request, models, paths)
     except AuditError:
         return None
 

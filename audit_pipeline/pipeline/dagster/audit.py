@@ -20,14 +20,21 @@ from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, ro
 from audit_pipeline.errors import DataError, FailedCheckError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest, PassCounts
+from audit_pipeline.pipeline.audit_requests import (
+    AuditOutcome,
+    AuditRequest,
+    PassCounts,
+    build_request_planner,
+    build_request_scope,
+    plan_request,
+)
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
 from audit_pipeline.pipeline.dagster.runs import Runner, RunScope
 from audit_pipeline.pipeline.dagster.tags import tags_of_command
-from audit_pipeline.pipeline.plan import Planner, Step, build_request_planner, build_request_scope, plan_request
+from audit_pipeline.pipeline.plan import Planner, Step
 from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, SOURCE, Product, Stage
@@ -298,11 +305,11 @@ def audit_models(
     and cannot be made, is told, and they are left out.
     """
     options = request.options
-    scope = build_request_scope(request, STAGES)
+    scope = build_request_scope(request)
     config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
-    read_planner = partial(build_request_planner, request, models, runner.paths, STAGES)
+    read_planner = partial(build_request_planner, request, models, runner.paths)
     pending = {
         step.pair.benchmark for step in read_planner().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR
     }
@@ -412,7 +419,7 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     require_same_control(request.model, request.benchmarks)
     if model is not None:
         require_kinds(model, request.options.kinds)
-    made = plan_request(request, [] if model is None else [model], paths, STAGES)
+    made = plan_request(request, [] if model is None else [model], paths)
     cannot = made.problems_of("benchmark")
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
