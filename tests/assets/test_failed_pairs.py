@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
-from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
+from grid import read_grid
 from made_workspace import Workspace, count_loads
 
 from audit_pipeline.definitions import defs
@@ -29,7 +29,7 @@ from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.extras.servers.dialect_interface import BadAnswerError
 from audit_pipeline.pipeline.dagster import partition_step, retries
 from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
-from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
+from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.pipeline.stage import PAIR, StageResult, StageRun
@@ -160,24 +160,13 @@ def test_dagster_shows_the_cell_as_failed_where_it_failed_and_as_missing_after_i
         audit(instance)
     place = ASSETS.index(failing)
     for number, asset in enumerate(ASSETS):
-        made, failed = grid(instance, asset)
+        made, failed = read_grid(instance, asset)
         assert made == (PAIRS if number < place else PAIRS - {BROKEN.partition}), asset
         assert failed == ({BROKEN.partition} if number == place else set()), asset
     [observed] = instance.fetch_observations(dg.AssetKey(failing), limit=5).records
     assert observed.partition_key == BROKEN.partition
     assert observed.asset_observation is not None
     assert observed.asset_observation.metadata["reason"].value == "the device fell off the bus"
-
-
-def grid(instance: dg.DagsterInstance, asset: str) -> tuple[set[str], set[str]]:
-    """The materialised and the failed partitions of an asset, as Dagster caches them for its UI."""
-    pairs = partitions_of(PAIR)
-    with dg.partition_loading_context(dynamic_partitions_store=instance):
-        cached = get_and_update_asset_status_cache_value(instance, dg.AssetKey(asset), pairs, instance)
-        assert cached is not None
-        made = cached.deserialize_materialized_partition_subsets(pairs).get_partition_keys()
-        failed = cached.deserialize_failed_partition_subsets(pairs).get_partition_keys()
-    return set(map(str, made)), set(map(str, failed))
 
 
 def test_data_versions_of_a_range_are_those_of_each_cell_and_the_same_content_leaves_all_fresh(

@@ -13,9 +13,11 @@ from pathlib import Path
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
+from grid import read_grid
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.tables import Pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -48,10 +50,10 @@ def workspace(
         yield made
 
 
-def start(workspace: Workspace) -> subprocess.Popen[str]:
+def start(workspace: Workspace, benchmark: str = PAIR.benchmark) -> subprocess.Popen[str]:
     script = workspace.root / "flushing_at_once.py"
     script.write_text(FLUSHING_AT_ONCE)
-    arguments = [sys.executable, str(script), "audit", "--model", PAIR.model, "--benchmark", PAIR.benchmark]
+    arguments = [sys.executable, str(script), "audit", "--model", PAIR.model, "--benchmark", benchmark]
     environment = {**os.environ, "DAGSTER_HOME": "", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -110,3 +112,27 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     assert [file.name[:6] for file in workspace.paths.claims.glob("*.alive")] == ["audit-"], "until `forget` looks"
     rows = workspace.run("sql", "SELECT count(*) AS gaps FROM lineage_gaps", "--format", "csv")
     assert rows.stdout.splitlines() == ["gaps", "0"]
+
+
+def test_a_killed_run_keeps_its_finished_cells_and_fails_the_one_that_it_was_at(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8, 12], windows_per_document=4))
+    workspace.build("made_12")
+    workspace.assess("made_12")
+    process = start(workspace, "made")
+    until = time.monotonic() + AT_ONCE_SECONDS
+    while not list(workspace.paths.table("evaluations").rglob("*.parquet")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "the audit does not get on"
+        time.sleep(0.005)
+    wait_for_parts(workspace, process, len(workspace.parts()) + 3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with open_instance(workspace.paths) as instance:
+        assert len(mark_dead_runs_failed(instance, workspace.paths)) == 1
+        for asset in ("token_statistics", "scores", "evaluations"):
+            made, failed = read_grid(instance, asset)
+            assert made == {PAIR.partition}, asset
+            assert failed == ({"made_12|tiny"} if asset == "token_statistics" else set()), asset
+    last = workspace.run("audit", "--model", PAIR.model, "--benchmark", "made")
+    assert last.exit_code == 0, last.output
+    assert f"auditing {PAIR.model} on made_12" in last.stderr, "the finished pair is not audited again"
