@@ -1,7 +1,7 @@
 """The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
 What belongs here: the findings that the rules go by (answer_rules.py), taken from those tables; the answer as a row.
-What does not: the rules (answer_rules.py); reading and writing the tables (pipeline/stages/evaluations.py).
+What does not: the rules (answer_rules.py); reading and writing the tables (pipeline/evaluate_pair.py).
 """
 
 from __future__ import annotations

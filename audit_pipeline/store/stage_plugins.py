@@ -1,7 +1,7 @@
 """What installed packages bring under the entry point ``corpus_audit.stages``: stages, each with its tables and
 section.
 
-What a stage is, and which of these can be used, pipeline/stages/registry.py says; here they are only loaded.
+pipeline/registry.py decides which of them can be used; here they are only loaded.
 """
 
 from __future__ import annotations
