@@ -5,8 +5,9 @@ import dagster as dg
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.model_proposals import load_watched
 from audit_pipeline.pipeline.dagster.asset_definitions import build_assets
-from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
+from audit_pipeline.pipeline.dagster.jobs import JOBS, build_publish_sensor
 from audit_pipeline.pipeline.dagster.partition_step import plan_cells_one_by_one
+from audit_pipeline.pipeline.dagster.partitions import register_configured
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.sensors import SENSORS
 from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
@@ -14,8 +15,9 @@ from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Everything that the UI, the daemon and the command line run."""
+    """Return everything that the UI, the daemon and the command line run, and add the configured partitions."""
     plan_cells_one_by_one()
+    register_configured()
     try:
         owners = list(load_watched().get("owners", ()))
     except ConfigError:
@@ -25,7 +27,7 @@ def defs() -> dg.Definitions:
         assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets()),
         jobs=JOBS,
         schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
-        sensors=[*SENSORS, publish_sensor],
+        sensors=[*SENSORS, build_publish_sensor()],
         resources={"data": AuditData(), "models": ModelsResource(), "progress": ProgressReporter()},
         executor=dg.in_process_executor,
     )

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,9 +102,14 @@ class LiveWorkspace:
 
 
 def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Popen[bytes], str]:
-    """`corpus-audit dev` on a free port, its output in dev.log; the process, for :func:`end`, and the address."""
-    port = free_port()
+    """Start `corpus-audit dev` on free ports, with its output in dev.log.
+
+    Returns:
+        The process, for :func:`end`, and the address of the UI.
+    """
+    port, report_port = find_free_ports(2)
     command = [str(Path(sys.executable).with_name("corpus-audit")), "dev", "--port", str(port)]
+    command += ["--report-port", str(report_port)]
     with (workspace.root / "dev.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             command,
@@ -170,10 +175,13 @@ def _documents(count: int) -> Iterator[dict[str, str]]:
         }
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def find_free_ports(count: int) -> list[int]:
+    """Return different ports that are free on the loopback address."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 
 from audit_pipeline.cli.command_declaration import FOLDER, Place, Section, argument, command, option
 from audit_pipeline.cli.run_setup import get_writable_paths
+from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import print_message, say
 
 
@@ -37,8 +39,18 @@ def dev(
     host: str = option("Address to listen on; anything but loopback opens the UI to the network.", default="127.0.0.1"),
     weekly: bool = option("Switch the schedule of the weekly audit on, as long as this runs."),
     port: int = option("Port of the UI.", click.IntRange(1, 65535), 3000),
+    report_port: int | None = option(
+        "Port at which the report opens, on this machine alone. Default: the port of the UI plus 1.",
+        click.IntRange(1, 65535),
+    ),
 ) -> None:
     """Start the Dagster UI and its daemon on this machine."""
+    if report_port is None:
+        report_port = port + 1
+    if report_port in (port, 65536):
+        raise click.UsageError(f"The report needs a port other than {port}: choose one with --report-port.")
+    _require_free_port(host, port, "UI", "--port")
+    _require_free_port("127.0.0.1", report_port, "report", "--report-port")
     paths = get_writable_paths()
     from audit_pipeline.pipeline.dagster.instance import dagster_home, mark_dead_runs_failed, open_instance
     from audit_pipeline.pipeline.dagster.weekly import WEEKLY_IS_ON
@@ -48,10 +60,28 @@ def dev(
         for run_id in mark_dead_runs_failed(instance, paths):
             print_message(f"run {run_id} is marked failed: the process that ran it is gone")
     print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+    print_message(f"Report on http://127.0.0.1:{report_port}  (built again after each audit)")
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
         print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
-    services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]
-    os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
+    services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "--report-port", str(report_port)]
+    os.execv(  # noqa: S606
+        sys.executable, [*services, "-w", str(workspace_file()), "-h", host, "-p", str(port)]
+    )
+
+
+def _require_free_port(host: str, port: int, service: str, option_name: str) -> None:
+    """Raise DataError if the address cannot be listened on: links in the UI need the same port after a restart."""
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(family, kind, protocol) as listener:
+            # As the servers do: the port of a command that ended a moment ago is free.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        raise DataError(
+            f"The {service} cannot listen on {host}:{port} ({error.strerror or error}). End the program that uses "
+            f"the port, or choose another port with {option_name}."
+        ) from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,12 @@ def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspa
     assert wrong[1].endswith(str(part)[-100:])
 
 
-def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "report_port"), [((), "4000"), (("--report-port", "4100"), "4100")], ids=["default", "chosen"]
+)
+def test_dev_starts_dagster_on_loopback_with_its_own_home(
+    workspace: Workspace, chosen: Sequence[str], report_port: str
+) -> None:
     started: list[list[str]] = []
     homes: list[str] = []
 
@@ -138,17 +144,44 @@ def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) 
         homes.append(os.environ["DAGSTER_HOME"])
 
     workspace.monkeypatch.setattr(os, "execv", record)
-    result = workspace.run("dev", "--port", "3999")
+    result = workspace.run("dev", "--port", "3999", *chosen)
     assert result.exit_code == 0
     [[program, *arguments]] = started
     assert program == sys.executable
     assert arguments[:2] == ["-m", "audit_pipeline.pipeline.dagster.dev"]
     options: Mapping[str, str] = dict(zip(arguments[2::2], arguments[3::2], strict=True))
     assert (options["-h"], options["-p"]) == ("127.0.0.1", "3999")
+    assert options["--report-port"] == report_port
     assert Path(options["-w"]).name == "workspace.yaml"
     assert homes == [str(workspace.paths.dagster_home)]
     assert (workspace.paths.dagster_home / "dagster.yaml").exists()
     assert "http://127.0.0.1:3999" in result.stderr
+    assert f"Report on http://127.0.0.1:{report_port}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--port", "{taken}"), "The UI cannot listen on 127.0.0.1:{taken}"),
+        (("--port", "{free}", "--report-port", "{taken}"), "The report cannot listen on 127.0.0.1:{taken}"),
+        (("--port", "{free}", "--report-port", "{free}"), "The report needs a port other than {free}"),
+        (("--port", "65535"), "The report needs a port other than 65535"),
+    ],
+)
+def test_dev_names_a_port_that_it_cannot_use_and_starts_nothing(
+    workspace: Workspace, options: Sequence[str], problem: str
+) -> None:
+    workspace.monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it was started"))
+    with socket.socket() as other, socket.socket() as released:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        released.bind(("127.0.0.1", 0))
+        ports = {"taken": other.getsockname()[1], "free": released.getsockname()[1]}
+        released.close()
+        result = workspace.run("dev", *(option.format(**ports) for option in options))
+    assert result.exit_code == 2
+    assert problem.format(**ports) in result.stderr
+    assert not workspace.paths.dagster_home.exists()
 
 
 @pytest.mark.parametrize(

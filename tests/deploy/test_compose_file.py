@@ -12,6 +12,8 @@ import pytest
 import yaml
 from composed import FOLDER, WITH_SECRETS, composed, variables
 
+from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
+
 ROOT = Path(__file__).parents[2]
 CONTAINERFILE = (FOLDER / "Containerfile").read_text(encoding="utf-8")
 SERVICES: dict[str, Any] = composed()["services"]
@@ -49,6 +51,12 @@ def test_our_services_have_no_rights_and_no_secret_in_sight(name: str) -> None:
     assert not [key for key in service["environment"] if key.endswith("PASSWORD")]
     assert service["environment"]["CORPUS_AUDIT_PG_PASSWORD_FILE"] == "/run/secrets/postgres_password"
     assert service["secrets"] == ["postgres_password"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_service_publishes_and_marks_cells_as_planned_when_they_begin(name: str) -> None:
+    environment = OURS[name]["environment"]
+    assert environment[PUBLISHING_IS_ON] == environment["DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"] == "1"
 
 
 def test_texts_and_models_are_in_one_service_alone() -> None:

@@ -1,59 +1,116 @@
-"""`dagster dev` in a process of its own, from its start to the end of every process that it started.
+"""`dagster dev` and a server of the report, in a process that ends every process it started.
 
-python -m audit_pipeline.pipeline.dagster.dev -w workspace.yaml -p 3000
+python -m audit_pipeline.pipeline.dagster.dev --report-port 3001 -w workspace.yaml -p 3000
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
 import warnings
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from threading import Thread
+from typing import BinaryIO
+from urllib.parse import urlsplit
 
 import dagster as dg
 import psutil
 from dagster._cli import main
 
+from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
 from audit_pipeline.store.paths import DataPaths
 
 _GRACE_SECONDS = 20.0
+_NO_PAGE = "This page of the report does not exist yet"
+_WHAT_TO_DO = (
+    "Audit a model first. The report is rebuilt within about a minute after an audit if the sensor publish_what_is_new "
+    "is on (Automation, in the Dagster UI). The command corpus-audit report builds it at once. Then reload this page."
+)
+_ERROR_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>%(message)s</title></head>
+<body style="font-family: sans-serif; max-width: 40em; margin: 3em auto; line-height: 1.5">
+<h1>%(message)s</h1>
+<p>%(explain)s</p>
+</body>
+</html>
+"""
 
 
-class _QuietHandler(SimpleHTTPRequestHandler):
+class _ReportHandler(SimpleHTTPRequestHandler):
+    """Handler that serves the report at the root address and explains a page that does not exist yet."""
+
+    error_message_format = _ERROR_PAGE
+
+    def __init__(self, *values: object, paths: DataPaths) -> None:
+        self._start_page = f"/{paths.report.name}"
+        super().__init__(*values, directory=str(paths.reports))  # type: ignore[arg-type]
+
+    def send_head(self) -> BinaryIO | BytesIO | None:
+        """Send the headers, of the report if the path is the root, and return the open file."""
+        if urlsplit(self.path).path == "/":
+            self.path = self._start_page
+        return super().send_head()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Send an error page. The page of a missing file tells the reader how to build the report."""
+        if code == HTTPStatus.NOT_FOUND:
+            message, explain = _NO_PAGE, _WHAT_TO_DO
+        super().send_error(code, message, explain)
+
     def log_message(self, format: str, *values: object) -> None:
-        pass
+        """Log nothing: the terminal shows what Dagster logs."""
 
 
-def serve_report(paths: DataPaths) -> str:
-    """Serve the folder of reports to this machine until the process ends; returns the report's address."""
-    handler = partial(_QuietHandler, directory=str(paths.reports))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def serve_report(paths: DataPaths, port: int) -> str:
+    """Serve the folder of reports to this machine until the process ends.
+
+    Args:
+        port: Port on the loopback address. With 0 the system chooses a free port.
+
+    Returns:
+        The address at which the report opens.
+
+    Raises:
+        OSError: If the port is taken.
+    """
+    server = ThreadingHTTPServer(("127.0.0.1", port), partial(_ReportHandler, paths=paths))
     Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}/{paths.report.name}"
+    return f"http://127.0.0.1:{server.server_port}/"
 
 
 def run_services() -> None:
     """Run ``dagster dev`` with this process's arguments until Ctrl-C or SIGTERM, then end all that it started.
 
-    Dagster handles SIGTERM as it handles SIGINT, and a shell that starts a command in the background has it ignore
-    SIGINT: both are set anew.
+    Dagster handles SIGTERM as it handles SIGINT. A command that a shell starts in the background ignores SIGINT. So both
+    handlers are set here.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     # "Use 'dg dev' instead": that is for projects that are developed, not for installed ones.
     warnings.filterwarnings("ignore", category=dg.SupersessionWarning)
-    os.environ[REPORT_URL] = serve_report(DataPaths.from_environment())
-    sys.argv[:1] = ["dagster", "dev"]
+    # Dagster has an option -h of its own.
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--report-port", type=int, required=True)
+    options, arguments = parser.parse_known_args()
+    os.environ[REPORT_URL] = serve_report(DataPaths.from_environment(), options.report_port)
+    os.environ.setdefault(PUBLISHING_IS_ON, "1")
+    # Cells of a run that never began are missing, not failed: each cell is marked as planned when it begins.
+    os.environ.setdefault("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
+    sys.argv = ["dagster", "dev", *arguments]
     try:
         main()  # type: ignore[no-untyped-call]
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Code servers outlive `dagster dev` by some seconds, and by a minute where it was ended while they started.
+        # Code servers outlive `dagster dev` by some seconds, and by a minute if it was ended while they started.
         processes = psutil.Process().children(recursive=True)
         for process in processes:
             if process.is_running():

@@ -15,7 +15,7 @@ from audit_pipeline.pipeline.stage import UiMetadata
 from audit_pipeline.tables import Table, description_of
 
 REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
-"""In processes of `corpus-audit dev`: where it serves the report."""
+"""Environment variable with the address at which `corpus-audit dev` serves the report."""
 _BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import dagster as dg
 import sqlalchemy.exc
 
-from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.whole_configuration import OF_DIMENSIONS
+from audit_pipeline.benchmarks.config import exclude_on_request
+from audit_pipeline.errors import AuditError, ConfigError, to_one_line
+from audit_pipeline.models.config import exclude_control_models
+from audit_pipeline.pipeline.dagster.instance import open_existing_instance
+from audit_pipeline.pipeline.whole_configuration import OF_DIMENSIONS, load_configuration
 from audit_pipeline.store.paths import explain_invalid_partition
+
+_logger = logging.getLogger(__name__)
 
 BENCHMARK = "benchmark"
 MODEL = "model"
@@ -58,9 +66,10 @@ def partitions_of(dimensions: tuple[str, ...]) -> dg.PartitionsDefinition[str]:
 
 
 def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:
-    """Make partitions of these names known to the instance; those it knows stay as they are.
+    """Add partitions of these names to the instance; existing partitions stay unchanged.
 
-    Raises ConfigError for a name that cannot be a partition key.
+    Raises:
+        ConfigError: If a name cannot be a partition key.
     """
     for dimension, names in ((BENCHMARK, benchmarks), (MODEL, models)):
         require_keys(dimension, names)
@@ -74,8 +83,35 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
                 instance.add_dynamic_partitions(dimension, new)
 
 
+def register_configured() -> None:
+    """Add the configured benchmarks and models to the instance of DAGSTER_HOME, if that folder exists.
+
+    Benchmarks on request and control models are left out, as in the weekly audit: a command that audits them adds them.
+    Definitions load whether or not this succeeds. A file that cannot be read, or an instance that cannot be opened or
+    written, is logged as a warning.
+    """
+    home = os.environ.get("DAGSTER_HOME")
+    if not home or not Path(home).is_dir():
+        return
+    config = load_configuration()
+    names: dict[str, list[str]] = {}
+    try:
+        names["benchmarks"] = list(exclude_on_request(config.benchmarks))
+    except AuditError as error:
+        _logger.warning("no benchmark was added to the grid: %s", to_one_line(error))
+    try:
+        names["models"] = list(exclude_control_models(config.models))
+    except AuditError as error:
+        _logger.warning("no model was added to the grid: %s", to_one_line(error))
+    try:
+        with open_existing_instance(Path(home)) as instance:
+            register(instance, **names)
+    except Exception as error:  # noqa: BLE001 - without this the whole code location would be missing in the UI
+        _logger.warning("the configured benchmarks and models were not added to the grid: %s", to_one_line(error))
+
+
 def require_keys(dimension: str, names: Iterable[str]) -> None:
-    """Raise ConfigError for a name that cannot be a partition key."""
+    """Raise ConfigError if a name cannot be a partition key."""
     for name in names:
         if (problem := explain_invalid_partition(dimension, name)) is not None:
             raise ConfigError(problem)

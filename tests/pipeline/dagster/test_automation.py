@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from audit_pipeline.definitions import defs
+from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.partitions import register
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")
@@ -48,6 +49,16 @@ def ticks() -> Iterator[Ticks]:
         made = Ticks(instance)
         assert made.requested() == set(), "nothing has happened yet"
         yield made
+
+
+@pytest.mark.parametrize(("variable", "status"), [("", "STOPPED"), ("1", "RUNNING")])
+def test_publishing_is_on_if_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch, variable: str, status: str
+) -> None:
+    monkeypatch.setenv(PUBLISHING_IS_ON, variable)
+    sensor = defs().get_repository_def().get_sensor_def("publish_what_is_new")
+    assert sensor.default_status.name == status
+    assert PUBLISHING_IS_ON in (sensor.description or "")
 
 
 def test_one_pair_of_six_is_enough(ticks: Ticks) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urljoin
 
 import psutil
 import pytest
 import requests
-from live_workspace import end, launch, make, start_services
+from live_workspace import end, find_free_ports, launch, make, start_services
 
-from audit_pipeline.pipeline.dagster.dev import serve_report
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.pipeline.dagster import dev
+from audit_pipeline.pipeline.dagster.dev import run_services, serve_report
+from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
+from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
+from audit_pipeline.store.paths import DataPaths, model_page_path
 
 GONE_SECONDS = 60.0
 
@@ -40,13 +46,57 @@ def test_the_report_alone_is_served_to_this_machine(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     paths.reports.mkdir()
     paths.report.write_text("the report")
+    model_page_path(paths.reports, "org/model").write_text("a model")
     (tmp_path / "texts.txt").write_text("a secret")
-    url = serve_report(paths)
+    url = serve_report(paths, 0)
     assert url.startswith("http://127.0.0.1:")
-    assert requests.get(url, timeout=10).text == "the report"
+    for address in (url, f"{url}?from=ui", urljoin(url, paths.report.name)):
+        assert requests.get(address, timeout=10).text == "the report"
+    assert requests.get(urljoin(url, "model%3Dorg%252Fmodel.html"), timeout=10).text == "a model"
     with closing(HTTPConnection(url.split("/")[2])) as connection:
         connection.request("GET", "/../texts.txt")
         assert connection.getresponse().status == 404
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_page_that_is_missing_says_how_to_build_it(tmp_path: Path, has_folder: bool) -> None:
+    paths = DataPaths(tmp_path)
+    if has_folder:
+        paths.reports.mkdir()
+    url = serve_report(paths, 0)
+    for address in (url, urljoin(url, "model=tiny.html")):
+        answer = requests.get(address, timeout=10)
+        assert answer.status_code == 404
+        assert "does not exist yet" in answer.text
+        assert "corpus-audit report" in answer.text
+    # The report is found as soon as it is written.
+    paths.reports.mkdir(exist_ok=True)
+    paths.report.write_text("the report")
+    assert requests.get(url, timeout=10).text == "the report"
+
+
+def test_dagster_dev_is_started_with_publishing_on_and_the_address_of_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, str | None] = {}
+
+    def record() -> None:
+        names = (REPORT_URL, PUBLISHING_IS_ON, "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS")
+        seen.update({name: os.environ.get(name) for name in names}, arguments=" ".join(sys.argv))
+
+    (port,) = find_free_ports(1)
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(dev, "main", record)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(sys, "argv", ["dev", "--report-port", str(port), "-w", "w.yaml", "-h", "127.0.0.1", "-p", "1"])
+    run_services()
+    assert seen == {
+        "arguments": "dagster dev -w w.yaml -h 127.0.0.1 -p 1",
+        REPORT_URL: f"http://127.0.0.1:{port}/",
+        PUBLISHING_IS_ON: "1",
+        "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS": "1",
+    }
 
 
 @pytest.mark.slow

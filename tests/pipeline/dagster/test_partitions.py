@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import dagster as dg
 import pytest
 import sqlalchemy.exc
 from hypothesis import given
 from hypothesis import strategies as st
+from made_workspace import Workspace, make_workspace, temporal, tiny_control
 
+from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster.audit import group_neighbours
-from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
+from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
+from audit_pipeline.pipeline.dagster.partitions import partitions_of, register, register_configured
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import PAIR
 from audit_pipeline.tables import Pair, parse_pair
@@ -62,6 +66,55 @@ def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstan
     with pytest.raises(ConfigError, match=f"cannot name a {dimension}"):
         register(store, **{f"{dimension}s": ["fine", name]})  # type: ignore[arg-type]
     assert not store.get_dynamic_partitions(dimension), "none is added where one is refused"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Three models, one of them a control's, two standing benchmarks, one on request, and an empty Dagster home."""
+    made = make_workspace(tmp_path / "made", monkeypatch)
+    folder = {"path": str(tmp_path)}
+    made.write_models(one=folder, two=folder, exposed={"control": {"name": "known", "role": "exposed"}})
+    made.write_config("controls", {"controls": {"known": tiny_control()}})
+    made.write_benchmarks(made=temporal([8, 12]), asked={**temporal([16]), "on_request": True})
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    ensure_dagster_home(made.paths)
+    return made
+
+
+def read_registered(home: Path) -> dict[str, list[str]]:
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return {name: list(instance.get_dynamic_partitions(name)) for name in ("benchmark", "model")}
+
+
+def test_loading_the_definitions_adds_what_is_configured_to_the_grid(workspace: Workspace, tmp_path: Path) -> None:
+    for _ in range(2):
+        defs().get_repository_def()
+        assert read_registered(tmp_path / "home") == {"benchmark": ["made_8", "made_12"], "model": ["one", "two"]}
+    workspace.write_models(one={"path": str(tmp_path)}, later={"path": str(tmp_path)})
+    register_configured()
+    assert read_registered(tmp_path / "home")["model"] == ["one", "two", "later"]
+
+
+def test_definitions_load_if_nothing_can_be_added_to_the_grid(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, models = tmp_path / "home", workspace.config / "models.yaml"
+    models.write_text("models: [")
+    assert defs().get_repository_def()
+    assert read_registered(home) == {"benchmark": ["made_8", "made_12"], "model": []}
+    assert "no model was added to the grid" in caplog.text
+    assert str(models) in caplog.text
+    caplog.clear()
+    for database in home.rglob("*.db"):
+        database.write_text("no database")
+    register_configured()
+    assert f"the Dagster storage in {home} cannot be read" in caplog.text
+    caplog.clear()
+    for missing in ("", str(tmp_path / "missing")):
+        monkeypatch.setenv("DAGSTER_HOME", missing)
+        register_configured()
+    assert not caplog.text
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize("name", ["/data/models/my model", "org/model", "./m.gguf", "модель", "m=1,2 (x)"])
