@@ -89,8 +89,8 @@ def serve_report(paths: DataPaths, port: int) -> str:
 def run_services() -> None:
     """Run ``dagster dev`` with this process's arguments until Ctrl-C or SIGTERM, then end all that it started.
 
-    Dagster handles SIGTERM as it handles SIGINT. A command that a shell starts in the background ignores SIGINT. So both
-    handlers are set here.
+    Dagster handles SIGTERM as it handles SIGINT. A command that a shell starts in the background ignores SIGINT. So
+    both handlers are set here.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
