@@ -15,6 +15,7 @@ from audit_pipeline.pipeline.stage import (
     audit_asset,
 )
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState
+from audit_pipeline.report.pair_answer import Row
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.store.paths import DataPaths, model_page_path
 from audit_pipeline.tables import (
@@ -89,22 +90,22 @@ def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 
 def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadata:
-    """Return the answer, the AUROC of every detector and ROC curves; the page of the report has the rest."""
+    """Return the answer, ROC curves and the detectors' AUROCs; the page of the report has the rest."""
     # Imported here, because it imports matplotlib.
     from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
     evaluation = report.findings.evaluation
     answer = report.answer
-    aurocs = {
-        row["detector"]: round(row["value"], 4)
-        for row in evaluation.table.to_pylist()
-        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
-    }
-    sides = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    rows = _list_aurocs(report)
     values = {"answer": f"{answer['headline']} {answer['explanation']}"}
     if evaluation.reason:
         values["reason"] = evaluation.reason
-    values |= {f"AUROC {detector}{sides}": value for detector, value in aurocs.items()}
+    # Numbers are plotted over time.
+    if rows and rows[0]["detector"] == answer["detector"]:
+        values["AUROC of the headline"] = rows[0]["value"]
+    blind = next((row for row in rows if row["detector"] == BLIND_CONTROL), None)
+    if blind is not None:
+        values["AUROC of the blind control"] = blind["value"]
     values |= {
         "claim level": evaluation.claim_level,
         "split verdict": evaluation.split_verdict,
@@ -114,12 +115,33 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadat
         "picture": _draw_headline_roc(report),
         "ROC curves": draw_roc_markdown(evaluation.columns, evaluation.table, report.pair.partition),
     }
+    sides = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    body = [_format_auroc(row, answer["detector"]) for row in rows]
     return UiMetadata(
         evaluation.table.num_rows,
         values,
+        {f"AUROC{sides}": (("detector", "AUROC", "95% interval", ""), body)},
         pictures={name: picture for name, picture in drawn.items() if picture is not None},
         page=model_page_path(paths.reports, report.pair.model),
     )
+
+
+def _list_aurocs(report: EvaluationReport) -> list[Row]:
+    """Return the AUROC rows at default settings: the headline's first, then the blind control's, then the others'."""
+    rows = [
+        row
+        for row in report.findings.evaluation.table.to_pylist()
+        if row["metric"] == "auroc" and row["value"] is not None
+        if row["is_default"] or row["detector"] == BLIND_CONTROL
+    ]
+    first = (report.answer["detector"], BLIND_CONTROL)
+    return sorted(rows, key=lambda row: first.index(row["detector"]) if row["detector"] in first else len(first))
+
+
+def _format_auroc(row: Row, headline: str | None) -> tuple[object, ...]:
+    interval = "none" if row["ci_low"] is None else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
+    remarks = {headline: "the headline", BLIND_CONTROL: "never sees the model"}
+    return row["detector"], f"{row['value']:.3f}", interval, remarks.get(row["detector"], "")
 
 
 def _draw_headline_roc(report: EvaluationReport) -> str | None:

@@ -151,18 +151,25 @@ class BuiltBenchmark:
             )
 
     def require_matching_control(self, model: str, control: str | None) -> None:
-        """Raise NotApplicableError where benchmark or ``model`` is a control's and the other is not that control's.
+        """Raise NotApplicableError if benchmark and model are not of the same control.
 
-        ``control`` is the control that the model was trained for; None where it was not trained here.
+        Args:
+            model: The model's name.
+            control: The control that the model was trained for, or None if it was not trained here.
         """
-        if self.control == control:
-            return
-        if self.control is not None:
-            raise NotApplicableError(
-                f"the labels of {self.name} say what the models of the control {self.control} were trained on, "
-                f"and nothing of {model}"
-            )
-        raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on those")
+        require_matching_control(self.name, self.control, model, control)
+
+
+def require_matching_control(benchmark: str, benchmark_control: str | None, model: str, control: str | None) -> None:
+    """Raise NotApplicableError if a benchmark and a model are not of the same control; None stands for no control."""
+    if benchmark_control == control:
+        return
+    if benchmark_control is not None:
+        raise NotApplicableError(
+            f"the labels of {benchmark} say what the models of the control {benchmark_control} were trained on, and "
+            f"nothing of {model}"
+        )
+    raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on those")
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:

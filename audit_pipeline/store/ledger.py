@@ -507,8 +507,12 @@ def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
     if unexplained := sorted(files - entries.keys()):
         raise DamagedError(f"no whole line of the ledger explains {unexplained[0]}: corpus-audit doctor says more")
     if not files:
-        raise DataError(f"there are no {table} of {partition} yet: run them first")
+        raise DataError(_format_missing_rows(table, partition))
     return max((entries[file] for file in files), key=lambda entry: entry.place)
+
+
+def _format_missing_rows(table: str, partition: str) -> str:
+    return f"there are no {table} of {partition} yet: audit it first (in the UI, select {table} and what they need too)"
 
 
 def has_entries(paths: DataPaths, table: Table, partition_key: str | Pair) -> bool:
@@ -530,7 +534,7 @@ def _read_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry:
     """Return the entry of the file of a table whose file every run writes again. Raises as `read_latest_run` does."""
     file = file_of(paths, table, partition, "")
     if not file.exists():
-        raise DataError(f"there are no {table.name} of {partition} yet: run them first")
+        raise DataError(_format_missing_rows(table.name, partition))
     entry = find_writing_run(paths, table, partition)
     if entry is None:
         raise DamagedError(f"no whole line of the ledger explains {file}: corpus-audit doctor says more")

@@ -26,6 +26,7 @@ from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.store.paths import model_page_path
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EVALUATIONS, SCORES
@@ -80,6 +81,17 @@ class Runner:
 def run(definitions: dg.Definitions, instance: dg.DagsterInstance, workspace: Workspace) -> Runner:
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     return Runner(definitions, instance)
+
+
+def read_default_aurocs(workspace: Workspace, pair: str) -> list[dict[str, Any]]:
+    rows = read_all(workspace.paths.table("evaluations"), EVALUATIONS).to_pylist()
+    of_pair = [row for row in rows if f"{row['benchmark']}|{row['model']}" == pair]
+    return [
+        row
+        for row in of_pair
+        if row["metric"] == "auroc" and row["value"] is not None
+        if row["is_default"] or row["detector"] == BLIND_CONTROL
+    ]
 
 
 def lineage(workspace: Workspace, table: str) -> list[dict[str, Any]]:
@@ -234,7 +246,12 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert evaluations["dagster/row_count"] == 5 * (settings + 1)
         assert {one["status"] for one in (statistics, scores, evaluations)} == {"done"}
         assert evaluations["claim level"] == "screening only"
-        assert 0 <= evaluations["AUROC loss"] <= 1
+        head, _, first, *others = evaluations["AUROC"].splitlines()
+        assert head == "| detector | AUROC | 95% interval |  |"
+        assert len(others) + 1 == len({one["detector"] for one in read_default_aurocs(built, pair)})
+        if "AUROC of the headline" in evaluations:
+            assert "the headline" in first
+            assert f"{evaluations['AUROC of the headline']:.3f}" in first
         [encoded] = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", evaluations["ROC curves"])
         assert base64.b64decode(encoded).startswith(b"\x89PNG")
         assert len(encoded) <= PLOT_BYTES

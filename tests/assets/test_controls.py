@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from grid import read_grid
 from ledger_lines import lineage_rows
 from made_workspace import (
     SOURCE,
@@ -207,6 +208,14 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
         with pytest.raises(DataError, match="there are no scores"):
             read_latest_run(prepared.paths, "scores", pair.partition)
     assert (loads, prepared.parts()) == ([], parts)
+
+    # From the page of an asset that follows: not applicable is never failed.
+    for asset in ("scores", "evaluations", "extraction"):
+        run_job(job, instance, partition_key="known_12|one", selection=[dg.AssetKey(asset)])
+        assert read_grid(instance, asset)[1] == set()
+    register(instance, models=["two"])
+    with pytest.raises(DataError, match=r"there are no scores of made_8\|two yet.*select scores"):
+        run_job(job, instance, partition_key="made_8|two", selection=[dg.AssetKey("evaluations")])
 
 
 def test_a_reference_model_is_not_run_for_a_pair_that_does_not_belong(

@@ -337,7 +337,7 @@ def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instanc
     assert alert["kind"] == "run_failed"
     assert alert["details"]["partition"] == "made_8|one"
     [line] = alert["lines"]
-    assert line.startswith("audit_pairs_step: the benchmark made_8 has not been built yet")
+    assert line.startswith("token_statistics of made_8|one: the benchmark made_8 has not been built yet")
     assert "Stack" not in line
 
 

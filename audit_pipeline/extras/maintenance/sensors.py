@@ -11,6 +11,8 @@ from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.tags import WEEKLY_TAG
 from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.paths import DataPaths
 
 _REPORTED_TAGS = (
     "dagster/partition",
@@ -34,7 +36,9 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
     if WEEKLY_TAG in run.tags:
         # The weekly audit that asked for it fails as well, and names it.
         return
-    reasons = [_format_failure(event) for event in context.get_step_failure_events()]
+    reasons = _list_failed_cells(run.run_id, data.paths)
+    if not reasons:
+        reasons = [_format_failure(event) for event in context.get_step_failure_events()]
     alert = Alert(
         kind="run_failed",
         title=f"run {run.run_id[:8]} of {run.job_name} failed",
@@ -46,6 +50,16 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
         },
     )
     context.log.info(deliver(alert, data.paths))
+
+
+def _list_failed_cells(run_id: str, paths: DataPaths) -> list[str]:
+    """Return the failed pairs of a run, each with the asset at which it failed and the reason."""
+    outcomes = [outcome for outcome in read_ledger(paths).outcomes if outcome.run_id == run_id]
+    return [
+        f"{outcome.stage} of {outcome.pair.partition}: {outcome.reason}"
+        for outcome in outcomes
+        if outcome.status == "failed"
+    ]
 
 
 def _format_failure(event: dg.DagsterEvent) -> str:

@@ -19,6 +19,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.events import AssetMaterializationPlannedData
 
+from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.errors import (
     AuditError,
     DataError,
@@ -33,6 +34,7 @@ from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.registry import STAGES, get_stage
 from audit_pipeline.pipeline.stage import PAIR, CheckResult, Stage, StageCheck, StageResult, StageRun, UiMetadata
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
+from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import PairStatus
@@ -124,7 +126,7 @@ class PartitionLoop:
         self._report_begun(stage, partition)
         try:
             if stage.dimensions == PAIR:
-                _require_built(self.paths, run.pair.benchmark)
+                _require_auditable(run)
             if stage.is_on_request and not is_asked_for(stage, partition, load_stage_entries(STAGES)):
                 reason = UiMetadata(values={"reason": "config/stages.yaml does not ask for it"})
                 result = StageResult(metadata=reason, status="not_requested")
@@ -172,7 +174,7 @@ class PartitionLoop:
             if isinstance(error, AuditError):
                 raise error
             raise PairsFailedError(f"{first} failed at {cell.stage}: {cell.reason}") from error
-        reasons = {partition: cell.reason for partition, (cell, _) in self.failed.items()}
+        reasons = {partition: f"{cell.stage}: {cell.reason}" for partition, (cell, _) in self.failed.items()}
         raise dg.Failure(
             f"{len(self.failed)} of {partitions} pairs failed, the others are done; {first}: {cell.reason}",
             metadata={"failed": reasons},
@@ -276,12 +278,28 @@ def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
     return CheckResult(False, f"{partition}: {cell.status}: {cell.reason}", UiMetadata(values=counts))
 
 
-def _require_built(paths: DataPaths, benchmark: str) -> None:
-    if paths.examples(benchmark).exists() and paths.benchmark_manifest(benchmark).exists():
-        return
-    raise DataError(
-        f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job build_benchmarks)"
-    )
+def _require_auditable(run: StageRun) -> None:
+    """Check that the pair's benchmark is built, and that benchmark and model are not of different controls.
+
+    Raises:
+        DataError: If the benchmark is not built.
+        NotApplicableError: If only one of them is of a control, or each of another.
+    """
+    benchmark = run.pair.benchmark
+    manifest_path = run.paths.benchmark_manifest(benchmark)
+    if not (run.paths.examples(benchmark).exists() and manifest_path.exists()):
+        raise DataError(
+            f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job "
+            "build_benchmarks)"
+        )
+    # A damaged manifest is reported where the benchmark is read.
+    manifest = read_json_if_whole(manifest_path)
+    if manifest is not None:
+        control = run.models.entry(run.pair.model).control
+        benchmark_control = manifest.get("spec", {}).get("control")
+        require_matching_control(
+            benchmark, benchmark_control, run.pair.model, None if control is None else control.name
+        )
 
 
 def _follows(stage: Stage, other: str) -> bool:
