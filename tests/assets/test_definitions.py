@@ -126,6 +126,16 @@ def test_an_asset_that_writes_a_table_shows_its_columns(
     assert getattr(shown, "value", shown) == build_column_schema(schema)
 
 
+def test_columns_that_are_handed_on_and_tags_by_which_assets_are_found(specs: dict[str, dg.AssetSpec]) -> None:
+    lineage = specs["scores"].metadata["dagster/column_lineage"]
+    deps = getattr(lineage, "value", lineage).deps_by_column["example_id"]
+    assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in deps] == [("benchmark", "example_id")]
+    assert {key for key, spec in specs.items() if spec.tags.get("corpus_audit/lock") == "gpu"} == {
+        *("token_statistics", "extraction", "twins", "controlled_contamination", "control_study")
+    }
+    assert specs["twins"].tags["corpus_audit/on_request"] == "true"
+
+
 def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> None:
     by_key = {key: asset(definitions, key) for key in GROUPS}
     for key in ("token_statistics", "scores", "evaluations"):

@@ -196,6 +196,7 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
     metadata: dict[str, Any] = {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
     if stage.tables:
         metadata["dagster/column_schema"] = build_column_schema(stage.tables[0])
+        metadata["dagster/column_lineage"] = _build_column_lineage(stage)
     freshness = None
     if stage.late_after_days is not None:
         late = timedelta(days=stage.late_after_days)
@@ -210,7 +211,35 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
         code_version=stage.code_version,
         freshness_policy=freshness,
         metadata=metadata,
+        tags=_build_tags(stage),
     )
+
+
+def _build_tags(stage: Stage) -> dict[str, str]:
+    """Return the tags by which the UI filters assets: the lock of their runs, and whether they are on request."""
+    tags: dict[str, str] = {}
+    if stage.lock is not None:
+        tags["corpus_audit/lock"] = stage.lock
+    if stage.is_on_request:
+        tags["corpus_audit/on_request"] = "true"
+    return tags
+
+
+def _build_column_lineage(stage: Stage) -> dg.TableColumnLineage:
+    """Return the columns of a stage's first table that are handed on from the first tables that it is made from.
+
+    A handed-on column has the same name in both tables. Documents are left out: each source is an asset of its own.
+    """
+    table = stage.tables[0]
+    own = {column.name for column in table.columns}
+    upstream: dict[str, list[dg.TableColumnDep]] = {}
+    for above in STAGES:
+        if above.tables and above.dimensions != SOURCE and above.tables[0].name in table.made_from:
+            for column in above.tables[0].columns:
+                if column.name in own:
+                    dep = dg.TableColumnDep(asset_key=dg.AssetKey(above.name), column_name=column.name)
+                    upstream.setdefault(column.name, []).append(dep)
+    return dg.TableColumnLineage(deps_by_column=upstream)
 
 
 def _build_check_specs(

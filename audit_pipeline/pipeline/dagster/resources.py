@@ -34,7 +34,7 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run holds its file from here
+    """The data folder (`CORPUS_AUDIT_DATA` or data/). Every asset takes it, so every run holds its file from here
     on."""
 
     _lock: filelock.FileLock | None = PrivateAttr(default=None)
@@ -115,7 +115,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Progress as log lines of the run and, where ``terminal`` is set, as a bar on standard error."""
+    """Progress as log lines of the run and, if `terminal` is set, as a bar on standard error."""
 
     terminal: bool = False
 
