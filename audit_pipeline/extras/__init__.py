@@ -1,5 +1,8 @@
-"""Holds what need not be read first. Each package declares what it brings in modules that are found by their names:
-its stages (``stage``), commands (``commands``), files of config/ (``config``), needs of detectors (``need``)."""
+"""The optional features. Each package declares what it brings in modules that are found by their names.
+
+These are commands (``commands``), files of config/ (``config``), needs of detectors (``need``), sensors and sections of
+the report. The features' assets are in ``assets/``.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from types import ModuleType
 
 
 def find_modules(name: str) -> Iterator[ModuleType]:
-    """Import the modules of the packages here that are called ``name``, or have it as their last part
-    (``frequencies_stage``); the others are not loaded."""
+    """Import the modules of the packages here whose name is ``name`` or ends with it after an underscore."""
     for package in pkgutil.iter_modules(__path__):
         for module in pkgutil.iter_modules([str(Path(folder, package.name)) for folder in __path__]):
             if module.name == name or module.name.endswith(f"_{name}"):
