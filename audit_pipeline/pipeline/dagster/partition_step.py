@@ -81,7 +81,7 @@ class PartitionLoop:
         paths: The data folder.
         stages: The selected stages, each after those that it is made of.
         start: Makes the StageRun of a stage and a partition.
-        failed: The failed cell and its error, by partition.
+        failed: The first failed cell of a partition and its error, by partition.
     """
 
     context: dg.AssetExecutionContext
@@ -146,7 +146,7 @@ class PartitionLoop:
                 description = found.description or check.description
                 failure = FailedCheckError(f"the check {name} of {stage.name} of {partition} failed: {description}")
                 cell = SkippedCell("failed", stage.name, str(failure))
-                self.failed[partition] = (cell, failure)
+                self.failed.setdefault(partition, (cell, failure))
                 return cell
         return None
 
@@ -164,7 +164,7 @@ class PartitionLoop:
         run.log.log(logging.ERROR, f"{run.partition}: {status} at {stage.name}: {reason}", exc_info=trace)
         cell = SkippedCell(status, stage.name, reason)
         if has_failed:
-            self.failed[run.partition] = (cell, error)
+            self.failed.setdefault(run.partition, (cell, error))
             self._report_failed(stage, run.partition, cell)
         return cell
 
@@ -229,7 +229,7 @@ class PartitionLoop:
             self._report_check(stage, partition, name, result, is_warning=True)
 
     def _report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
-        """Report why a cell failed: as its check, and as an observation, which its page in the UI shows."""
+        """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""
         if EVERY_PAIR_RAN in list_checks(stage):
             self._report_check(stage, partition, EVERY_PAIR_RAN, _build_skipped_result(partition, cell))
         metadata = {"status": cell.status, "reason": cell.reason}
