@@ -139,7 +139,7 @@ class Drive:
             sorted(map(str, audits)) == sorted(map(str, wholes)), f"not one run per model over all benchmarks: {audits}"
         )
         require(self.pairs_in_warehouse() == 6, f"the leaderboard holds {self.pairs_in_warehouse()} pairs, not 6")
-        self.page.open(f"{LOCATION}/sensors/new_models", "2 runs requested", "(2 partitions created)")
+        self.page.open(f"{LOCATION}/sensors/new_models", "2 runs requested")
         self.page.open("/automation", *SENSORS, SCHEDULE)
         for name in SENSORS:
             self.page.until(partial(self.shows_tick, name), f"a tick of {name}")
