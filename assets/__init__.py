@@ -14,6 +14,7 @@ corpora, chat, twins) have their assets here too, so that the whole graph is in 
 
 from assets import (
     benchmark,
+    benchmark_entries,
     chat_answers,
     contamination_report,
     controls,
@@ -21,14 +22,16 @@ from assets import (
     documents,
     evaluations,
     extraction,
+    model_files,
     scores,
+    source_settings,
     split_quality,
     token_frequencies,
     token_statistics,
     twins,
     warehouse,
 )
-from audit_pipeline.pipeline.stage import Stage
+from audit_pipeline.pipeline.stage import ObservedInput, Stage
 
 ASSETS: tuple[Stage, ...] = (
     documents.documents,
@@ -48,3 +51,10 @@ ASSETS: tuple[Stage, ...] = (
     contamination_report.contamination_report,
 )
 """Every asset, each after those that it is made of."""
+
+OBSERVED_INPUTS: tuple[ObservedInput, ...] = (
+    source_settings.source_settings,
+    benchmark_entries.benchmark_entries,
+    model_files.model_files,
+)
+"""What people change outside Dagster, and Dagster observes."""

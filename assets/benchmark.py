@@ -29,6 +29,7 @@ _MAX_LOGGED = 20
 @audit_asset(
     partitions=BENCHMARK,
     deps=["documents", "controlled_contamination"],
+    observes=("benchmark_entries",),
     tables=[EXAMPLES],
     group="2_benchmarks",
     job=BUILD_BENCHMARKS,

@@ -28,6 +28,7 @@ _MAX_LISTED = 50
 @audit_asset(
     partitions=SOURCE,
     tables=[DOCUMENTS],
+    observes=("source_settings",),
     group="1_sources",
     job=REFRESH_SOURCES,
     kinds={"python", "parquet"},

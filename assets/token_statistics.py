@@ -41,6 +41,7 @@ def _build_pass_options() -> type[BaseModel]:
 @audit_asset(
     partitions=PAIR,
     deps=["benchmark"],
+    observes=("model_files",),
     tables=[TOKEN_STATISTICS],
     group="3_model_runs",
     job=AUDIT_PAIRS,

@@ -1,11 +1,15 @@
 """The composition root: assets and orchestration as one Dagster code location (named in workspace.yaml)."""
 
+import warnings
+
 import dagster as dg
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.model_proposals import load_watched
 from audit_pipeline.pipeline.dagster.asset_definitions import build_assets
-from audit_pipeline.pipeline.dagster.jobs import JOBS, build_publish_sensor
+from audit_pipeline.pipeline.dagster.conditions import build_audit_sensor, build_publish_sensor
+from audit_pipeline.pipeline.dagster.jobs import JOBS
+from audit_pipeline.pipeline.dagster.observed_inputs import build_observed_assets, observe_inputs
 from audit_pipeline.pipeline.dagster.partition_step import plan_cells_one_by_one
 from audit_pipeline.pipeline.dagster.partitions import register_configured
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
@@ -23,11 +27,16 @@ def defs() -> dg.Definitions:
     except ConfigError:
         # Nobody watches over the assets then; the hub watcher and doctor report the file.
         owners = []
-    return dg.Definitions(
-        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets()),
-        jobs=JOBS,
-        schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
-        sensors=[*SENSORS, build_publish_sensor()],
-        resources={"data": AuditData(), "models": ModelsResource(), "progress": ProgressReporter()},
-        executor=dg.in_process_executor,
-    )
+    with warnings.catch_warnings():
+        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
+        assets = dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets())
+        return dg.Definitions(
+            assets=[*assets, *build_observed_assets()],
+            jobs=JOBS,
+            schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
+            sensors=[observe_inputs, build_audit_sensor(), build_publish_sensor(), *SENSORS],
+            resources={"data": AuditData(), "models": ModelsResource(), "progress": ProgressReporter()},
+            executor=dg.in_process_executor,
+        )

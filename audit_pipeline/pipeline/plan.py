@@ -119,6 +119,13 @@ class Planner:
         stage = self._by_name[product.stage]
         return self.state.read_once(("product", product), lambda: self._read_product_state(stage, product.partition))
 
+    def has_inputs(self, product: Product) -> bool:
+        """Return whether everything that a product is made of is there, except what the same run can make first."""
+        state = self.get_product_state(product)
+        dimensions = self._by_name[product.stage].dimensions
+        elsewhere = {stage.input_name: stage for stage in self.stages if stage.dimensions != dimensions}
+        return state.problem is None and _find_obstacle(state.inputs, elsewhere, {}, {}) is None
+
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
         """Return the partitions of a stage that an audit of the scope takes."""
         if stage.list_partitions is not None:

@@ -3,7 +3,7 @@
 A declared asset is a :class:`Stage`. ``assets/__init__.py`` lists the stages of this project; an installed package
 brings its own (registry.py). Everything else reads the declaration: the Dagster assets with their partitions, checks
 and jobs, the plan of an audit, the tables of the warehouse, the sections of the report, ``forget``, ``doctor`` and
-``pack``.
+``pack``. What people change outside Dagster, such as the files of a model, is an :class:`ObservedInput`.
 
 This module does not import Dagster, because a dry run and an audit with nothing to do are answered without it
 (importing Dagster takes longer than either). For the same reason :class:`StageCheck`, :class:`CheckResult` and
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     RecordedFunction = Callable[[str, WorkspaceState], Inputs | None]
     PartitionsFunction = Callable[[Scope, WorkspaceState], Iterable[str]]
     NotesFunction = Callable[[str, DataPaths], Iterable[str]]
+    VersionFunction = Callable[[str, WorkspaceState], str | None]
 
 Body = Sequence[tuple[object, ...]]
 """The rows of a table that the UI shows."""
@@ -242,6 +243,7 @@ class Stage:
         make: Makes one partition.
         deps: The stages that it is made of, or one product of a stage (``documents/sotu``). ALL_RESULTS: every stage
             with results in the warehouse.
+        observes: The observed inputs of the same partition, or of its dimension, by name.
         code_version: The version of the code. Raise it, and existing products are made again.
         tables: The tables that it writes. The first is shown; its ledger entry records the inputs.
         checks: The checks by name. Column limits are a check of their own.
@@ -269,6 +271,7 @@ class Stage:
     job: StageJob
     make: Callable[[StageRun], StageResult]
     deps: tuple[str, ...] = ()
+    observes: tuple[str, ...] = ()
     code_version: str = "1"
     tables: tuple[Table, ...] = ()
     checks: Mapping[str, StageCheck] = field(default_factory=dict)
@@ -376,5 +379,50 @@ def audit_asset(
             kinds=frozenset(kinds),
             **declaration,
         )
+
+    return declare
+
+
+@dataclass(frozen=True)
+class ObservedInput:
+    """An input that people change outside Dagster: an entry of the configuration, or the files of a model.
+
+    Dagster observes its version, so that the UI shows what it makes stale, and automation requests what follows from
+    it. The plan reads the same facts itself.
+
+    Attributes:
+        name: The name of the asset that Dagster observes.
+        description: The asset's description in the UI.
+        dimension: The dimension of its partitions.
+        group: The asset group.
+        kinds: The kinds that the UI shows.
+        get_version: Returns the version of a partition now, or None if it is unknown.
+    """
+
+    name: str
+    description: str
+    dimension: str
+    group: Group
+    kinds: frozenset[str]
+    get_version: VersionFunction
+
+
+def observed_input(
+    *, dimension: str, group: Group, kinds: Iterable[str]
+) -> Callable[[VersionFunction], ObservedInput]:
+    """Declare the decorated function as an observed input; its name and docstring are the input's.
+
+    The function returns the version of a partition, or None if it is unknown. It raises an AuditError if the entry
+    cannot be used.
+
+    Args:
+        dimension: The dimension of its partitions.
+        group: The asset group.
+        kinds: The kinds that the UI shows.
+    """
+
+    def declare(get_version: VersionFunction) -> ObservedInput:
+        description = " ".join((inspect.getdoc(get_version) or "").split())
+        return ObservedInput(get_version.__name__, description, dimension, group, frozenset(kinds), get_version)
 
     return declare

@@ -4,7 +4,6 @@ The assets of a job with the same partitions are one step (partition_step.py). T
 warehouse and the report are one asset each.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
@@ -13,30 +12,18 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
+from audit_pipeline.pipeline.dagster.conditions import AUTOMATED, REBUILT, build_condition
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
 from audit_pipeline.pipeline.dagster.metadata import build_column_schema, build_metadata
 from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop, list_checks
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
-from audit_pipeline.pipeline.registry import REPORT_STAGES, STAGES, get_stage
+from audit_pipeline.pipeline.registry import OBSERVED, REPORT_STAGES, STAGES, get_stage
 from audit_pipeline.pipeline.stage import PAIR, SOURCE, Stage, StageResult, StageRun
 from audit_pipeline.pipeline.stage_settings import load_stage_entries
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources
-
-REBUILT = (
-    dg.AutomationCondition.any_deps_match(dg.AutomationCondition.newly_updated()).since(
-        dg.AutomationCondition.newly_requested()
-    )
-    & ~dg.AutomationCondition.in_progress()
-).with_label("rebuilt when anything upstream was")
-"""The condition of assets that are rebuilt whole, even if partitions are missing upstream.
-
-``eager()`` would wait for every partition, so for ever. ``any_deps_updated().since_last_handled()`` forgets when a
-thing happened, and would take an update during a rebuild for handled by it. Here the later of update and request
-decides, so the last pair of an audit is never left out, nor a warehouse that is built while the report is made.
-"""
 
 _ALL_STAGES = (*STAGES, *REPORT_STAGES)
 _GRID_NOTE = (
@@ -49,19 +36,15 @@ _GRID_NOTE = (
 @cache
 def build_assets() -> tuple[dg.AssetsDefinition, ...]:
     """Return the Dagster assets of all stages."""
-    with warnings.catch_warnings():
-        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
-        for category in (dg.BetaWarning, dg.PreviewWarning):
-            warnings.simplefilter("ignore", category)
-        assets: list[dg.AssetsDefinition] = []
-        for stages in group_stages():
-            if stages[0].dimensions == SOURCE:
-                assets += [_build_source_asset(stages[0], source) for source in all_sources().values()]
-            elif stages[0].dimensions:
-                assets.append(_build_partition_step(stages))
-            else:
-                assets += [_build_unpartitioned_asset(stage) for stage in stages]
-        return tuple(assets)
+    assets: list[dg.AssetsDefinition] = []
+    for stages in group_stages():
+        if stages[0].dimensions == SOURCE:
+            assets += [_build_source_asset(stages[0], source) for source in all_sources().values()]
+        elif stages[0].dimensions:
+            assets.append(_build_partition_step(stages))
+        else:
+            assets += [_build_unpartitioned_asset(stage) for stage in stages]
+    return tuple(assets)
 
 
 def group_stages() -> list[list[Stage]]:
@@ -154,7 +137,7 @@ def _build_source_asset(stage: Stage, source: Source[Any]) -> dg.AssetsDefinitio
 
 def _build_unpartitioned_asset(stage: Stage) -> dg.AssetsDefinition:
     """Return the asset of a stage without partitions, which is rebuilt whenever something upstream was."""
-    return _build_single_asset(stage, _build_spec(stage).replace_attributes(automation_condition=REBUILT), "")
+    return _build_single_asset(stage, _build_spec(stage), "")
 
 
 def _build_single_asset(stage: Stage, spec: dg.AssetSpec, partition: str) -> dg.AssetsDefinition:
@@ -204,15 +187,22 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
         freshness = dg.FreshnessPolicy.time_window(fail_window=failed, warn_window=late)
     return dg.AssetSpec(
         key or dg.AssetKey(stage.name),
-        deps=list(_iterate_deps(stage)),
+        deps=[*_iterate_deps(stage), *_iterate_observed_deps(stage, key)],
         description=stage.description + (_GRID_NOTE if stage.dimensions == PAIR else ""),
         group_name=stage.group,
         kinds=set(stage.kinds),
         code_version=stage.code_version,
+        automation_condition=_choose_condition(stage),
         freshness_policy=freshness,
         metadata=metadata,
         tags=_build_tags(stage),
     )
+
+
+def _choose_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey] | None:
+    if not stage.dimensions:
+        return REBUILT
+    return build_condition(stage) if stage in AUTOMATED else None
 
 
 def _build_tags(stage: Stage) -> dict[str, str]:
@@ -276,6 +266,18 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
             yield dg.AssetDep(kind, partition_mapping=mapping)
         else:
             yield dg.AssetDep(kind, partition_mapping=dg.AllPartitionMapping())
+
+
+def _iterate_observed_deps(stage: Stage, key: dg.AssetKey | None) -> Iterator[dg.AssetDep]:
+    """Yield the observed inputs of a stage: the partition of the same name, or that of a shared dimension."""
+    for name in stage.observes:
+        if stage.dimensions == SOURCE and key is not None:
+            yield dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([key.path[-1]]))
+        elif stage.dimensions == (OBSERVED[name].dimension,):
+            yield dg.AssetDep(name)
+        else:
+            mapping = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=OBSERVED[name].dimension)
+            yield dg.AssetDep(name, partition_mapping=mapping)
 
 
 def _build_config(stage: Stage) -> type[dg.Config]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
-from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.registry import OBSERVED, get_stage
 from audit_pipeline.pipeline.stage import SOURCE, Stage
 from audit_pipeline.sources.config import all_sources
 
@@ -35,7 +35,9 @@ def build_version_tags(instance: dg.DagsterInstance, stage: Stage, partition: st
         "dagster/code_version": stage.code_version,
     }
     for key, dep_partition in iterate_upstream_cells(stage, partition):
-        record = instance.get_latest_data_version_record(key, partition_key=dep_partition)
+        record = instance.get_latest_data_version_record(
+            key, is_source=key.to_user_string() in OBSERVED, partition_key=dep_partition
+        )
         found = None if record is None else extract_data_version_from_entry(record.event_log_entry)
         name = key.to_user_string()
         tags[f"dagster/input_data_version/{name}"] = _NO_VERSION if found is None else found.value
@@ -59,3 +61,5 @@ def iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.As
             yield dg.AssetKey(kind), names[above.dimensions[0]]
         else:
             yield dg.AssetKey(kind), None
+    for name in stage.observes:
+        yield dg.AssetKey(name), names[OBSERVED[name].dimension]

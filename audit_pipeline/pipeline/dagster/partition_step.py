@@ -29,10 +29,11 @@ from audit_pipeline.errors import (
     to_one_line,
 )
 from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
+from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.metadata import build_metadata
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.registry import STAGES, get_stage
-from audit_pipeline.pipeline.stage import PAIR, CheckResult, Stage, StageCheck, StageResult, StageRun, UiMetadata
+from audit_pipeline.pipeline.stage import PAIR, CheckResult, Product, Stage, StageCheck, StageResult, StageRun, UiMetadata
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import record_outcome
@@ -112,7 +113,7 @@ class PartitionLoop:
             if above is not None and above.status == "failed":
                 continue
             if above is None:
-                if self._is_made_by_repeated_run(stage, partition):
+                if self._is_made_by_repeated_run(stage, partition) or self._is_left_as_it_is(stage, partition):
                     continue
                 above = self._make_cell(stage, partition, key)
             if above is not None:
@@ -199,6 +200,20 @@ class PartitionLoop:
         if not records or records[0].run_id not in self._repeated_runs:
             return False
         self.context.log.info(f"{stage.name} of {partition} was made by run {records[0].run_id[:8]} and is kept")
+        return True
+
+    @cached_property
+    def _due(self) -> set[Product] | None:
+        """The products that are not current, or None if the run makes all of its cells in any case."""
+        if ONLY_IF_DUE not in self.context.run.tags:
+            return None
+        return find_due_products([str(key) for key in self.context.partition_keys], self.paths)
+
+    def _is_left_as_it_is(self, stage: Stage, partition: str) -> bool:
+        """Return whether the run makes only what is due, and the cell is current."""
+        if self._due is None or Product(stage.name, partition) in self._due:
+            return False
+        self.context.log.info(f"{stage.name} of {partition} is current by the ledger, and is left as it is")
         return True
 
     def _fetch_materialisations(self, stage: Stage, partition: str) -> Sequence[dg.EventLogRecord]:

@@ -16,12 +16,14 @@ from audit_pipeline.errors import AuditError, ConfigError, to_one_line
 from audit_pipeline.models.config import exclude_control_models
 from audit_pipeline.pipeline.dagster.instance import open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import OF_DIMENSIONS, load_configuration
+from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import explain_invalid_partition
 
 _logger = logging.getLogger(__name__)
 
 BENCHMARK = "benchmark"
 MODEL = "model"
+SOURCE = "source"
 
 
 class PairPartitions(dg.MultiPartitionsDefinition):
@@ -52,6 +54,8 @@ def read_static_names(dimension: str) -> list[str]:
 
 
 def _dimension(name: str) -> dg.PartitionsDefinition[str]:
+    if name == SOURCE:
+        return dg.StaticPartitionsDefinition(list(all_sources()))
     if name in OF_DIMENSIONS:
         return dg.StaticPartitionsDefinition(read_static_names(name))
     return dg.DynamicPartitionsDefinition(name=name)

@@ -1,0 +1,170 @@
+"""The conditions under which Dagster requests assets by itself, and the sensors that evaluate them.
+
+A condition decides when a cell is requested: its inputs or its code changed, or it is new in the configuration. The
+ledger decides whether the cell is made: a run that a condition requested makes only what the plan finds out of date
+(:func:`find_due_products`). A cell that failed is not requested again until something that it is made of changes, and
+nothing is requested at the first evaluation, so that an existing workspace is not audited as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+
+import dagster as dg
+
+from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
+from audit_pipeline.pipeline.dagster.tags import REASON_TAG
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import OBSERVED, OF_BENCHMARKS, OF_PAIRS, REPORT_STAGES, get_stage
+from audit_pipeline.pipeline.stage import SOURCE, Product, Stage
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.pipeline.workspace_state import Scope
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import parse_pair
+
+PUBLISHING_IS_ON = "CORPUS_AUDIT_PUBLISH"
+"""Environment variable that switches publishing on if nobody switched it on or off in the UI."""
+ONLY_IF_DUE = "corpus_audit/only_if_due"
+"""The tag of a run that leaves cells as they are if the ledger says that they are current."""
+
+AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
+"""The stages whose cells are requested if something changed. Controls, and what config/stages.yaml alone names, are made
+by commands."""
+
+_When = dg.AutomationCondition
+
+REBUILT = (
+    _When.any_deps_match(_When.newly_updated()).since(_When.newly_requested()) & ~_When.in_progress()
+).with_label("rebuilt when anything upstream was")
+"""The condition of assets that are rebuilt whole, even if partitions are missing upstream.
+
+``eager()`` would wait for every partition, so for ever. ``any_deps_updated().since_last_handled()`` forgets when a
+thing happened, and would take an update during a rebuild for handled by it. Here the later of update and request
+decides, so the last pair of an audit is never left out, nor a warehouse that is built while the report is made.
+"""
+
+
+class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
+    """True for the cells that the configuration asks for, if everything that they are made of is there.
+
+    Dagster knows neither which pairs were asked for, nor what an entry of the configuration is made of.
+    """
+
+    @property
+    def name(self) -> str:
+        return "can_be_made"
+
+    @property
+    def description(self) -> str:
+        return "The configuration asks for it, and everything that it is made of is there"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Return the cells of the context's asset."""
+        kind, *source = context.key.path
+        planner = _read_planner(DataPaths.from_environment(), context.evaluation_time)
+        wanted = planner.list_partitions(get_stage(kind), build_configured_scope(planner))
+        ready = {partition for partition in wanted if planner.has_inputs(Product(kind, partition))}
+        if not source:
+            subset = context.candidate_subset.compute_intersection_with_partition_keys(ready)
+        elif source[0] in ready:
+            subset = context.candidate_subset
+        else:
+            subset = context.get_empty_subset()
+        return dg.AutomationResult(context, subset)
+
+
+@lru_cache(maxsize=1)
+def _read_planner(paths: DataPaths, time: datetime) -> Planner:
+    """Return the planner that all conditions of one evaluation use."""
+    return read_configured_planner(load_configuration(), paths)
+
+
+def build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
+    """Return the condition under which cells of a partitioned stage are requested.
+
+    Changes of deps of which a cell uses only some partitions, or all of them, are not looked at: what a benchmark takes
+    from its documents is in the version of its entry.
+    """
+    observed = dg.AssetSelection.assets(*OBSERVED)
+    distant = _select_distant_deps(stage)
+    is_new = (_When.missing() & CanBeMade()).newly_true()
+    is_first_observation = (~_When.missing()).newly_true()
+    is_changed = (
+        _When.code_version_changed()
+        | _When.any_deps_match(_When.data_version_changed()).ignore(distant | observed)
+        | _When.any_deps_match(_When.data_version_changed() & ~is_first_observation).allow(observed)
+    )
+    is_handled = _When.newly_requested() | _When.newly_updated() | _When.initial_evaluation()
+    is_due = (is_new | is_changed).since(is_handled)
+    is_made_first = _When.any_deps_match(_When.will_be_requested())
+    is_waiting = _When.any_deps_missing().ignore(distant) | _When.any_deps_in_progress() | _When.in_progress()
+    label = "asked for, and new or made of something that changed"
+    return (CanBeMade() & (is_due | is_made_first) & ~is_waiting).with_label(label)
+
+
+def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
+    """Return the deps whose partitions are neither the stage's nor those of one of its dimensions."""
+    above = [get_stage(name.partition("/")[0]) for name in stage.deps]
+    return select_stages(*(other for other in above if not set(other.dimensions) <= set(stage.dimensions)))
+
+
+def select_stages(*stages: Stage) -> dg.AssetSelection:
+    """Return the selection of the assets of stages; each source is an asset of its own."""
+    selection: dg.AssetSelection = dg.AssetSelection.assets()
+    for stage in stages:
+        if stage.dimensions == SOURCE:
+            selection |= dg.AssetSelection.key_prefixes([stage.name])
+        else:
+            selection |= dg.AssetSelection.assets(stage.name)
+    return selection
+
+
+def find_due_products(partitions: Sequence[str], paths: DataPaths) -> set[Product]:
+    """Return the products of partitions that are not current by the ledger, or that cannot be made.
+
+    A product that cannot be made is tried, so that its run shows the reason.
+
+    Args:
+        partitions: Benchmarks, or pairs.
+        paths: The data folder.
+    """
+    planner = read_configured_planner(load_configuration(), paths)
+    pairs = tuple(parse_pair(partition) for partition in partitions if "|" in partition)
+    benchmarks = [pair.benchmark for pair in pairs] if pairs else partitions
+    scope = Scope(tuple(dict.fromkeys(benchmarks)), tuple(dict.fromkeys(pair.model for pair in pairs)), pairs)
+    plan = planner.plan(scope, OF_PAIRS if pairs else OF_BENCHMARKS)
+    return {step.product for step in plan.steps} | {*plan.problems}
+
+
+def build_audit_sensor() -> dg.AutomationConditionSensorDefinition:
+    """Return the sensor that audits what changed. Its conditions read the configuration, so the code server runs it."""
+    return dg.AutomationConditionSensorDefinition(
+        "audit_what_changed",
+        target=select_stages(*AUTOMATED),
+        use_user_code_server=True,
+        minimum_interval_seconds=30,
+        run_tags={ONLY_IF_DUE: "true", REASON_TAG: "an input or the code changed"},
+        description="Requests what changed: the documents of a source whose settings changed, a benchmark whose entry or "
+        "documents changed and then its pairs, all pairs of a model that is new or whose entry or files changed, and "
+        "what new code makes. It requests nothing that was missing when it was switched on: audit that once. "
+        "`observe_inputs` must be on, too.",
+    )
+
+
+def build_publish_sensor() -> dg.AutomationConditionSensorDefinition:
+    """Return the sensor that rebuilds warehouse and report after an audit; it is on if ``PUBLISHING_IS_ON`` is set."""
+    status = dg.DefaultSensorStatus.STOPPED
+    if os.environ.get(PUBLISHING_IS_ON):
+        status = dg.DefaultSensorStatus.RUNNING
+    return dg.AutomationConditionSensorDefinition(
+        "publish_what_is_new",
+        target=dg.AssetSelection.assets(*(stage.name for stage in REPORT_STAGES)),
+        minimum_interval_seconds=30,
+        default_status=status,
+        description="Rebuilds the warehouse after any audit or backfill, and then the report. While it is off, new "
+        "findings are in neither. `corpus-audit dev` switches it on; elsewhere, set CORPUS_AUDIT_PUBLISH=1 for the "
+        "process that serves the definitions, or switch it on here.",
+    )

@@ -1,0 +1,138 @@
+"""The inputs that people change outside Dagster: their assets, and the sensor that observes them.
+
+Dagster compares the observed version of an input with the one that a cell was made of, and shows the cell as stale if
+they differ. The conditions (conditions.py) request what follows from a change.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import dagster as dg
+
+from audit_pipeline.errors import AuditError
+from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
+from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
+from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, partitions_of, require_keys
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import OBSERVED
+from audit_pipeline.pipeline.stage import ObservedInput
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.tables import digest
+
+_MAX_REASON = 2000
+"""Characters of a skip reason. Dagster stores one per tick."""
+
+
+@cache
+def build_observed_assets() -> tuple[dg.SourceAsset, ...]:
+    """Return the assets of all observed inputs."""
+    return tuple(_build_observed_asset(observed) for observed in OBSERVED.values())
+
+
+def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
+    """Return the asset of an observed input. Its button *Observe* does what the sensor does on its own."""
+
+    @dg.observable_source_asset(
+        name=observed.name,
+        partitions_def=partitions_of((observed.dimension,)),
+        description=observed.description,
+        group_name=observed.group,
+        tags={f"dagster/kind/{kind}": "" for kind in observed.kinds},
+    )
+    def observe(context: dg.OpExecutionContext, data: AuditData) -> dg.DataVersionsByPartition:
+        planner = read_configured_planner(load_configuration(), data.paths)
+        versions, problems = _read_versions(observed, planner)
+        for problem in problems:
+            context.log.warning(problem)
+        return dg.DataVersionsByPartition(versions)
+
+    return observe
+
+
+@dg.sensor(
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Looks at the configuration, the documents and the files of models, and reports each change, so that "
+    "the UI shows what became stale. A new benchmark or model gets its partitions. It runs nothing: "
+    "`audit_what_changed` does, if it is on.",
+)
+def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """Report the inputs that changed since the last tick, and add the partitions of new names.
+
+    Runs whose process was killed are marked failed: a condition would wait for them for ever.
+
+    Raises:
+        ConfigError: If a file of the configuration cannot be read. Nothing is reported then.
+    """
+    for run_id in mark_dead_runs_failed(context.instance, data.paths):
+        context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
+    config = load_configuration()
+    planner = read_configured_planner(config, data.paths)
+    problems = [str(problem) for problem in (*config.benchmarks.problems, *config.models.problems)]
+    versions: dict[str, Mapping[str, str]] = {}
+    for name, observed in OBSERVED.items():
+        versions[name], faults = _read_versions(observed, planner)
+        problems += faults
+    for problem in problems:
+        context.log.warning(problem)
+    cursor = digest(versions)
+    changed = [] if cursor == context.cursor else list(_iterate_changes(versions, context.instance))
+    count = f"{len(planner.state.specs)} benchmarks and {len(planner.state.entries)} models"
+    said = f"{len(changed)} inputs changed" if changed else f"nothing changed in {count}"
+    return dg.SensorResult(
+        asset_events=changed,
+        dynamic_partitions_requests=[
+            *_build_partition_requests(BENCHMARK, list(planner.state.specs), context.instance),
+            *_build_partition_requests(MODEL, list(planner.state.entries), context.instance),
+        ],
+        skip_reason="; ".join([said, *problems])[:_MAX_REASON],
+        cursor=cursor,
+    )
+
+
+def _read_versions(observed: ObservedInput, planner: Planner) -> tuple[dict[str, str], list[str]]:
+    """Return the versions that are known of the configured partitions, and what is wrong with the others."""
+    versions: dict[str, str] = {}
+    problems: list[str] = []
+    for partition in _list_names(observed.dimension, planner):
+        try:
+            version = observed.get_version(partition, planner.state)
+        except AuditError as error:
+            problems.append(f"{partition}: {error}")
+            continue
+        if version is not None:
+            versions[partition] = version
+    return versions, problems
+
+
+def _list_names(dimension: str, planner: Planner) -> list[str]:
+    if dimension == BENCHMARK:
+        return list(planner.state.specs)
+    if dimension == MODEL:
+        return list(planner.state.entries)
+    return list(dict.fromkeys(planner.list_sources(build_configured_scope(planner))))
+
+
+def _iterate_changes(
+    versions: Mapping[str, Mapping[str, str]], instance: dg.DagsterInstance
+) -> Iterator[dg.AssetObservation]:
+    """Yield an observation for each version that is not the one that was observed last."""
+    for name, by_partition in versions.items():
+        for partition, version in by_partition.items():
+            record = instance.get_latest_data_version_record(
+                dg.AssetKey(name), is_source=True, partition_key=partition
+            )
+            known = None if record is None else record.asset_observation
+            if known is None or known.data_version != version:
+                tags = {"dagster/data_version": version}
+                yield dg.AssetObservation(dg.AssetKey(name), partition=partition, tags=tags)
+
+
+def _build_partition_requests(
+    dimension: str, names: list[str], instance: dg.DagsterInstance
+) -> list[dg.AddDynamicPartitionsRequest]:
+    known = set(instance.get_dynamic_partitions(dimension))
+    new = [name for name in names if name not in known]
+    require_keys(dimension, new)
+    return [dg.AddDynamicPartitionsRequest(dimension, new)] if new else []

@@ -1,0 +1,244 @@
+"""What Dagster requests by itself: observed inputs, the conditions of assets, and runs that make only what is due."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from automation import Automation
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
+from made_workspace import SOURCE, Workspace, made_documents, reload_assets, temporal
+
+from audit_pipeline.definitions import defs
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.registry import get_stage
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
+OF_PAIRS = "evaluations+scores+token_statistics"
+OF_BENCHMARKS = "benchmark+split_quality"
+
+
+@pytest.fixture
+def automation(instance: dg.DagsterInstance) -> Automation:
+    return Automation(instance)
+
+
+@pytest.fixture
+def audited(built: Workspace, automation: Automation) -> Automation:
+    """Two benchmarks and two models that were audited in the UI, and the first tick."""
+    automation.observe()
+    for name in ("made_8", "made_12"):
+        assert automation.run(OF_BENCHMARKS.split("+"), name)
+    assert automation.run(OF_PAIRS.split("+"), "made_8|one..made_12|two")
+    assert automation.tick() == {}
+    return automation
+
+
+def read_models(workspace: Workspace) -> dict[str, dict[str, Any]]:
+    text = (workspace.config / "models.yaml").read_text(encoding="utf-8")
+    models: dict[str, dict[str, Any]] = yaml.safe_load(text)["models"]
+    return models
+
+
+def change_weights(workspace: Workspace, model: str) -> None:
+    """Give a model's files another time, as new weights have."""
+    for file in Path(read_models(workspace)[model]["path"]).glob("*.safetensors"):
+        os.utime(file)
+
+
+def find_stale(instance: dg.DagsterInstance, asset: str) -> dict[str, list[str]]:
+    """Return the cells of an asset that the UI marks as stale, with the reasons that it shows."""
+    names = [instance.get_dynamic_partitions(dimension) for dimension in ("benchmark", "model")]
+    graph = defs().resolve_asset_graph()
+    stale: dict[str, list[str]] = {}
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        for benchmark in names[0]:
+            for model in names[1]:
+                key = dg.MultiPartitionKey({"benchmark": benchmark, "model": model})
+                causes = resolver.get_stale_causes(dg.AssetKey(asset), key)
+                if causes:
+                    of = [cause.dependency for cause in causes if cause.dependency is not None]
+                    stale[f"{benchmark}|{model}"] = [dep.asset_key.to_user_string() for dep in of]
+    return stale
+
+
+def test_a_workspace_that_exists_is_not_audited_at_the_first_tick(built: Workspace, automation: Automation) -> None:
+    assert automation.tick() == {}
+    assert automation.tick() == {}
+
+
+def test_a_first_observation_is_no_change(built: Workspace, automation: Automation) -> None:
+    register(automation.instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    assert automation.evaluate() == []
+    assert automation.tick() == {}
+
+
+def test_other_weights_request_one_run_over_the_models_column(built: Workspace, audited: Automation) -> None:
+    change_weights(built, "two")
+    assert audited.observe() == "1 inputs changed"
+    assert find_stale(audited.instance, "token_statistics") == {
+        "made_8|two": ["model_files"],
+        "made_12|two": ["model_files"],
+    }
+    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert find_stale(audited.instance, "token_statistics") == {}
+    assert audited.count("evaluations")["made_8|two"] == 2
+    assert audited.tick() == {}
+
+
+def test_an_edited_entry_requests_its_benchmark_and_then_its_pairs(built: Workspace, audited: Automation) -> None:
+    built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1)))
+    audited.observe()
+    assert audited.tick() == {"made_8": OF_BENCHMARKS, "made_12": OF_BENCHMARKS}
+    assert set(find_stale(audited.instance, "token_statistics")) == set(audited.count("scores"))
+    assert audited.tick() == {"made_8|one..made_12|one": OF_PAIRS, "made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {}
+    built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1), description="in other words"))
+    assert audited.tick() == {}
+
+
+def test_a_new_benchmark_is_built_and_its_pairs_are_audited(built: Workspace, audited: Automation) -> None:
+    built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
+    assert audited.tick() == {"other_16": OF_BENCHMARKS}
+    assert audited.tick() == {"other_16|one": OF_PAIRS, "other_16|two": OF_PAIRS}
+    assert audited.tick() == {}
+
+
+def test_sources_that_were_never_fetched_come_before_their_benchmark(
+    workspace: Workspace, automation: Automation
+) -> None:
+    workspace.hold(*made_documents(2, 40))
+    waiting = temporal([16], sources=["sotu"])
+    workspace.write_benchmarks(waiting=waiting)
+    assert automation.tick() == {}, "what was missing before is audited by hand once"
+    workspace.write_benchmarks(waiting=waiting, made=temporal([8]))
+    assert automation.tick() == {"": f"documents/{SOURCE}"}
+    assert automation.tick() == {"made_8": OF_BENCHMARKS}
+    assert automation.tick() == {"made_8|one": OF_PAIRS, "made_8|two": OF_PAIRS}
+    assert automation.tick() == {}
+
+
+def test_other_settings_of_a_source_request_its_documents(built: Workspace, audited: Automation) -> None:
+    built.write_config("sources", {SOURCE: {"projects": ["django"]}})
+    assert audited.tick() == {"": f"documents/{SOURCE}"}
+
+
+def test_a_new_model_is_audited_in_one_run(built: Workspace, audited: Automation) -> None:
+    models = read_models(built)
+    built.write_models(**models, three=models["one"])
+    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.tick() == {}
+
+
+@pytest.fixture
+def other_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The definitions as a later version of the code that scores has them."""
+    monkeypatch.setattr(get_stage("scores"), "code_version", "later")
+    reload_assets()
+    yield
+    monkeypatch.undo()
+    reload_assets()
+
+
+def test_other_code_requests_what_it_makes_and_what_follows(
+    built: Workspace, audited: Automation, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("other_code")
+    of_code = "evaluations+scores"
+    assert audited.tick() == {"made_8|one..made_12|one": of_code, "made_8|two..made_12|two": of_code}
+    assert set(audited.count("token_statistics").values()) == {1}
+    assert audited.tick() == {}
+
+
+def test_a_failed_pair_is_requested_again_when_an_input_changes(
+    built: Workspace, audited: Automation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = __import__("assets.token_statistics", fromlist=["run_passes"])
+    run_passes = module.run_passes
+
+    def fail_once(pair: Any, *arguments: Any, **options: Any) -> Any:
+        if pair.partition == "made_8|three":
+            raise RuntimeError("the device fell off the bus")
+        return run_passes(pair, *arguments, **options)
+
+    models = read_models(built)
+    built.write_models(**models, three=models["one"])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_passes", fail_once)
+        assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert "made_8|three" not in audited.count("token_statistics")
+    assert audited.tick() == {}
+    assert audited.tick() == {}
+    built.write_models(**models, three={**models["one"], "start_token_policy": "tokenizer"})
+    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.count("evaluations")["made_8|three"] == 1
+
+
+def test_what_the_ledger_has_as_current_is_left_as_it_is(built: Workspace, audited: Automation) -> None:
+    models = read_models(built)
+    built.write_models(**models, three=models["one"])
+    built.audit("three", "made_8")
+    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert "made_8|three" not in audited.count("evaluations")
+    assert audited.count("evaluations")["made_12|three"] == 1
+
+
+def test_a_partition_that_nobody_asks_for_is_not_requested(built: Workspace, audited: Automation) -> None:
+    register(audited.instance, benchmarks=["gone_8"], models=["gone"])
+    change_weights(built, "two")
+    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+
+
+@pytest.mark.parametrize("broken", ["models: [", "", "- one\n"])
+def test_a_file_that_cannot_be_read_ends_the_tick_and_changes_nothing(
+    built: Workspace, audited: Automation, broken: str
+) -> None:
+    whole = (built.config / "models.yaml").read_text(encoding="utf-8")
+    built.write_config("models", broken)
+    with pytest.raises(ConfigError, match=r"models\.yaml"):
+        audited.observe()
+    with pytest.raises(Exception, match="Error while evaluating conditions") as raised:
+        audited.evaluate()
+    assert "models.yaml" in str(raised.value.__cause__), "the tick shows the cause"
+    built.write_config("models", whole)
+    assert audited.tick() == {}
+
+
+def test_a_broken_entry_is_named_and_stops_no_other(built: Workspace, audited: Automation) -> None:
+    models = read_models(built)
+    built.write_models(one=models["one"], two={**models["two"], "window": 1}, three=models["one"])
+    built.write_benchmarks(made=temporal([8, 12]), gone={**temporal([8]), "member_befor": "x"})
+    said = audited.observe()
+    assert "model two: " in said
+    assert "family gone: unknown key 'member_befor'; did you mean member_before?" in said
+    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    built.write_models(**models, three=models["one"])
+    assert audited.tick() == {}, "mended, it is the model that it was"
+
+
+def test_words_about_a_model_change_nothing(built: Workspace, audited: Automation) -> None:
+    models = read_models(built)
+    built.write_models(one=models["one"], two={**models["two"], "notes": "in words"})
+    assert audited.tick() == {}
+
+
+def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, audited: Automation) -> None:
+    instance = audited.instance
+    run_id = "0d6a1d0e-8a5c-4f0c-9d9b-2f5f7a3f6a11"
+    job = defs().resolve_job_def("build_benchmarks")
+    instance.create_run_for_job(job, run_id=run_id, status=dg.DagsterRunStatus.STARTED)
+    built.paths.claims.mkdir(parents=True, exist_ok=True)
+    (built.paths.claims / f"{run_id}.alive").touch()
+    audited.observe()
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    assert run.status is dg.DagsterRunStatus.FAILURE

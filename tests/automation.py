@@ -1,0 +1,108 @@
+"""Ticks of the sensors that observe and audit what changed. What they request is run as Dagster's daemon runs it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import dagster as dg
+
+from audit_pipeline.definitions import defs
+from audit_pipeline.pipeline.dagster.conditions import build_audit_sensor
+from audit_pipeline.pipeline.dagster.observed_inputs import observe_inputs
+from audit_pipeline.pipeline.dagster.resources import AuditData
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class RequestedRun(NamedTuple):
+    """A run as the daemon starts it: its assets, and a partition or a range such as ``first..last``."""
+
+    assets: Sequence[str]
+    cells: str
+    tags: Mapping[str, str]
+
+
+class Automation:
+    """The two sensors on an instance, tick after tick."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.observed: str | None = None
+        self.evaluated: str | None = None
+
+    def observe(self) -> str:
+        """Evaluate a tick of observe_inputs; returns its message."""
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.observed)
+        result = observe_inputs(context, data=AuditData())
+        assert isinstance(result, dg.SensorResult)
+        assert result.skip_reason is not None
+        self.observed = result.cursor
+        for request in result.dynamic_partitions_requests or []:
+            self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return str(result.skip_reason.skip_message)
+
+    def evaluate(self) -> list[RequestedRun]:
+        """Evaluate a tick of audit_what_changed; returns the runs that it requests."""
+        repository = defs().get_repository_def()
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.evaluated, repository_def=repository
+        ) as context:
+            data = build_audit_sensor().evaluate_tick(context)
+        self.evaluated = data.cursor
+        return [run for request in data.run_requests or [] for run in self._iterate_runs(request)]
+
+    def tick(self) -> dict[str, str]:
+        """Evaluate a tick of both and run what is requested; returns the assets of each run, by its cells."""
+        self.observe()
+        runs = self.evaluate()
+        for run in runs:
+            self.run(run.assets, run.cells, run.tags)
+        return {run.cells: "+".join(run.assets) for run in runs}
+
+    def run(self, assets: Sequence[str], cells: str, tags: Mapping[str, str] | None = None) -> bool:
+        """Make cells of assets; returns whether all of them succeeded."""
+        start, dots, end = cells.partition("..")
+        of_range = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
+        result = (
+            defs()
+            .resolve_implicit_global_asset_job_def()
+            .execute_in_process(
+                instance=self.instance,
+                run_config=QUIET,
+                asset_selection=[dg.AssetKey(name.split("/")) for name in assets],
+                tags={**(tags or {}), **(of_range if dots else {})},
+                partition_key=None if dots else cells or None,
+                raise_on_error=False,
+            )
+        )
+        return bool(result.success)
+
+    def count(self, asset: str) -> dict[str, int]:
+        """Return how often each cell of an asset was materialised."""
+        wanted = dg.AssetRecordsFilter(dg.AssetKey(asset))
+        records = self.instance.fetch_materializations(wanted, limit=1000).records
+        return dict(Counter(str(record.partition_key) for record in records))
+
+    def _iterate_runs(self, request: dg.RunRequest) -> Iterator[RequestedRun]:
+        """Yield the runs of a request. One for several partitions is a backfill: it runs each model's range."""
+        subset = request.asset_graph_subset
+        if subset is None:
+            names = sorted(key.to_user_string() for key in request.asset_selection or [])
+            yield RequestedRun(names, request.partition_key or "", request.tags)
+            return
+        assets: dict[str, list[str]] = {}
+        for cell in subset.iterate_asset_partitions():
+            assets.setdefault(str(cell.partition_key), []).append(cell.asset_key.to_user_string())
+        ranges: dict[tuple[str, ...], list[str]] = {}
+        for benchmark in self.instance.get_dynamic_partitions("benchmark"):
+            for partition in sorted(assets):
+                if partition.partition("|")[0] == benchmark:
+                    model = partition.rpartition("|")[2]
+                    ranges.setdefault((model, *sorted(assets[partition])), []).append(partition)
+        for (_, *names), partitions in ranges.items():
+            cells = f"{partitions[0]}..{partitions[-1]}" if partitions[1:] else partitions[0]
+            yield RequestedRun(names, cells, request.tags)
