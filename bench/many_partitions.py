@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import dagster as dg
 import numpy as np
@@ -34,6 +34,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from automation import Automation
 from live_workspace import LiveWorkspace, family, graphql, make
 
 from audit_pipeline.benchmarks.build import build
@@ -45,8 +46,6 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized, write_card
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
-from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.sensors import changed_benchmarks, new_models
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.sources.config import load_source_settings
@@ -233,38 +232,28 @@ def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: li
                 )
 
 
-def tick(sensor: Callable[..., Any], instance: dg.DagsterInstance, cursor: str | None) -> dg.SensorResult:
-    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"data": AuditData()})
-    found = sensor(context)
-    assert isinstance(found, dg.SensorResult)
-    return found
-
-
-def run_keys(found: dg.SensorResult) -> set[str | None]:
-    return {request.run_key for request in found.run_requests or []}
-
-
 def time_ticks(watch: Stopwatch, site: LiveWorkspace, instance: dg.DagsterInstance) -> None:
     """Both sensors with nothing seen, with nothing new, and with one thing new; the automation of the reports."""
+    automation = Automation(instance)
 
-    def three(name: str, sensor: Callable[..., Any], file: str, changed: Mapping[str, object], requests: int) -> None:
-        first = watch.time(f"tick of {name}, the first", lambda: tick(sensor, instance, None))
-        again = watch.time(f"tick of {name}, nothing new", lambda: tick(sensor, instance, first.cursor))
-        # Dagster starts no run of a key that it has started one of.
-        known = run_keys(first)
-        assert run_keys(again) <= known, again.run_requests
+    def three(file: str, changed: Mapping[str, object]) -> None:
         before = site.read(file)
         site.write(file, {file: changed})
-        more = watch.time(f"tick of {name}, one changed", lambda: tick(sensor, instance, again.cursor))
-        assert len(run_keys(more) - known) == requests, more
+        watch.time(f"tick of observe_inputs, {file} changed", automation.observe)
+        runs = watch.time(f"tick of audit_what_changed, {file} changed", automation.evaluate)
+        assert runs, f"nothing was requested for the change of {file}"
         site.write(file, before)
+        automation.observe()
+        automation.evaluate()
 
+    for which in ("the first", "nothing new"):
+        watch.time(f"tick of observe_inputs, {which}", automation.observe)
+        runs = watch.time(f"tick of audit_what_changed, {which}", automation.evaluate)
+        assert not runs, runs
     models, benchmarks = site.read("models")["models"], site.read("benchmarks")["benchmarks"]
-    one_more = {**models, "one-more": models["model-000"]}
-    three("new_models", new_models, "models", one_more, requests=1)
+    three("models", {**models, "one-more": models["model-000"]})
     name, fields = next(iter(benchmarks.items()))
-    moved = {**benchmarks, name: {**fields, "member_before": "2021-06-01"}}
-    three("changed_benchmarks", changed_benchmarks, "benchmarks", moved, requests=len(WORDS))
+    three("benchmarks", {**benchmarks, name: {**fields, "member_before": "2021-06-01"}})
 
     reports = dg.AssetSelection.groups("5_reports")
     first = watch.time(

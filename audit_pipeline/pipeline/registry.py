@@ -17,7 +17,6 @@ from audit_pipeline.pipeline.stage_settings import build_stages_file
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import TABLES
 
-
 OBSERVED: Mapping[str, ObservedInput] = {observed.name: observed for observed in OBSERVED_INPUTS}
 """The observed inputs, by name."""
 
@@ -39,10 +38,10 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
         return f"it is no Stage: {to_one_line(str(value))}"
     if not value.name.isidentifier() or value.name in {stage.name for stage in ASSETS} | {*known}:
         return f"its name is {value.name!r}: use letters, digits and _, and no name that is taken"
-    if unknown := [name for name in value.deps if name.partition("/")[0] not in known]:
-        return f"it is made after {unknown[0]}, which there is not"
-    if unknown := [name for name in value.observes if name not in OBSERVED]:
-        return f"it observes {unknown[0]}, which there is not"
+    unknown = [name for name in value.deps if name.partition("/")[0] not in known]
+    unknown += [name for name in value.observes if name not in OBSERVED]
+    if unknown:
+        return f"it is made of {unknown[0]}, which there is not"
     if taken := [table.name for table in value.tables if TABLES.get(table.name) is not table]:
         return f"there is a table named {taken[0]} already: give yours another name"
     for other in known.values():

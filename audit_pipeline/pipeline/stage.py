@@ -407,9 +407,7 @@ class ObservedInput:
     get_version: VersionFunction
 
 
-def observed_input(
-    *, dimension: str, group: Group, kinds: Iterable[str]
-) -> Callable[[VersionFunction], ObservedInput]:
+def observed_input(*, dimension: str, group: Group, kinds: Iterable[str]) -> Callable[[VersionFunction], ObservedInput]:
     """Declare the decorated function as an observed input; its name and docstring are the input's.
 
     The function returns the version of a partition, or None if it is unknown. It raises an AuditError if the entry

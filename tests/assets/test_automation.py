@@ -18,6 +18,7 @@ from made_workspace import SOURCE, Workspace, made_documents, reload_assets, tem
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.registry import get_stage
 
@@ -190,6 +191,13 @@ def test_what_the_ledger_has_as_current_is_left_as_it_is(built: Workspace, audit
     assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
     assert "made_8|three" not in audited.count("evaluations")
     assert audited.count("evaluations")["made_12|three"] == 1
+
+
+def test_nothing_is_requested_while_another_audit_is_at_work(built: Workspace, audited: Automation) -> None:
+    change_weights(built, "two")
+    with hold_audit_lock(built.paths):
+        assert audited.tick() == {}
+    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
 
 
 def test_a_partition_that_nobody_asks_for_is_not_requested(built: Workspace, audited: Automation) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from automation import Automation
 from grid import read_grid
 from ledger_lines import lineage_rows
 from made_workspace import (
@@ -31,10 +33,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.draw import compute_control_version
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.audit import prepare_scope
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.runs import Runner, run_job
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.control_files import read_control
@@ -229,48 +229,24 @@ def test_a_reference_model_is_not_run_for_a_pair_that_does_not_belong(
     assert (loads, prepared.parts()) == ([], [])
 
 
-def tick(sensor: Any, instance: dg.DagsterInstance) -> dg.SensorResult:
-    result: dg.SensorResult = sensor(dg.build_sensor_context(instance=instance), data=AuditData())
-    for request in result.dynamic_partitions_requests or []:
-        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
-    return result
-
-
-def targets(result: dg.SensorResult) -> list[tuple[str, ...]]:
-    return [
-        (request.tags["dagster/asset_partition_range_start"], request.tags["dagster/asset_partition_range_end"])
-        if "dagster/asset_partition_range_start" in request.tags
-        else (str(request.job_name), str(request.partition_key or request.asset_selection))
-        for request in result.run_requests or []
-    ]
-
-
-def test_sensors_take_neither_what_is_on_request_nor_a_controls_models(
+def test_nothing_of_a_control_and_nothing_on_request_is_requested(
     workspace: Workspace, instance: dg.DagsterInstance
 ) -> None:
-    asked_for = temporal([16], on_request=True, sources=["sotu"])
-    workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]), asked=asked_for)
+    """The command line has registered a control's model between two others: a range over them would take it along."""
     workspace.fetch(*made_documents(5, 40))
-    assert targets(tick(sensors.changed_benchmarks, instance)) == [("build_benchmarks", "made_8")]
-    assert instance.get_dynamic_partitions("benchmark") == ["made_8"]
-    workspace.build("made")
-    assert targets(tick(sensors.new_models, instance)) == [("made_8|one", "made_8|one"), ("made_8|two", "made_8|two")]
-    assert instance.get_dynamic_partitions("model") == ["one", "two"]
-
-
-def test_a_controls_model_between_two_others_is_in_no_range_of_theirs(
-    workspace: Workspace, instance: dg.DagsterInstance
-) -> None:
-    """The command line has registered it: a range over its neighbours would take it along."""
-    workspace.fetch(*made_documents(5, 40))
-    workspace.build("made")
-    workspace.assess("made")
+    workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
     instance.add_dynamic_partitions("benchmark", ["made_8", "known_12"])
     instance.add_dynamic_partitions("model", ["one", "exposed", "two"])
-    assert targets(tick(sensors.new_models, instance)) == [
-        ("made_8|one", "made_8|one"),
-        ("made_8|two", "made_8|two"),
-    ]
+    automation = Automation(instance)
+    assert automation.tick() == {}
+    asked_for = temporal([16], on_request=True, sources=["sotu"])
+    edited = temporal([8], member_before=date(2021, 6, 1))
+    workspace.write_benchmarks(known=controlled(CONTROL), made=edited, asked=asked_for)
+    assert automation.tick() == {"made_8": "benchmark+split_quality"}
+    assert instance.get_dynamic_partitions("benchmark") == ["made_8", "known_12"]
+    automation.observe()
+    assert {run.cells for run in automation.evaluate()} == {"made_8|one", "made_8|two"}
+    assert instance.get_dynamic_partitions("model") == ["one", "exposed", "two"]
 
 
 def test_a_model_that_does_not_belong_is_refused_before_anything_is_trained(workspace: Workspace) -> None:

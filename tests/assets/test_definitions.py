@@ -15,13 +15,14 @@ from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.pipeline.dagster.metadata import build_column_schema
+from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import config_dir
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, DOCUMENTS, EXAMPLES, SCORES
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
 ON_REQUEST = {f"documents/{name}" for name, source in all_sources().items() if source.on_request}
-GROUPS = {
+MADE = {
     **{key: "6_sources_on_request" if key in ON_REQUEST else "1_sources" for key in DOCUMENT_KEYS},
     "benchmark": "2_benchmarks",
     "split_quality": "2_benchmarks",
@@ -38,16 +39,23 @@ GROUPS = {
     "warehouse": "5_reports",
     "contamination_report": "5_reports",
 }
+GROUPS = {
+    **MADE,
+    "source_settings": "1_sources",
+    "benchmark_entries": "2_benchmarks",
+    "model_files": "3_model_runs",
+}
 EDGES = {
-    **{key: set() for key in DOCUMENT_KEYS},
-    "benchmark": {*DOCUMENT_KEYS, "controlled_contamination"},
+    **{key: {"source_settings"} for key in DOCUMENT_KEYS},
+    **{key: set() for key in OBSERVED},
+    "benchmark": {*DOCUMENT_KEYS, "controlled_contamination", "benchmark_entries"},
     "split_quality": {"benchmark"},
     "corpus_overlap": {"benchmark"},
     "chat_answers": {"benchmark"},
     "controlled_contamination": {"documents/sotu"},
     "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
-    "token_statistics": {"benchmark"},
+    "token_statistics": {"benchmark", "model_files"},
     "extraction": {"benchmark", "evaluations"},
     "twins": {"benchmark", "evaluations"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
@@ -88,14 +96,16 @@ def test_the_graph_runs_from_documents_to_the_report(specs: dict[str, dg.AssetSp
 
 def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.AssetSpec]) -> None:
     for key, spec in specs.items():
+        is_observed = key in OBSERVED
         assert spec.description, key
         assert len(spec.description) > 40, key
         assert spec.kinds, key
         assert not spec.owners, key
-        assert spec.code_version, key
+        assert spec.code_version or is_observed, key
         [reference] = spec.metadata["dagster/code_references"].code_references
         assert Path(reference.file_path).parent == Path(assets.__file__).parent, key
-        assert _lines_from(reference).startswith("@audit_asset("), key
+        decorator = "@observed_input(" if is_observed else "@audit_asset("
+        assert _lines_from(reference).startswith(decorator), key
 
 
 def _lines_from(reference: Any) -> str:
@@ -107,7 +117,8 @@ def test_owners_are_those_of_the_configuration(tmp_path: Path, monkeypatch: pyte
     shutil.copytree(config_dir(), tmp_path / "config")
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path / "config"))
     (tmp_path / "config" / "watch.yaml").write_text("owners: [team:audits, ana@example.org]")
-    owners = {tuple(spec.owners) for spec in defs().resolve_all_asset_specs()}
+    specs = defs().resolve_all_asset_specs()
+    owners = {tuple(spec.owners) for spec in specs if spec.key.to_user_string() not in OBSERVED}
     assert owners == {("team:audits", "ana@example.org")}
 
 
@@ -137,7 +148,7 @@ def test_columns_that_are_handed_on_and_tags_by_which_assets_are_found(specs: di
 
 
 def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> None:
-    by_key = {key: asset(definitions, key) for key in GROUPS}
+    by_key = {key: asset(definitions, key) for key in MADE}
     for key in ("token_statistics", "scores", "evaluations"):
         partitions = by_key[key].partitions_def
         assert isinstance(partitions, dg.MultiPartitionsDefinition)
@@ -149,16 +160,17 @@ def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> Non
         assert by_key[key].partitions_def is None
 
 
-def test_no_model_runs_by_itself(specs: dict[str, dg.AssetSpec]) -> None:
-    of_models = ("token_statistics", "scores", "evaluations", "chat_answers")
-    for key in ("controlled_contamination", "control_study", *of_models):
-        assert specs[key].automation_condition is None
+def test_controls_and_chat_models_are_requested_by_people_alone(specs: dict[str, dg.AssetSpec]) -> None:
+    by_hand = {key for key, spec in specs.items() if key not in OBSERVED and spec.automation_condition is None}
+    assert by_hand == {"controlled_contamination", "control_study", "token_frequencies", "chat_answers"}
+    target = {sensor.name for sensor in defs().get_repository_def().sensor_defs}
+    assert "default_automation_condition_sensor" not in target, "one that a user could not switch off for a part"
 
 
 def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
     checks = {
         (spec.asset_key.to_user_string(), spec.name): spec
-        for key in GROUPS
+        for key in MADE
         for spec in asset(definitions, key).check_specs
     }
     assert {(key, name) for key, name in checks if key.startswith("documents/")} == {
@@ -191,4 +203,4 @@ def test_jobs_cover_every_asset_once_and_extraction_also_on_request(definitions:
         for name in names
         for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys
     ]
-    assert sorted(covered) == sorted(GROUPS)
+    assert sorted(covered) == sorted(MADE)

@@ -137,7 +137,7 @@ def test_all_services_come_up_in_their_order_and_know_each_other(services: Servi
         services.wait_for(name)
     (location,) = services.ask(ASKED)["repositoriesOrError"]["nodes"]
     assert {"audit_pairs", "publish", "weekly_audit"} <= {job["name"] for job in location["jobs"]}
-    assert "new_models" in {sensor["name"] for sensor in location["sensors"]}
+    assert "audit_what_changed" in {sensor["name"] for sensor in location["sensors"]}
     beats = server.query("corpus_audit", "SELECT count(*) FROM daemon_heartbeats")
     assert beats[0][0] > 0, "in the database"
     services.end("code")

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,13 +37,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
+from tiny_models import save_model
 
 from audit_pipeline.pipeline.stage import Group
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
 
-SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
+SENSORS = ("observe_inputs", "audit_what_changed", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
+ON_FROM_THE_START = ("observe_inputs", "publish_what_is_new")
 SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")
 MODELS = ("tiny-a", "tiny-b")
@@ -103,6 +105,10 @@ class Drive:
             self.damage_the_cache()
         with self.stepping("a third model in models.yaml: one run, then warehouse and report"):
             self.add_a_model()
+        with self.stepping("other weights: stale in the UI, then one run over the model's column"):
+            self.change_weights()
+        with self.stepping("an edited benchmark: it is built, and then its pairs are audited"):
+            self.edit_benchmark()
         with self.stepping("a broken models.yaml: the tick says so, nothing goes; mended, the next tick is fine"):
             self.break_the_configuration()
         with self.stepping("the weekly audit from the UI: nothing new"):
@@ -115,8 +121,7 @@ class Drive:
         page.open("/automation", *SENSORS, SCHEDULE)
         page.click("//*[text()='Hide navigation']")
         for name in (*SENSORS, SCHEDULE):
-            # `corpus-audit dev` switches publishing on by itself.
-            if name != "publish_what_is_new":
+            if name not in ON_FROM_THE_START:
                 page.click(f"({_row(name)}//label)[last()]")
             page.until(partial(page.is_checked, f"({_row(name)}//input)[last()]"), f"{name} switched on")
             kind = "schedule" if name == SCHEDULE else "sensor"
@@ -129,6 +134,10 @@ class Drive:
         return not TICKED.isdisjoint(self.page.icons(_row(sensor)))
 
     def build_from_nothing(self) -> None:
+        """Audit what was missing when the sensors were switched on: they request changes alone."""
+        self.page.open(f"{LOCATION}/jobs/{SCHEDULE}/playground", "Launch Run", "No errors")
+        self.page.press("Launch Run")
+        self.follow_launched_run()
         self.wait_until_published(6)
         built = Counter(run.tags["dagster/partition"] for run in self.instance.runs("build_benchmarks"))
         require(built == Counter(BENCHMARKS), f"benchmarks were built so often: {dict(built)}")
@@ -139,7 +148,6 @@ class Drive:
             sorted(map(str, audits)) == sorted(map(str, wholes)), f"not one run per model over all benchmarks: {audits}"
         )
         require(self.pairs_in_warehouse() == 6, f"the leaderboard holds {self.pairs_in_warehouse()} pairs, not 6")
-        self.page.open(f"{LOCATION}/sensors/new_models", "2 runs requested")
         self.page.open("/automation", *SENSORS, SCHEDULE)
         for name in SENSORS:
             self.page.until(partial(self.shows_tick, name), f"a tick of {name}")
@@ -237,23 +245,68 @@ class Drive:
         added = self.workspace.add_model(len(MODELS))
         self.wait_until_published(9)
         whole = (f"{BENCHMARKS[0]}|{added}", f"{BENCHMARKS[-1]}|{added}")
-        audits = [run.range for run in self.instance.runs("audit_pairs") if run.range and run.range[1] == whole[1]]
+        audits = [run.range for run in self.instance.runs() if run.range and run.range[1] == whole[1]]
         require(audits == [whole], f"the new model was audited by runs over {audits}")
         require(self.pairs_in_warehouse(added) == 3, f"the leaderboard holds not all three pairs of {added}")
         report = (self.workspace.data / "reports" / "contamination_report.html").read_text(encoding="utf-8")
         require(added in report, f"the report does not name {added}")
         self.look_at_grid(9, added)
 
+    def change_weights(self) -> None:
+        page, model = self.page, MODELS[1]
+        column = (f"{BENCHMARKS[0]}|{model}", f"{BENCHMARKS[-1]}|{model}")
+        before = {run.id for run in self.instance.runs()}
+        self.switch("audit_what_changed", on=False)
+        save_model(self.workspace.root / "models" / model, "llama", seed=77)
+        page.until(lambda: self.instance.stale_cells("token_statistics") == 3, "three stale cells", TICK_SECONDS)
+        page.open(f"/assets/token_statistics?view=partitions&partition={column[0]}", "model_files")
+        self.picture("ui_stale")
+        self.switch("audit_what_changed", on=True)
+        page.until(lambda: self._requested_ranges(before) == [column], "one run over the column", TICK_SECONDS)
+        self.wait_until_published(9)
+        require(self.instance.stale_cells("token_statistics") == 0, "cells are stale after they were made again")
+        require(self._requested_ranges(before) == [column], f"there were runs over {self._requested_ranges(before)}")
+        page.open("/assets/token_statistics?view=automation", "made of something that changed")
+        self.picture("ui_condition")
+
+    def switch(self, sensor: str, *, on: bool) -> None:
+        page = self.page
+        page.open("/automation", sensor)
+        page.click(f"({_row(sensor)}//label)[last()]")
+        page.until(lambda: self.instance.is_on(sensor, "sensor") == on, f"{sensor} {'on' if on else 'off'}")
+
+    def edit_benchmark(self) -> None:
+        before = {run.id for run in self.instance.runs()}
+        entries = self.workspace.read("benchmarks")["benchmarks"]
+        [family] = entries
+        entries[family]["member_before"] = "2021-06-01"
+        self.workspace.write("benchmarks", {"benchmarks": entries})
+        self.page.until(
+            lambda: self._count_new_runs(before, of_pairs=False) >= len(BENCHMARKS), "runs of benchmarks", AUDIT_SECONDS
+        )
+        self.page.until(lambda: self._count_new_runs(before, of_pairs=True) >= 1, "a run of pairs", AUDIT_SECONDS)
+        self.wait_until_published(9)
+        built = self._count_new_runs(before, of_pairs=False)
+        require(built == len(BENCHMARKS), f"{built} runs built {len(BENCHMARKS)} benchmarks")
+
+    def _requested_ranges(self, before: Collection[str]) -> list[tuple[str, str] | None]:
+        return [run.range for run in self.instance.runs() if run.id not in before and "why" in run.tags and run.range]
+
+    def _count_new_runs(self, before: Collection[str], *, of_pairs: bool) -> int:
+        new = [run for run in self.instance.runs() if run.id not in before]
+        cells = [run.range[0] if run.range else run.tags.get("dagster/partition", "") for run in new]
+        return sum(("|" in cell) == of_pairs for cell in cells if cell)
+
     def break_the_configuration(self) -> None:
         page, file = self.page, self.workspace.config / "models.yaml"
-        good, audits = file.read_text(encoding="utf-8"), len(self.instance.runs("audit_pairs"))
+        good, audits = file.read_text(encoding="utf-8"), len(self.instance.runs())
         broken_at = time.time()
         file.write_text(f"{good}  half_written: [\n", encoding="utf-8")
         try:
             self.wait_for_tick(broken_at, failing=str(file))
             require(self.instance.partitions("evaluations") == (9, 9), "partitions went with a file that is broken")
-            require(len(self.instance.runs("audit_pairs")) == audits, "a file that is broken led to a run")
-            page.open(f"{LOCATION}/sensors/new_models", "Failure")
+            require(len(self.instance.runs()) == audits, "a file that is broken led to a run")
+            page.open(f"{LOCATION}/sensors/observe_inputs", "Failure")
             page.click("//tr[.//*[text()='Failure']]//button[text()='View']")
             page.dialog("BrokenFileError", str(file), "it is not readable YAML")
             # Of the picture only: the frames name folders of this machine.
@@ -262,7 +315,7 @@ class Drive:
         finally:
             file.write_text(good, encoding="utf-8")
         self.wait_for_tick(time.time())
-        require(len(self.instance.runs("audit_pairs")) == audits, "a file that is as it was led to a run")
+        require(len(self.instance.runs()) == audits, "a file that is as it was led to a run")
 
     def audit_the_week(self) -> None:
         page = self.page
@@ -300,10 +353,10 @@ class Drive:
         return next((run for run in self.instance.runs() if run.id == run_id and run.is_finished), None)
 
     def wait_for_tick(self, since: float, failing: str = "") -> None:
-        """Wait for a tick of new_models that began after ``since``, and failed naming ``failing`` or did not fail."""
+        """Wait for a tick of observe_inputs that began after ``since``, and failed if ``failing`` names a file."""
         tick = self.page.until(
-            lambda: next((one for one in self.instance.ticks("new_models") if one.at > since), None),
-            "a tick of new_models",
+            lambda: next((one for one in self.instance.ticks("observe_inputs") if one.at > since), None),
+            "a tick of observe_inputs",
             TICK_SECONDS,
         )
         if failing:

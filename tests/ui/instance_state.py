@@ -27,6 +27,8 @@ _SCHEDULE = """query($one: ScheduleSelector!) { scheduleOrError(scheduleSelector
   scheduleState { status } } } }"""
 _PARTITIONS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
   partitionStats { numPartitions numMaterialized numFailed numMaterializing } } } }"""
+_STALE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  staleStatusByPartition } } }"""
 _CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
   ... on AssetChecks { checks { name executionForLatestMaterialization { runId evaluation { success severity
     metadataEntries { label ... on JsonMetadataEntry { jsonString } } } } } } } } } }"""
@@ -140,6 +142,11 @@ class Instance:
         """How many partitions of an asset are materialised, and how many there are."""
         answer = self._ask(_PARTITIONS, key={"path": [asset]})["assetNodeOrError"]["partitionStats"]
         return answer["numMaterialized"], answer["numPartitions"]
+
+    def stale_cells(self, asset: str) -> int:
+        """Return how many partitions of an asset the UI marks as stale because of their data or code."""
+        answer = self._ask(_STALE, key={"path": [asset]})["assetNodeOrError"]
+        return sum(status == "STALE" for status in answer["staleStatusByPartition"])
 
     def check(self, asset: str, name: str) -> Check | None:
         """The latest result of a check; None where it has none."""

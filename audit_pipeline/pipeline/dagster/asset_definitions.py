@@ -12,9 +12,9 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
-from audit_pipeline.pipeline.dagster.conditions import AUTOMATED, REBUILT, build_condition
+from audit_pipeline.pipeline.dagster.conditions import choose_condition
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
-from audit_pipeline.pipeline.dagster.metadata import build_column_schema, build_metadata
+from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
 from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop, list_checks
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
@@ -174,9 +174,7 @@ def _build_single_asset(stage: Stage, spec: dg.AssetSpec, partition: str) -> dg.
 
 def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
     """Return the specification of a stage's asset, without its partitions."""
-    code = stage.make.__code__
-    reference = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=stage.name)
-    metadata: dict[str, Any] = {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
+    metadata: dict[str, Any] = {**build_code_references(stage.make, stage.name)}
     if stage.tables:
         metadata["dagster/column_schema"] = build_column_schema(stage.tables[0])
         metadata["dagster/column_lineage"] = _build_column_lineage(stage)
@@ -192,17 +190,11 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
         group_name=stage.group,
         kinds=set(stage.kinds),
         code_version=stage.code_version,
-        automation_condition=_choose_condition(stage),
+        automation_condition=choose_condition(stage),
         freshness_policy=freshness,
         metadata=metadata,
         tags=_build_tags(stage),
     )
-
-
-def _choose_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey] | None:
-    if not stage.dimensions:
-        return REBUILT
-    return build_condition(stage) if stage in AUTOMATED else None
 
 
 def _build_tags(stage: Stage) -> dict[str, str]:

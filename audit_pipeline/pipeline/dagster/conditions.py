@@ -12,27 +12,26 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
+from audit_pipeline.pipeline.dagster.locks import has_running_audit
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG
-from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.plan import Planner, plan_steps
 from audit_pipeline.pipeline.registry import OBSERVED, OF_BENCHMARKS, OF_PAIRS, REPORT_STAGES, get_stage
 from audit_pipeline.pipeline.stage import SOURCE, Product, Stage
 from audit_pipeline.pipeline.whole_configuration import load_configuration
-from audit_pipeline.pipeline.workspace_state import Scope
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import parse_pair
 
 PUBLISHING_IS_ON = "CORPUS_AUDIT_PUBLISH"
 """Environment variable that switches publishing on if nobody switched it on or off in the UI."""
 ONLY_IF_DUE = "corpus_audit/only_if_due"
 """The tag of a run that leaves cells as they are if the ledger says that they are current."""
 
-AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
-"""The stages whose cells are requested if something changed. Controls, and what config/stages.yaml alone names, are made
-by commands."""
+_AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
+"""The stages whose cells are requested if something changed. Controls and token frequencies are made by commands."""
 
 _When = dg.AutomationCondition
 
@@ -76,13 +75,33 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, subset)
 
 
+class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
+    """True while the weekly audit or a command audits: it makes what is due itself, in one run after another."""
+
+    @property
+    def name(self) -> str:
+        return "audit_is_at_work"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        """Return all cells of the context's asset, or none."""
+        at_work = has_running_audit(DataPaths.from_environment())
+        return dg.AutomationResult(context, context.candidate_subset if at_work else context.get_empty_subset())
+
+
 @lru_cache(maxsize=1)
 def _read_planner(paths: DataPaths, time: datetime) -> Planner:
     """Return the planner that all conditions of one evaluation use."""
     return read_configured_planner(load_configuration(), paths)
 
 
-def build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
+def choose_condition(stage: Stage) -> dg.AutomationCondition[Any] | None:
+    """Return the condition under which a stage's asset is requested, or None if only people request it."""
+    if not stage.dimensions:
+        return REBUILT
+    return _build_condition(stage) if stage in _AUTOMATED else None
+
+
+def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     """Return the condition under which cells of a partitioned stage are requested.
 
     Changes of deps of which a cell uses only some partitions, or all of them, are not looked at: what a benchmark takes
@@ -100,7 +119,8 @@ def build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     is_handled = _When.newly_requested() | _When.newly_updated() | _When.initial_evaluation()
     is_due = (is_new | is_changed).since(is_handled)
     is_made_first = _When.any_deps_match(_When.will_be_requested())
-    is_waiting = _When.any_deps_missing().ignore(distant) | _When.any_deps_in_progress() | _When.in_progress()
+    is_in_progress = _When.any_deps_in_progress() | _When.in_progress() | AuditIsAtWork()
+    is_waiting = _When.any_deps_missing().ignore(distant) | is_in_progress
     label = "asked for, and new or made of something that changed"
     return (CanBeMade() & (is_due | is_made_first) & ~is_waiting).with_label(label)
 
@@ -122,20 +142,18 @@ def select_stages(*stages: Stage) -> dg.AssetSelection:
     return selection
 
 
-def find_due_products(partitions: Sequence[str], paths: DataPaths) -> set[Product]:
-    """Return the products of partitions that are not current by the ledger, or that cannot be made.
+def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths: DataPaths) -> set[Product]:
+    """Return the products that are not current by the ledger, or that cannot be made.
 
     A product that cannot be made is tried, so that its run shows the reason.
 
     Args:
-        partitions: Benchmarks, or pairs.
+        stages: The stages of a run, which have the same dimensions.
+        partitions: The partitions of the run.
         paths: The data folder.
     """
     planner = read_configured_planner(load_configuration(), paths)
-    pairs = tuple(parse_pair(partition) for partition in partitions if "|" in partition)
-    benchmarks = [pair.benchmark for pair in pairs] if pairs else partitions
-    scope = Scope(tuple(dict.fromkeys(benchmarks)), tuple(dict.fromkeys(pair.model for pair in pairs)), pairs)
-    plan = planner.plan(scope, OF_PAIRS if pairs else OF_BENCHMARKS)
+    plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
     return {step.product for step in plan.steps} | {*plan.problems}
 
 
@@ -143,14 +161,14 @@ def build_audit_sensor() -> dg.AutomationConditionSensorDefinition:
     """Return the sensor that audits what changed. Its conditions read the configuration, so the code server runs it."""
     return dg.AutomationConditionSensorDefinition(
         "audit_what_changed",
-        target=select_stages(*AUTOMATED),
+        target=select_stages(*_AUTOMATED),
         use_user_code_server=True,
         minimum_interval_seconds=30,
         run_tags={ONLY_IF_DUE: "true", REASON_TAG: "an input or the code changed"},
-        description="Requests what changed: the documents of a source whose settings changed, a benchmark whose entry or "
-        "documents changed and then its pairs, all pairs of a model that is new or whose entry or files changed, and "
-        "what new code makes. It requests nothing that was missing when it was switched on: audit that once. "
-        "`observe_inputs` must be on, too.",
+        description="Requests what changed: the documents of a source whose settings changed, a benchmark whose entry "
+        "or documents changed and then its pairs, all pairs of a model that is new or whose entry or files changed, "
+        "and what new code makes. It requests nothing that was missing when it was switched on: launch the job "
+        "weekly_audit once. `observe_inputs` must be on, too.",
     )
 
 

@@ -10,11 +10,16 @@ from audit_pipeline.pipeline.dagster.conditions import select_stages
 from audit_pipeline.pipeline.registry import REPORT_STAGES, STAGES
 from audit_pipeline.pipeline.stage import Stage, StageJob
 
+
 def _build_job(job: StageJob, *stages: Stage, options: Mapping[str, Any] | None = None) -> Any:
     """Return a job over the assets of stages, in one process: each further one would load the model again."""
     config = {"ops": build_op_config({stages[0].name: options})} if options else None
     return dg.define_asset_job(
-        job.name, selection=select_stages(*stages), description=job.description, config=config, executor_def=dg.in_process_executor
+        job.name,
+        selection=select_stages(*stages),
+        description=job.description,
+        config=config,
+        executor_def=dg.in_process_executor,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
@@ -32,6 +32,13 @@ def build_column_schema(table: Table) -> dg.TableSchema:
             for field in table.schema
         ]
     )
+
+
+def build_code_references(function: Callable[..., object], label: str) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Return the metadata that shows where a function is declared."""
+    code = function.__code__
+    reference = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=label)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def _link_page(page: Path) -> dg.MetadataValue:

@@ -12,6 +12,7 @@ import dagster as dg
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
+from audit_pipeline.pipeline.dagster.metadata import build_code_references
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, partitions_of, require_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
@@ -38,6 +39,7 @@ def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
         partitions_def=partitions_of((observed.dimension,)),
         description=observed.description,
         group_name=observed.group,
+        metadata=build_code_references(observed.get_version, observed.name),
         tags={f"dagster/kind/{kind}": "" for kind in observed.kinds},
     )
     def observe(context: dg.OpExecutionContext, data: AuditData) -> dg.DataVersionsByPartition:
@@ -120,9 +122,7 @@ def _iterate_changes(
     """Yield an observation for each version that is not the one that was observed last."""
     for name, by_partition in versions.items():
         for partition, version in by_partition.items():
-            record = instance.get_latest_data_version_record(
-                dg.AssetKey(name), is_source=True, partition_key=partition
-            )
+            record = instance.get_latest_data_version_record(dg.AssetKey(name), is_source=True, partition_key=partition)
             known = None if record is None else record.asset_observation
             if known is None or known.data_version != version:
                 tags = {"dagster/data_version": version}

@@ -20,6 +20,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dagster._core.events import AssetMaterializationPlannedData
 
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import (
     AuditError,
     DataError,
@@ -32,13 +33,25 @@ from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.metadata import build_metadata
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
-from audit_pipeline.pipeline.registry import STAGES, get_stage
-from audit_pipeline.pipeline.stage import PAIR, CheckResult, Product, Stage, StageCheck, StageResult, StageRun, UiMetadata
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
+from audit_pipeline.pipeline.stage import (
+    AUDIT_PAIRS,
+    PAIR,
+    CheckResult,
+    Product,
+    Stage,
+    StageCheck,
+    StageResult,
+    StageRun,
+    UiMetadata,
+)
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import PairStatus
+from audit_pipeline.tables import PairStatus, parse_pair
 
 EVERY_PAIR_RAN = "every_pair_ran"
 VALUES_IN_LIMITS = "values_in_limits"
@@ -112,6 +125,9 @@ class PartitionLoop:
             above = next((cell for cell in skipped.values() if _follows(stage, cell.stage)), None)
             if above is not None and above.status == "failed":
                 continue
+            if self._taken is not None and partition not in self._taken[stage.name]:
+                self._report_not_taken(stage, partition)
+                continue
             if above is None:
                 if self._is_made_by_repeated_run(stage, partition) or self._is_left_as_it_is(stage, partition):
                     continue
@@ -138,6 +154,20 @@ class PartitionLoop:
             return self._record_failure(run, error)
         self._report_made(stage, partition, key, result)
         return self._find_failed_check(stage, partition, result)
+
+    @cached_property
+    def _taken(self) -> dict[str, set[str]] | None:
+        """The partitions that audits take of each stage, or None if the run makes all of its cells.
+
+        A run of the whole audit job selects every asset of it. Nobody asked for all of their cells: those that audits
+        do not take stay missing. A backfill waits for each of its cells, so it makes them all.
+        """
+        whole = {stage.name for stage in OF_PAIRS if stage.job == AUDIT_PAIRS}
+        if {stage.name for stage in self.stages} != whole or "dagster/backfill" in self.context.run.tags:
+            return None
+        planner = Planner(WorkspaceState(self.paths, load_benchmarks()), STAGES)
+        pairs = tuple(parse_pair(str(key)) for key in self.context.partition_keys)
+        return {stage.name: {*planner.list_partitions(stage, Scope(pairs=pairs))} for stage in self.stages}
 
     def _find_failed_check(self, stage: Stage, partition: str, result: StageResult) -> SkippedCell | None:
         """Return the failure of a blocking check, or None if none failed. The product stays in place."""
@@ -207,7 +237,7 @@ class PartitionLoop:
         """The products that are not current, or None if the run makes all of its cells in any case."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
-        return find_due_products([str(key) for key in self.context.partition_keys], self.paths)
+        return find_due_products(self.stages, [str(key) for key in self.context.partition_keys], self.paths)
 
     def _is_left_as_it_is(self, stage: Stage, partition: str) -> bool:
         """Return whether the run makes only what is due, and the cell is current."""
@@ -242,6 +272,11 @@ class PartitionLoop:
         for name in list_checks(stage):
             result = CheckResult(True) if name != EVERY_PAIR_RAN else _build_skipped_result(partition, cell)
             self._report_check(stage, partition, name, result, is_warning=True)
+
+    def _report_not_taken(self, stage: Stage, partition: str) -> None:
+        """Report the checks of a cell that audits do not take as passed: Dagster planned them, and waits for them."""
+        for name in list_checks(stage):
+            self._report_check(stage, partition, name, CheckResult(True, "no audit takes this asset of the pair"))
 
     def _report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
         """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""

@@ -16,6 +16,7 @@ from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import UpdateOutcome, audit_models, update
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
+from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.runs import Jobs, Runner
 from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
@@ -205,7 +206,8 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
-        week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
+        with hold_audit_lock(data.paths):
+            week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
         context.log.info(week.summary)
         context.add_output_metadata(
             {
