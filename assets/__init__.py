@@ -1,11 +1,12 @@
 """The pipeline: one module per asset, in the order in which an audit makes them.
 
-    documents ──> benchmark ──> split_quality ─────────────────────┐
-    controls ────────┘  └──> token_statistics ──> scores ──> evaluations ──> warehouse ──> contamination_report
-                              token_frequencies ────┘             └──> extraction, twins
-                        └──> corpus_overlap, chat_answers
+    documents ──> benchmark ──> split_quality ──────────────────────┐
+        │             ├──> token_statistics ──> scores ──> evaluations ──> warehouse ──> contamination_report
+        │             │     token_frequencies ────┘            └──> extraction, twins
+        │             └──> corpus_overlap, chat_answers
+        └──> controls (a benchmark and its models), token_frequencies
 
-Each module begins with the function that makes one partition. Its decorator declares what a Dagster user expects of an
+Each module holds the function that makes one partition. Its decorator declares what a Dagster user expects of an
 asset: partitions, deps, group, kinds, checks, code version. The features that are optional (controls, extraction,
 corpora, chat, twins) have their assets here too, so that the whole graph is in one folder; their algorithms are in
 ``audit_pipeline/extras``. The modules do not import Dagster (audit_pipeline/pipeline/stage.py has the reason);

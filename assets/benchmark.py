@@ -42,8 +42,8 @@ _MAX_LOGGED = 20
 )
 def benchmark(run: StageRun) -> StageResult:
     """The texts that models are audited on: members, which the model may have read, and non-members, which it cannot
-    have read. Cut into windows of so many words, as many of each project on both sides; or a published data set as it
-    is."""
+    have read. Documents are cut into windows of a fixed number of words, with the same number per project on both
+    sides. A published data set is taken unchanged."""
     spec = resolve_spec_to_build(run.partition, run.paths)
     report = build(spec, run.paths, run.run_id, code_version=run.stage.code_version)
     for row in report.skipped[:_MAX_LOGGED]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from assets.benchmark import get_benchmark_inputs
+from audit_pipeline.benchmarks.build import compute_wanted_digest
 from audit_pipeline.pipeline.stage import observed_input
 from audit_pipeline.pipeline.workspace_state import WorkspaceState
 
 
 @observed_input(dimension="benchmark", group="2_benchmarks", kinds={"yaml"})
 def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
-    """The digest that a benchmark would have if it were built now: of its entry in config/benchmarks.yaml, its
-    documents and its rows. It is unknown until everything that the benchmark is made of is there."""
-    return get_benchmark_inputs(benchmark, state).get("entry")
+    """The digest of what a benchmark would be built of now: its entry in config/benchmarks.yaml, its documents and its
+    local rows. It is unknown until all of them are there. Rows of the hub are not looked at."""
+    spec = state.specs.get(benchmark)
+    if spec is None or None in get_benchmark_inputs(benchmark, state).values():
+        return None
+    # Without the digest of what is built, which holds the hub's answer.
+    return compute_wanted_digest(spec, None, state.paths, state.read_source_version)

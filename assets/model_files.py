@@ -11,7 +11,7 @@ from audit_pipeline.tables import digest
 @observed_input(dimension="model", group="3_model_runs", kinds={"yaml", "safetensors"})
 def model_files(model: str, state: WorkspaceState) -> str | None:
     """The entry of a model in config/models.yaml, and the names, sizes and times of its files and of those of its
-    reference model. No file is opened: what its weights are is known when the model is loaded."""
+    reference model. No file is opened, so a copy of the same weights counts as a change."""
     entry = state.entries.get(model)
     if entry is None:
         return None

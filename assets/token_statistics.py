@@ -62,9 +62,9 @@ def _build_pass_options() -> type[BaseModel]:
     },
 )
 def token_statistics(run: StageRun) -> StageResult:
-    """What the model makes of every text: it reads each text once, and for every token is kept how likely it was, and
-    what was likelier. A text that was read for one benchmark is never read again; a run that is stopped goes on where
-    it was."""
+    """One forward pass of the model over every text. For each token, the cache keeps how likely the token was and how
+    it compares with the rest of the vocabulary. A text that was read for one benchmark is never read again. A run that
+    was stopped continues where it ended."""
     pair = run.pair
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)

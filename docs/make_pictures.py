@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from audit_pipeline.pipeline.registry import STAGES
+from audit_pipeline.pipeline.registry import OBSERVED, STAGES
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, config_dir, model_page_path
 
@@ -60,7 +60,7 @@ PICTURES = (
         Picture(f"{name}.png", "ui")
         for name in (
             *("asset_graph", "ui_automation", "ui_backfill", "ui_failed_check", "ui_grid", "ui_groups"),
-            *("ui_tick_error", "ui_weekly"),
+            *("ui_stale", "ui_condition", "ui_tick_error", "ui_weekly"),
         )
     ),
 )
@@ -79,6 +79,7 @@ def compute_ui_version() -> str:
     shown = [
         (stage.name, f"{stage.group} {stage.dimensions} {sorted(stage.kinds)} {[*stage.checks]}") for stage in STAGES
     ]
+    shown += [(observed.name, f"{observed.group} {observed.dimension}") for observed in OBSERVED.values()]
     return _digest((name, text.encode()) for name, text in [("dagster", version("dagster")), *sorted(shown)])
 
 

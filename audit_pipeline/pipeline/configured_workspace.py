@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from audit_pipeline.benchmarks.config import exclude_on_request
-from audit_pipeline.models.config import exclude_control_models
+from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
+from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.remembered_models import find_seen_models
@@ -14,20 +15,31 @@ from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.paths import DataPaths
 
 
-def read_configured_planner(config: Configuration, paths: DataPaths) -> Planner:
-    """Return the planner of the configured benchmarks and models, except those on request and those of controls.
+def read_configured_planner(config: Configuration, paths: DataPaths, *, on_request: bool = False) -> Planner:
+    """Return the planner of the configured benchmarks and models.
 
-    No model is loaded. If a model's entry or files changed since it was loaded last, it is planned as another model.
+    No model is loaded. If the entry or the files of a model, or of its reference model, changed since it was loaded
+    last, it is planned as another model.
+
+    Args:
+        config: The configuration.
+        paths: The data folder.
+        on_request: Include benchmarks on request and the models of controls.
 
     Raises:
         ConfigError: If a file of the configuration cannot be read.
     """
-    entries = exclude_control_models(config.models)
-    seen = {
-        name: model if model.is_current else replace(model, identity=replace(model.identity, model_fingerprint="new"))
-        for name, model in find_seen_models(entries, paths).items()
-    }
-    return Planner(WorkspaceState(paths, exclude_on_request(config.benchmarks), entries, seen), STAGES)
+    entries: Mapping[str, ModelEntry] = config.models
+    specs: Mapping[str, BenchmarkSpec] = config.benchmarks
+    if not on_request:
+        entries = exclude_control_models(config.models)
+        specs = exclude_on_request(config.benchmarks)
+    seen = find_seen_models(entries, paths)
+    for name, model in list(seen.items()):
+        reference = seen.get(model.entry.reference_model or name, model)
+        if not (model.is_current and reference.is_current):
+            seen[name] = replace(model, identity=replace(model.identity, model_fingerprint="new"))
+    return Planner(WorkspaceState(paths, specs, entries, seen), STAGES)
 
 
 def build_configured_scope(planner: Planner) -> Scope:

@@ -41,7 +41,7 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
     unknown = [name for name in value.deps if name.partition("/")[0] not in known]
     unknown += [name for name in value.observes if name not in OBSERVED]
     if unknown:
-        return f"it is made of {unknown[0]}, which there is not"
+        return f"it is made of {unknown[0]}, which does not exist"
     if taken := [table.name for table in value.tables if TABLES.get(table.name) is not table]:
         return f"there is a table named {taken[0]} already: give yours another name"
     for other in known.values():

@@ -32,8 +32,8 @@ _LONG_AGO = "0001-01-01T00:00:00+00:00"
 class SeenModel:
     """A model as it was seen last. ``is_known``: whether enough is known for the version of its token statistics.
 
-    ``is_current``: whether its entry and its files' names, sizes and times are those that were loaded last, or it is
-    not known. ``needs``: the versions of what detectors need besides, by kind; None: not known.
+    ``is_current``: whether it is known that its entry and its files' names, sizes and times are those that were loaded
+    last. ``needs``: the versions of what detectors need besides, by kind; None: not known.
     """
 
     entry: ModelEntry
@@ -63,7 +63,7 @@ def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dic
         for entry in read_ledger(paths).entries
         if entry.model_fingerprint is not None
     ]
-    # Of one model the last holds.
+    # The latest sighting of a model counts.
     by_time = sorted((at, fingerprint, tokenizer or "", model) for at, fingerprint, tokenizer, model in sightings)
     seen = {model: (fingerprint, tokenizer) for _, fingerprint, tokenizer, model in by_time}
     return {
@@ -86,7 +86,7 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
         entry.start_token or card.get("start_token"),
         context if isinstance(context, int) else 0,
         bool(tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
-        not is_its_own or card.get("entry_version") in (None, entry_version(entry)),
+        is_its_own and card.get("entry_version") == entry_version(entry),
         {
             provider.source: provider.read_seen_versions(entry, seen, paths)
             for provider in PROVIDERS.values()

@@ -28,7 +28,6 @@ from audit_pipeline.errors import (
 from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.extras.servers.dialect_interface import BadAnswerError
 from audit_pipeline.pipeline.dagster import partition_step, retries
-from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.registry import get_stage
@@ -173,7 +172,7 @@ def test_data_versions_of_a_range_are_those_of_each_cell_and_the_same_content_le
     built: Workspace, instance: dg.DagsterInstance
 ) -> None:
     audit(instance)
-    versions = {pair: version_tag(instance, "scores", pair) for pair in PAIRS}
+    versions = {pair: read_tags(instance, "scores", pair)["dagster/data_version"] for pair in PAIRS}
     assert len(set(versions.values())) == len(PAIRS)
     for pair in PAIRS:
         latest = WorkspaceState(built.paths).find_latest_entry("scores", pair)
@@ -182,16 +181,16 @@ def test_data_versions_of_a_range_are_those_of_each_cell_and_the_same_content_le
     assert stale_cells(instance) == set()
     audit(instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("token_statistics")])
     assert stale_cells(instance) == set(), "the content is the same"
-    tags = build_version_tags(instance, get_stage("token_statistics"), "made_8|one", "another")
+    tags = {**read_tags(instance, "token_statistics", "made_8|one"), "dagster/data_version": "another"}
     instance.report_runless_asset_event(dg.AssetMaterialization("token_statistics", partition="made_8|one", tags=tags))
     assert stale_cells(instance) == {("scores", "made_8|one")}
 
 
-def version_tag(instance: dg.DagsterInstance, asset: str, partition: str) -> str | None:
+def read_tags(instance: dg.DagsterInstance, asset: str, partition: str) -> dict[str, str]:
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=[partition])
     [record] = instance.fetch_materializations(wanted, limit=1).records
     assert record.asset_materialization is not None
-    return (record.asset_materialization.tags or {}).get("dagster/data_version")
+    return dict(record.asset_materialization.tags or {})
 
 
 def stale_cells(instance: dg.DagsterInstance) -> set[tuple[str, str]]:

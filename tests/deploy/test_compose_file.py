@@ -12,7 +12,7 @@ import pytest
 import yaml
 from composed import FOLDER, WITH_SECRETS, composed, variables
 
-from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
+from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
 
 ROOT = Path(__file__).parents[2]
 CONTAINERFILE = (FOLDER / "Containerfile").read_text(encoding="utf-8")

@@ -110,6 +110,11 @@ class Browser:
 
         self.until(clicked, f"anything to click at {xpath} on {self.path}")
 
+    def hover(self, xpath: str) -> None:
+        """Move the pointer over the first visible element, as soon as there is one."""
+        [one, *_] = self.until(lambda: self.all(xpath), f"anything at {xpath} on {self.path}")
+        ActionChains(self._driver).move_to_element(one).perform()
+
     def is_checked(self, xpath: str) -> bool:
         """Whether a checkbox is on, also one that is drawn as a switch and itself not to be seen."""
         return self._driver.find_element(By.XPATH, xpath).is_selected()

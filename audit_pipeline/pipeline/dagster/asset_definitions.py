@@ -12,10 +12,11 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
+from audit_pipeline.pipeline.dagster.cell_events import CellEvents, list_checks
 from audit_pipeline.pipeline.dagster.conditions import choose_condition
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
 from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
-from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop, list_checks
+from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
@@ -117,7 +118,7 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
 
         lock = next((stage.lock for stage in selected if stage.lock is not None), None)
         with hold_named_lock(data.paths, lock, context.log.info):
-            PartitionLoop(context, data.paths, selected, start).run()
+            PartitionLoop(context, data.paths, selected, start, CellEvents(context)).run()
         # A step of a multi-asset is a generator. All events were reported by then.
         yield from ()
 

@@ -1,9 +1,9 @@
 """The conditions under which Dagster requests assets by itself, and the sensors that evaluate them.
 
 A condition decides when a cell is requested: its inputs or its code changed, or it is new in the configuration. The
-ledger decides whether the cell is made: a run that a condition requested makes only what the plan finds out of date
-(:func:`find_due_products`). A cell that failed is not requested again until something that it is made of changes, and
-nothing is requested at the first evaluation, so that an existing workspace is not audited as a whole.
+ledger decides whether a cell with partitions is made: a run that a condition requested makes only what the plan finds
+out of date (:func:`find_due_products`). A cell that failed is not requested again until something that it is made of
+changes. Nothing is requested at the first evaluation, so that an existing workspace is not audited as a whole.
 """
 
 from __future__ import annotations
@@ -106,29 +106,45 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
 
     Changes of deps of which a cell uses only some partitions, or all of them, are not looked at: what a benchmark takes
     from its documents is in the version of its entry.
+
+    A request handles the changes before it. A materialisation handles changes of what the same run makes. It does not
+    handle changes of other inputs, because its run may have begun before them; the ledger finds the cell current if
+    not. Sources are the exception: fetching one takes longer than such a check.
     """
+    changed = _When.data_version_changed()
+    same_cell = _select_deps_of_same_cell(stage)
     observed = dg.AssetSelection.assets(*OBSERVED)
-    distant = _select_distant_deps(stage)
-    is_new = (_When.missing() & CanBeMade()).newly_true()
     is_first_observation = (~_When.missing()).newly_true()
-    is_changed = (
-        _When.code_version_changed()
-        | _When.any_deps_match(_When.data_version_changed()).ignore(distant | observed)
-        | _When.any_deps_match(_When.data_version_changed() & ~is_first_observation).allow(observed)
+    is_new = (_When.missing() & CanBeMade()).newly_true()
+    is_changed_inside = _When.code_version_changed() | _When.any_deps_match(changed).allow(same_cell)
+    is_changed_outside = _When.any_deps_match(changed).ignore(
+        _select_distant_deps(stage) | same_cell | observed
+    ) | _When.any_deps_match(changed & ~is_first_observation).allow(observed)
+    # At the tick after a request, a change since then counts as well.
+    is_requested = (_When.newly_requested() & ~is_changed_outside) | _When.initial_evaluation()
+    is_made = _When.newly_requested() | _When.newly_updated() | _When.initial_evaluation()
+    is_due = (is_new | is_changed_inside).since(is_made) | is_changed_outside.since(
+        is_made if stage.dimensions == SOURCE else is_requested
     )
-    is_handled = _When.newly_requested() | _When.newly_updated() | _When.initial_evaluation()
-    is_due = (is_new | is_changed).since(is_handled)
     is_made_first = _When.any_deps_match(_When.will_be_requested())
     is_in_progress = _When.any_deps_in_progress() | _When.in_progress() | AuditIsAtWork()
-    is_waiting = _When.any_deps_missing().ignore(distant) | is_in_progress
+    is_waiting = _When.any_deps_missing().allow(same_cell) | is_in_progress
     label = "asked for, and new or made of something that changed"
     return (CanBeMade() & (is_due | is_made_first) & ~is_waiting).with_label(label)
 
 
 def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
     """Return the deps whose partitions are neither the stage's nor those of one of its dimensions."""
-    above = [get_stage(name.partition("/")[0]) for name in stage.deps]
-    return select_stages(*(other for other in above if not set(other.dimensions) <= set(stage.dimensions)))
+    return select_stages(*(above for above in _list_deps(stage) if not {*above.dimensions} <= {*stage.dimensions}))
+
+
+def _select_deps_of_same_cell(stage: Stage) -> dg.AssetSelection:
+    """Return the deps with the stage's partitions. ``CanBeMade`` knows from the ledger whether others are there."""
+    return select_stages(*(above for above in _list_deps(stage) if above.dimensions == stage.dimensions))
+
+
+def _list_deps(stage: Stage) -> list[Stage]:
+    return [get_stage(name.partition("/")[0]) for name in stage.deps]
 
 
 def select_stages(*stages: Stage) -> dg.AssetSelection:
@@ -152,7 +168,7 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
         partitions: The partitions of the run.
         paths: The data folder.
     """
-    planner = read_configured_planner(load_configuration(), paths)
+    planner = read_configured_planner(load_configuration(), paths, on_request=True)
     plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
     return {step.product for step in plan.steps} | {*plan.problems}
 

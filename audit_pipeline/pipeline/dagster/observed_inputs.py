@@ -1,7 +1,7 @@
 """The inputs that people change outside Dagster: their assets, and the sensor that observes them.
 
-Dagster compares the observed version of an input with the one that a cell was made of, and shows the cell as stale if
-they differ. The conditions (conditions.py) request what follows from a change.
+Dagster compares the observed version of an input with the one that was observed last when a cell began, and shows the
+cell as stale if they differ. The conditions (conditions.py) request what follows from a change.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,17 @@ from functools import cache
 
 import dagster as dg
 
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.metadata import build_code_references
-from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, partitions_of, require_keys
+from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.pipeline.stage import ObservedInput
 from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
 _MAX_REASON = 2000
@@ -52,6 +53,19 @@ def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
     return observe
 
 
+def observe_before_run(instance: dg.DagsterInstance, paths: DataPaths) -> None:
+    """Report the inputs that changed, so that the cells of a run of a command are made of what was observed last.
+
+    A file of the configuration that cannot be read stops no run here. Whoever needs the file reports it.
+    """
+    try:
+        planner = read_configured_planner(load_configuration(), paths)
+    except ConfigError:
+        return
+    for event in _iterate_changes(_read_all_versions(planner)[0], instance):
+        instance.report_runless_asset_event(event)
+
+
 @dg.sensor(
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
@@ -71,11 +85,8 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
     config = load_configuration()
     planner = read_configured_planner(config, data.paths)
-    problems = [str(problem) for problem in (*config.benchmarks.problems, *config.models.problems)]
-    versions: dict[str, Mapping[str, str]] = {}
-    for name, observed in OBSERVED.items():
-        versions[name], faults = _read_versions(observed, planner)
-        problems += faults
+    versions, faults = _read_all_versions(planner)
+    problems = [*map(str, (*config.benchmarks.problems, *config.models.problems)), *faults]
     for problem in problems:
         context.log.warning(problem)
     cursor = digest(versions)
@@ -91,6 +102,16 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
         skip_reason="; ".join([said, *problems])[:_MAX_REASON],
         cursor=cursor,
     )
+
+
+def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], list[str]]:
+    """Return the known versions by observed input and partition, and what is wrong with the others."""
+    versions: dict[str, Mapping[str, str]] = {}
+    problems: list[str] = []
+    for name, observed in OBSERVED.items():
+        versions[name], faults = _read_versions(observed, planner)
+        problems += faults
+    return versions, problems
 
 
 def _read_versions(observed: ObservedInput, planner: Planner) -> tuple[dict[str, str], list[str]]:
@@ -113,7 +134,9 @@ def _list_names(dimension: str, planner: Planner) -> list[str]:
         return list(planner.state.specs)
     if dimension == MODEL:
         return list(planner.state.entries)
-    return list(dict.fromkeys(planner.list_sources(build_configured_scope(planner))))
+    if dimension == SOURCE:
+        return list(dict.fromkeys(planner.list_sources(build_configured_scope(planner))))
+    raise ValueError(f"inputs of the dimension '{dimension}' cannot be observed: use {BENCHMARK}, {MODEL} or {SOURCE}")
 
 
 def _iterate_changes(

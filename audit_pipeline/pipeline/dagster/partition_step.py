@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
-from dagster._core.events import AssetMaterializationPlannedData
 
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -29,19 +27,16 @@ from audit_pipeline.errors import (
     PairsFailedError,
     to_one_line,
 )
-from audit_pipeline.pipeline.dagster.cell_versions import build_version_tags
+from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
-from audit_pipeline.pipeline.dagster.metadata import build_metadata
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
 from audit_pipeline.pipeline.stage import (
     AUDIT_PAIRS,
     PAIR,
-    CheckResult,
     Product,
     Stage,
-    StageCheck,
     StageResult,
     StageRun,
     UiMetadata,
@@ -49,12 +44,9 @@ from audit_pipeline.pipeline.stage import (
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_json_if_whole
-from audit_pipeline.store.ledger import record_outcome
+from audit_pipeline.store.ledger import read_ledger, record_outcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import PairStatus, parse_pair
-
-EVERY_PAIR_RAN = "every_pair_ran"
-VALUES_IN_LIMITS = "values_in_limits"
 
 
 def plan_cells_one_by_one() -> None:
@@ -63,27 +55,6 @@ def plan_cells_one_by_one() -> None:
     By default Dagster plans every cell of a run at its creation, and shows those that never began as failed.
     """
     os.environ.setdefault("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
-
-
-def list_checks(stage: Stage) -> dict[str, StageCheck]:
-    """Return the checks of a stage: those it declares, and those that follow from its dimensions and its columns."""
-    checks = dict(stage.checks)
-    if len(stage.dimensions) > 1:
-        checks[EVERY_PAIR_RAN] = StageCheck("The pair could be computed, or says why not.", is_warning=False)
-    limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
-    if limited:
-        description = f"No value is beyond the limits of its column: {', '.join(limited)}."
-        checks[VALUES_IN_LIMITS] = StageCheck(description, is_warning=False)
-    return checks
-
-
-@dataclass(frozen=True)
-class SkippedCell:
-    """Why a cell was not made: its status, the stage that failed or did not apply, and the reason."""
-
-    status: PairStatus
-    stage: str
-    reason: str
 
 
 @dataclass
@@ -95,6 +66,7 @@ class PartitionLoop:
         paths: The data folder.
         stages: The selected stages, each after those that it is made of.
         start: Makes the StageRun of a stage and a partition.
+        events: Reports the cells to Dagster.
         failed: The first failed cell of a partition and its error, by partition.
     """
 
@@ -102,6 +74,7 @@ class PartitionLoop:
     paths: DataPaths
     stages: Sequence[Stage]
     start: Callable[..., StageRun]
+    events: CellEvents
     failed: dict[str, tuple[SkippedCell, Exception]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -126,21 +99,24 @@ class PartitionLoop:
             if above is not None and above.status == "failed":
                 continue
             if self._taken is not None and partition not in self._taken[stage.name]:
-                self._report_not_taken(stage, partition)
+                self.events.report_not_taken(stage, partition)
                 continue
             if above is None:
-                if self._is_made_by_repeated_run(stage, partition) or self._is_left_as_it_is(stage, partition):
+                if self._is_made_by_repeated_run(stage, partition):
+                    continue
+                if self._due is not None and Product(stage.name, partition) not in self._due:
+                    self._leave_cell(stage, partition, key)
                     continue
                 above = self._make_cell(stage, partition, key)
             if above is not None:
                 skipped[stage.name] = above
                 if above.status != "failed":
-                    self._report_not_applicable(stage, partition, key, above)
+                    self.events.report_not_applicable(stage, partition, key, above)
 
     def _make_cell(self, stage: Stage, partition: str, key: str) -> SkippedCell | None:
         """Make one cell and report it, or return why it was not made."""
         run = self.start(stage, partition)
-        self._report_begun(stage, partition)
+        self.events.report_begun(stage, partition)
         try:
             if stage.dimensions == PAIR:
                 _require_auditable(run)
@@ -152,7 +128,7 @@ class PartitionLoop:
                 result = run_with_retries(partial(stage.make, run), label, self.context.log)
         except Exception as error:  # noqa: BLE001 - every error is recorded, and fails the run in the end
             return self._record_failure(run, error)
-        self._report_made(stage, partition, key, result)
+        self.events.report_made(stage, partition, key, result)
         return self._find_failed_check(stage, partition, result)
 
     @cached_property
@@ -160,7 +136,7 @@ class PartitionLoop:
         """The partitions that audits take of each stage, or None if the run makes all of its cells.
 
         A run of the whole audit job selects every asset of it. Nobody asked for all of their cells: those that audits
-        do not take stay missing. A backfill waits for each of its cells, so it makes them all.
+        do not take stay missing. A backfill waits for each of its cells, so none may stay missing.
         """
         whole = {stage.name for stage in OF_PAIRS if stage.job == AUDIT_PAIRS}
         if {stage.name for stage in self.stages} != whole or "dagster/backfill" in self.context.run.tags:
@@ -196,7 +172,7 @@ class PartitionLoop:
         cell = SkippedCell(status, stage.name, reason)
         if has_failed:
             self.failed.setdefault(run.partition, (cell, error))
-            self._report_failed(stage, run.partition, cell)
+            self.events.report_failed(stage, run.partition, cell)
         return cell
 
     def _raise_failure(self, partitions: int) -> NoReturn:
@@ -226,10 +202,10 @@ class PartitionLoop:
         """Return whether a run that this one re-executes made the cell: re-execution makes the others."""
         if not self._repeated_runs:
             return False
-        records = self._fetch_materialisations(stage, partition)
-        if not records or records[0].run_id not in self._repeated_runs:
+        record = self.events.fetch_latest_materialisation(stage, partition)
+        if record is None or record.run_id not in self._repeated_runs:
             return False
-        self.context.log.info(f"{stage.name} of {partition} was made by run {records[0].run_id[:8]} and is kept")
+        self.context.log.info(f"{stage.name} of {partition} was made by run {record.run_id[:8]} and is kept")
         return True
 
     @cached_property
@@ -239,93 +215,12 @@ class PartitionLoop:
             return None
         return find_due_products(self.stages, [str(key) for key in self.context.partition_keys], self.paths)
 
-    def _is_left_as_it_is(self, stage: Stage, partition: str) -> bool:
-        """Return whether the run makes only what is due, and the cell is current."""
-        if self._due is None or Product(stage.name, partition) in self._due:
-            return False
+    def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
+        """Report a current cell without making it again."""
         self.context.log.info(f"{stage.name} of {partition} is current by the ledger, and is left as it is")
-        return True
-
-    def _fetch_materialisations(self, stage: Stage, partition: str) -> Sequence[dg.EventLogRecord]:
-        wanted = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
-        records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(wanted, limit=1).records
-        return records
-
-    def _report_begun(self, stage: Stage, partition: str) -> None:
-        planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
-        event = dg.DagsterEvent.build_asset_materialization_planned_event(
-            self.context.run.job_name, self.context.op_execution_context.op.name, planned
-        )
-        self.context.instance.report_dagster_event(event, self.context.run.run_id, logging.DEBUG)
-
-    def _report_made(self, stage: Stage, partition: str, key: str, result: StageResult) -> None:
-        """Report a cell as materialised, and the results of its checks."""
-        version = result.data_version or (self.context.run.run_id if result.status == "done" else result.status)
-        self._report_materialisation(stage, key, version, {"status": result.status, **build_metadata(result.metadata)})
-        for name in list_checks(stage):
-            self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
-
-    def _report_not_applicable(self, stage: Stage, partition: str, key: str, cell: SkippedCell) -> None:
-        """Report a cell that does not apply as materialised, with the reason: it is neither due nor failed."""
-        metadata = {"status": cell.status, "stage": cell.stage, "reason": cell.reason}
-        self._report_materialisation(stage, key, cell.status, metadata)
-        for name in list_checks(stage):
-            result = CheckResult(True) if name != EVERY_PAIR_RAN else _build_skipped_result(partition, cell)
-            self._report_check(stage, partition, name, result, is_warning=True)
-
-    def _report_not_taken(self, stage: Stage, partition: str) -> None:
-        """Report the checks of a cell that audits do not take as passed: Dagster planned them, and waits for them."""
-        for name in list_checks(stage):
-            self._report_check(stage, partition, name, CheckResult(True, "no audit takes this asset of the pair"))
-
-    def _report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
-        """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""
-        if EVERY_PAIR_RAN in list_checks(stage):
-            self._report_check(stage, partition, EVERY_PAIR_RAN, _build_skipped_result(partition, cell))
-        metadata = {"status": cell.status, "reason": cell.reason}
-        self.context.log_event(dg.AssetObservation(dg.AssetKey(stage.name), partition=partition, metadata=metadata))
-
-    def _report_materialisation(self, stage: Stage, key: str, version: str, metadata: Mapping[str, Any]) -> None:
-        tags = build_version_tags(self.context.instance, stage, str(key), version)
-        names = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {}
-        # By these the UI finds a partition of two dimensions.
-        tags |= {f"dagster/partition/{name}": value for name, value in names.items()}
-        event = dg.AssetMaterialization(dg.AssetKey(stage.name), partition=key, metadata=metadata, tags=tags)
-        self.context.log_event(event)
-
-    def _report_check(
-        self, stage: Stage, partition: str, name: str, result: CheckResult, *, is_warning: bool = False
-    ) -> None:
-        """Report the result of a check, for the cell as it was materialised last: then the UI shows it as current."""
-        check = list_checks(stage)[name]
-        if dg.AssetCheckKey(dg.AssetKey(stage.name), name) not in self.context.selected_asset_check_keys:
-            return
-        records = self._fetch_materialisations(stage, partition)
-        target = None
-        if records:
-            record = records[0]
-            target = AssetCheckEvaluationTargetMaterializationData(
-                storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
-            )
-        self.context.log_event(
-            dg.AssetCheckEvaluation(
-                dg.AssetKey(stage.name),
-                name,
-                passed=result.passed,
-                metadata=build_metadata(result.metadata),
-                target_materialization_data=target,
-                severity=dg.AssetCheckSeverity.WARN if check.is_warning or is_warning else dg.AssetCheckSeverity.ERROR,
-                description=result.description,
-                blocking=check.blocking,
-                partition=partition,
-            )
-        )
-
-
-def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
-    has_failed = cell.status == "failed"
-    counts = {"failed": int(has_failed), "not applicable": int(not has_failed)}
-    return CheckResult(False, f"{partition}: {cell.status}: {cell.reason}", UiMetadata(values=counts))
+        entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
+        version = entries[-1].data_version if entries else self.context.run.run_id
+        self.events.report_left(stage, partition, key, version)
 
 
 def _require_auditable(run: StageRun) -> None:

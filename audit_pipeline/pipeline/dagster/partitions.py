@@ -41,10 +41,10 @@ class PairPartitions(dg.MultiPartitionsDefinition):
 
 @cache
 def read_static_names(dimension: str) -> list[str]:
-    """The names of a dimension that is not dynamic, as the configuration was when they were read first.
+    """Return the names of a static dimension, as the configuration was when they were read first.
 
-    Those of broken entries, too; of a file that cannot be read those that there always are, so that everything else
-    still loads. A run reads the file again, and says what is wrong with it.
+    Broken entries keep their names. If the file cannot be read, only its built-in names are returned, so that
+    everything else still loads. A run reads the file again, and reports what is wrong with it.
     """
     file = OF_DIMENSIONS[dimension]
     try:

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
+from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.partitions import register
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")

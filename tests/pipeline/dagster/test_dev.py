@@ -18,8 +18,8 @@ import requests
 from live_workspace import end, find_free_ports, launch, make, start_services
 
 from audit_pipeline.pipeline.dagster import dev
+from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.dev import run_services, serve_report
-from audit_pipeline.pipeline.dagster.jobs import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
 from audit_pipeline.store.paths import DataPaths, model_page_path
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from made_workspace import SOURCE, Workspace, made_documents, reload_assets, tem
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.store.ledger import read_ledger
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 OF_PAIRS = "evaluations+scores+token_statistics"
@@ -184,13 +187,54 @@ def test_a_failed_pair_is_requested_again_when_an_input_changes(
     assert audited.count("evaluations")["made_8|three"] == 1
 
 
-def test_what_the_ledger_has_as_current_is_left_as_it_is(built: Workspace, audited: Automation) -> None:
-    models = read_models(built)
-    built.write_models(**models, three=models["one"])
+def test_what_the_ledger_has_as_current_is_left_as_it_is(
+    built: Workspace, audited: Automation, tiny_folder: Callable[[str], Path]
+) -> None:
+    built.write_models(**read_models(built), three={"path": tiny_folder("phi3")})
     built.audit("three", "made_8")
+    write_card(built.model("three"), built.paths)
     assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
-    assert "made_8|three" not in audited.count("evaluations")
-    assert audited.count("evaluations")["made_12|three"] == 1
+    lines = Counter(entry.partition for entry in read_ledger(built.paths).entries if entry.table == "evaluations")
+    assert (lines["made_8|three"], lines["made_12|three"]) == (1, 1), "the pair that was audited was not made again"
+    wanted = dg.AssetRecordsFilter(dg.AssetKey("evaluations"), asset_partitions=["made_8|three"])
+    [record] = audited.instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    assert "left as it is" in record.asset_materialization.metadata
+    assert find_stale(audited.instance, "evaluations") == {}
+
+
+def test_a_change_during_a_run_is_requested_after_it(
+    built: Workspace, audited: Automation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = __import__("assets.token_statistics", fromlist=["run_passes"])
+    run_passes = module.run_passes
+
+    def change_meanwhile(*arguments: Any, **options: Any) -> Any:
+        result = run_passes(*arguments, **options)
+        change_weights(built, "two")
+        audited.observe()
+        return result
+
+    change_weights(built, "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_passes", change_meanwhile)
+        assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert set(find_stale(audited.instance, "token_statistics")) == {"made_8|two", "made_12|two"}
+    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert find_stale(audited.instance, "token_statistics") == {}
+    assert audited.tick() == {}
+
+
+def test_other_weights_of_a_reference_model_request_its_pairs_and_those_it_is_compared_in(
+    built: Workspace, audited: Automation
+) -> None:
+    models = read_models(built)
+    built.write_models(one=models["one"], two={**models["two"], "reference_model": "one"})
+    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {}
+    change_weights(built, "one")
+    assert audited.tick() == {"made_8|one..made_12|one": OF_PAIRS, "made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {}
 
 
 def test_nothing_is_requested_while_another_audit_is_at_work(built: Workspace, audited: Automation) -> None:

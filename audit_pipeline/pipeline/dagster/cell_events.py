@@ -1,0 +1,235 @@
+"""What a step reports of its cells to Dagster: begun, made, failed, left as it is; checks; and version tags.
+
+Dagster writes version tags itself only for events that a step yields, one version for all partitions of a run. Its
+stale status compares the tags ``input_data_version`` of a cell with the present versions of what the cell was made of.
+The tags are read when the cell begins, so that a change during the run shows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.data_version import extract_data_version_from_entry
+from dagster._core.event_api import PartitionKeyFilter
+from dagster._core.events import AssetMaterializationPlannedData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from audit_pipeline.pipeline.dagster.metadata import build_metadata
+from audit_pipeline.pipeline.registry import OBSERVED, get_stage
+from audit_pipeline.pipeline.stage import SOURCE, CheckResult, Stage, StageCheck, StageResult, UiMetadata
+from audit_pipeline.sources.config import all_sources
+from audit_pipeline.tables import PairStatus
+
+EVERY_PAIR_RAN = "every_pair_ran"
+VALUES_IN_LIMITS = "values_in_limits"
+_NO_VERSION = "INITIAL"
+"""Dagster's version of an asset that was never materialised."""
+_NO_EVENT = "NULL"
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+def list_checks(stage: Stage) -> dict[str, StageCheck]:
+    """Return the checks of a stage: those it declares, and those that follow from its dimensions and its columns."""
+    checks = dict(stage.checks)
+    if len(stage.dimensions) > 1:
+        checks[EVERY_PAIR_RAN] = StageCheck("The pair could be computed, or says why not.", is_warning=False)
+    limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
+    if limited:
+        description = f"No value is beyond the limits of its column: {', '.join(limited)}."
+        checks[VALUES_IN_LIMITS] = StageCheck(description, is_warning=False)
+    return checks
+
+
+@dataclass(frozen=True)
+class SkippedCell:
+    """Why a cell was not made: its status, the stage that failed or did not apply, and the reason."""
+
+    status: PairStatus
+    stage: str
+    reason: str
+
+
+@dataclass
+class CellEvents:
+    """Reports the cells of a step.
+
+    Attributes:
+        context: Dagster's context of the step.
+    """
+
+    context: dg.AssetExecutionContext
+    _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """The input tags of the cells that began, by stage and partition."""
+    _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
+    """The observations that the run found first: a model is loaded once per run."""
+
+    def report_begun(self, stage: Stage, partition: str) -> None:
+        """Report a cell as planned, and note the versions of what it is made of."""
+        planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
+        event = dg.DagsterEvent.build_asset_materialization_planned_event(
+            self.context.run.job_name, self.context.op_execution_context.op.name, planned
+        )
+        self.context.instance.report_dagster_event(event, self.context.run.run_id, logging.DEBUG)
+        self._inputs[stage.name, partition] = self._read_input_tags(stage, partition)
+
+    def report_made(self, stage: Stage, partition: str, key: str, result: StageResult) -> None:
+        """Report a cell as materialised, and the results of its checks."""
+        version = result.data_version or (self.context.run.run_id if result.status == "done" else result.status)
+        metadata = {"status": result.status, **build_metadata(result.metadata)}
+        self._report_materialisation(stage, key, version, metadata)
+        for name in list_checks(stage):
+            self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
+
+    def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
+        """Report a current cell that was left as it is as materialised, with the latest metadata and check results.
+
+        So a backfill ends, a cell that Dagster did not know is green, and a stale mark goes.
+
+        Args:
+            stage: The cell's stage.
+            partition: The cell's partition.
+            key: Dagster's key of the partition.
+            ledger_version: The data version in the ledger, for a cell that Dagster does not know.
+        """
+        record = self.fetch_latest_materialisation(stage, partition)
+        latest = None if record is None else record.asset_materialization
+        version = ledger_version
+        metadata: dict[str, Any] = {"status": "done"}
+        if latest is not None:
+            version = (latest.tags or {}).get("dagster/data_version", version)
+            metadata = dict(latest.metadata)
+        metadata["left as it is"] = "it is current by the ledger and was not made again"
+        self._report_materialisation(stage, key, version, metadata)
+        for name in list_checks(stage):
+            self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
+
+    def report_not_applicable(self, stage: Stage, partition: str, key: str, cell: SkippedCell) -> None:
+        """Report a cell that does not apply as materialised, with the reason: it is neither due nor failed."""
+        metadata = {"status": cell.status, "stage": cell.stage, "reason": cell.reason}
+        self._report_materialisation(stage, key, cell.status, metadata)
+        for name in list_checks(stage):
+            result = CheckResult(True) if name != EVERY_PAIR_RAN else _build_skipped_result(partition, cell)
+            self._report_check(stage, partition, name, result, is_warning=True)
+
+    def report_not_taken(self, stage: Stage, partition: str) -> None:
+        """Report the checks of a cell that audits do not take as passed, because the run planned them."""
+        for name in list_checks(stage):
+            self._report_check(stage, partition, name, CheckResult(True, "no audit takes this asset of the pair"))
+
+    def report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
+        """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""
+        if EVERY_PAIR_RAN in list_checks(stage):
+            self._report_check(stage, partition, EVERY_PAIR_RAN, _build_skipped_result(partition, cell))
+        metadata = {"status": cell.status, "reason": cell.reason}
+        self.context.log_event(dg.AssetObservation(dg.AssetKey(stage.name), partition=partition, metadata=metadata))
+
+    def fetch_latest_materialisation(self, stage: Stage, partition: str) -> dg.EventLogRecord | None:
+        """Return the latest materialisation of a cell, or None if it has none."""
+        wanted = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
+        records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(wanted, limit=1).records
+        return records[0] if records else None
+
+    def _report_materialisation(self, stage: Stage, key: str, version: str, metadata: Mapping[str, Any]) -> None:
+        partition = str(key)
+        inputs = self._inputs.get((stage.name, partition)) or self._read_input_tags(stage, partition)
+        own = {"data_version": version, "data_version_is_user_provided": "true", "code_version": stage.code_version}
+        tags = inputs | {f"dagster/{name}": value for name, value in own.items()}
+        names = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {}
+        # By these the UI finds a partition of two dimensions.
+        tags |= {f"dagster/partition/{name}": value for name, value in names.items()}
+        event = dg.AssetMaterialization(dg.AssetKey(stage.name), partition=key, metadata=metadata, tags=tags)
+        self.context.log_event(event)
+
+    def _read_input_tags(self, stage: Stage, partition: str) -> dict[str, str]:
+        """Return the tags with the present versions of what a cell is made of."""
+        tags: dict[str, str] = {}
+        for key, dep_partition in _iterate_upstream_cells(stage, partition):
+            name = key.to_user_string()
+            record = self._fetch_version_record(key, dep_partition)
+            found = None if record is None else extract_data_version_from_entry(record.event_log_entry)
+            tags[f"dagster/input_data_version/{name}"] = _NO_VERSION if found is None else found.value
+            tags[f"dagster/input_event_pointer/{name}"] = _NO_EVENT if record is None else str(record.storage_id)
+        return tags
+
+    def _fetch_version_record(self, key: dg.AssetKey, partition: str | None) -> dg.EventLogRecord | None:
+        instance = self.context.instance
+        if key.to_user_string() not in OBSERVED:
+            found: dg.EventLogRecord | None = instance.get_latest_data_version_record(key, partition_key=partition)
+            return found
+        if (key, partition) not in self._observations:
+            record = instance.get_latest_data_version_record(key, is_source=True, partition_key=partition)
+            self._observations[key, partition] = record
+        return self._observations[key, partition]
+
+    def _read_latest_result(self, stage: Stage, partition: str, name: str) -> CheckResult:
+        """Return the latest result of a check for a cell, or a passed one if the check was never evaluated."""
+        history = self.context.instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(dg.AssetKey(stage.name), name),
+            limit=1,
+            status=_EVALUATED,
+            partition_filter=PartitionKeyFilter(key=partition),
+        )
+        event = history[0].event if history else None
+        if event is None or event.dagster_event is None:
+            return CheckResult(True, "the cell is current by the ledger")
+        evaluation = event.dagster_event.asset_check_evaluation_data
+        values = {label: entry.value for label, entry in evaluation.metadata.items()}
+        return CheckResult(evaluation.passed, evaluation.description, UiMetadata(values=values))
+
+    def _report_check(
+        self, stage: Stage, partition: str, name: str, result: CheckResult, *, is_warning: bool = False
+    ) -> None:
+        """Report the result of a check, for the cell as it was materialised last: then the UI shows it as current."""
+        check = list_checks(stage)[name]
+        if dg.AssetCheckKey(dg.AssetKey(stage.name), name) not in self.context.selected_asset_check_keys:
+            return
+        record = self.fetch_latest_materialisation(stage, partition)
+        target = None
+        if record is not None:
+            target = AssetCheckEvaluationTargetMaterializationData(
+                storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+            )
+        self.context.log_event(
+            dg.AssetCheckEvaluation(
+                dg.AssetKey(stage.name),
+                name,
+                passed=result.passed,
+                metadata=build_metadata(result.metadata),
+                target_materialization_data=target,
+                severity=dg.AssetCheckSeverity.WARN if check.is_warning or is_warning else dg.AssetCheckSeverity.ERROR,
+                description=result.description,
+                blocking=check.blocking,
+                partition=partition,
+            )
+        )
+
+
+def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
+    has_failed = cell.status == "failed"
+    counts = {"failed": int(has_failed), "not applicable": int(not has_failed)}
+    return CheckResult(False, f"{partition}: {cell.status}: {cell.reason}", UiMetadata(values=counts))
+
+
+def _iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.AssetKey, str | None]]:
+    """Yield the assets that a cell is made of, each with the partition, or None for all of its partitions."""
+    names = dict(zip(stage.dimensions, partition.split("|", 1), strict=True))
+    for dep in stage.deps:
+        kind, _, product = dep.partition("/")
+        above = get_stage(kind)
+        if above.dimensions == SOURCE:
+            sources = [product] if product else list(all_sources())
+            for source in sources:
+                yield dg.AssetKey([kind, source]), None
+        elif above.dimensions == stage.dimensions:
+            yield dg.AssetKey(kind), partition
+        elif len(above.dimensions) == 1 and above.dimensions[0] in names:
+            yield dg.AssetKey(kind), names[above.dimensions[0]]
+        else:
+            yield dg.AssetKey(kind), None
+    for name in stage.observes:
+        yield dg.AssetKey(name), names[OBSERVED[name].dimension]
