@@ -10,7 +10,7 @@ from audit_pipeline.scoring.file import LabelledScores
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 
 ROUNDING = 200 * np.finfo(np.float64).eps
-"""Several columns are summed in another order than one: at most 200 roundings in a sum of 40 groups, a root, a logit."""
+"""Several columns are summed in another order than one: 200 roundings at most, in a sum of 40, a root and a logit."""
 SETTINGS = [("loss", "{}"), ("min_k", '{"k":0.1}'), ("min_k", '{"k":0.2}')]
 
 
