@@ -58,4 +58,4 @@ OBSERVED_INPUTS: tuple[ObservedInput, ...] = (
     benchmark_entries.benchmark_entries,
     model_files.model_files,
 )
-"""What people change outside Dagster, and Dagster observes."""
+"""The inputs that people change outside Dagster and that Dagster observes."""

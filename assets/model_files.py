@@ -1,4 +1,4 @@
-"""The observed input ``model_files``: what people change of a model."""
+"""The observed input ``model_files``: the entry and the files of a model."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def get_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs:
 def get_recorded_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
     """Return the settings and the content of the corpus that were counted."""
     corpus, _, name = partition.partition("|")
-    model = state.models[name]
+    model = state.models.get(name)
     counted = read_metadata_if_whole(corpus, model, state.paths) if isinstance(model, TokenizedModel) else None
     return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
 

@@ -29,16 +29,14 @@ class Automation:
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
-        self.observed: str | None = None
-        self.evaluated: str | None = None
+        self.evaluation_cursor: str | None = None
 
     def observe(self) -> str:
         """Evaluate a tick of observe_inputs; returns its message."""
-        context = dg.build_sensor_context(instance=self.instance, cursor=self.observed)
+        context = dg.build_sensor_context(instance=self.instance, cursor=None)
         result = observe_inputs(context, data=AuditData())
         assert isinstance(result, dg.SensorResult)
         assert result.skip_reason is not None
-        self.observed = result.cursor
         for request in result.dynamic_partitions_requests or []:
             self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
         for event in result.asset_events:
@@ -49,10 +47,10 @@ class Automation:
         """Evaluate a tick of audit_what_changed; returns the runs that it requests."""
         repository = defs().get_repository_def()
         with dg.build_sensor_context(
-            instance=self.instance, cursor=self.evaluated, repository_def=repository
+            instance=self.instance, cursor=self.evaluation_cursor, repository_def=repository
         ) as context:
             data = build_audit_sensor().evaluate_tick(context)
-        self.evaluated = data.cursor
+        self.evaluation_cursor = data.cursor
         return [run for request in data.run_requests or [] for run in self._iterate_runs(request)]
 
     def tick(self) -> dict[str, str]:
@@ -88,21 +86,25 @@ class Automation:
         return dict(Counter(str(record.partition_key) for record in records))
 
     def _iterate_runs(self, request: dg.RunRequest) -> Iterator[RequestedRun]:
-        """Yield the runs of a request. One for several partitions is a backfill: it runs each model's range."""
+        """Yield the runs of a request. One for several partitions is a backfill: pairs run by Dagster's ranges."""
         subset = request.asset_graph_subset
         if subset is None:
             names = sorted(key.to_user_string() for key in request.asset_selection or [])
             yield RequestedRun(names, request.partition_key or "", request.tags)
             return
-        assets: dict[str, list[str]] = {}
-        for cell in subset.iterate_asset_partitions():
-            assets.setdefault(str(cell.partition_key), []).append(cell.asset_key.to_user_string())
-        ranges: dict[tuple[str, ...], list[str]] = {}
-        for benchmark in self.instance.get_dynamic_partitions("benchmark"):
-            for partition in sorted(assets):
-                if partition.partition("|")[0] == benchmark:
-                    model = partition.rpartition("|")[2]
-                    ranges.setdefault((model, *sorted(assets[partition])), []).append(partition)
-        for (_, *names), partitions in ranges.items():
-            cells = f"{partitions[0]}..{partitions[-1]}" if partitions[1:] else partitions[0]
-            yield RequestedRun(names, cells, request.tags)
+        alike: dict[frozenset[str], list[str]] = {}
+        for key in sorted(subset.asset_keys):
+            partitions = frozenset(subset.get_partitions_subset(key).get_partition_keys())
+            alike.setdefault(partitions, []).append(key.to_user_string())
+        graph = defs().resolve_asset_graph()
+        tags = {**request.tags, "dagster/backfill": "requested"}
+        with dg.partition_loading_context(dynamic_partitions_store=self.instance):
+            for partitions, names in alike.items():
+                definition = graph.get(dg.AssetKey(names[0])).partitions_def
+                assert definition is not None
+                if not isinstance(definition, dg.MultiPartitionsDefinition):
+                    yield from (RequestedRun(names, key, tags) for key in sorted(partitions))
+                    continue
+                for found in definition.subset_with_partition_keys(partitions).get_partition_key_ranges(definition):
+                    ends = dict.fromkeys([found.start, found.end])
+                    yield RequestedRun(names, "..".join(ends), tags)

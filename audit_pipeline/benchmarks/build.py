@@ -19,9 +19,9 @@ from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import find_local_path
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
+from audit_pipeline.sources.config import list_file_stamps
 from audit_pipeline.store import store
 from audit_pipeline.store.files import open_parquet, write_json
-from audit_pipeline.store.integrity import FileIdentity, file_identity
 from audit_pipeline.store.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
@@ -133,15 +133,19 @@ def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of
     if (read_versions := BUILDERS[spec.settings.builder].read_versions) is not None:
         return compute_benchmark_digest(spec, read_versions(spec, paths))
     file = find_local_path(spec.settings)[0] if isinstance(spec.settings, RowsSettings) else None
-    if file is not None and file.is_file():
-        return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, file_identity(file)))
+    if file is not None and file.exists():
+        return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, tuple(list_file_stamps(file))))
     return compute_benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
 
 @lru_cache(maxsize=1024)
-def _read_row_versions(spec: BenchmarkSpec, paths: DataPaths, file: Path, identity: FileIdentity) -> Mapping[str, str]:
-    """The version of the rows, as long as the file that alone holds them is the one that it was: an audit asks half a
-    dozen times, and has to read every row for it."""
+def _read_row_versions(
+    spec: BenchmarkSpec, paths: DataPaths, file: Path, stamps: tuple[tuple[str, int, int], ...]
+) -> Mapping[str, str]:
+    """Return the version of the rows in a file or folder, read once for each state of its files.
+
+    An audit asks half a dozen times, and a sensor every half minute. Every row is read for it.
+    """
     return read_inputs(spec, paths).source_versions
 
 

@@ -120,9 +120,14 @@ class Planner:
         return self.state.read_once(("product", product), lambda: self._read_product_state(stage, product.partition))
 
     def has_inputs(self, product: Product) -> bool:
-        """Return whether everything that a product is made of is there, except what the same run can make first."""
+        """Return whether everything that a product is made of is there, except what the same run can make first.
+
+        A benchmark that failed a blocking check counts as missing.
+        """
         state = self.get_product_state(product)
         dimensions = self._by_name[product.stage].dimensions
+        if dimensions == PAIR and not self.state.is_fit(parse_pair(product.partition).benchmark):
+            return False
         elsewhere = {stage.input_name: stage for stage in self.stages if stage.dimensions != dimensions}
         return state.problem is None and _find_obstacle(state.inputs, elsewhere, {}, {}) is None
 

@@ -39,9 +39,11 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
     if not value.name.isidentifier() or value.name in {stage.name for stage in ASSETS} | {*known}:
         return f"its name is {value.name!r}: use letters, digits and _, and no name that is taken"
     unknown = [name for name in value.deps if name.partition("/")[0] not in known]
-    unknown += [name for name in value.observes if name not in OBSERVED]
+    unknown += [
+        name for name in value.observes if name not in OBSERVED or OBSERVED[name].dimension not in value.dimensions
+    ]
     if unknown:
-        return f"it is made of {unknown[0]}, which does not exist"
+        return f"it is made of {unknown[0]}, which does not exist, or has none of its partitions"
     if taken := [table.name for table in value.tables if TABLES.get(table.name) is not table]:
         return f"there is a table named {taken[0]} already: give yours another name"
     for other in known.values():

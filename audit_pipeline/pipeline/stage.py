@@ -302,6 +302,11 @@ class Stage:
         return self.tables[0].name if self.tables else self.name
 
     @property
+    def has_inputs(self) -> bool:
+        """Whether it declares what a partition is made of. If not, the plan cannot find it out of date."""
+        return self.get_inputs is not _no_inputs
+
+    @property
     def is_in_warehouse(self) -> bool:
         """Whether the warehouse holds rows of it."""
         has_rows = any(table.in_warehouse and table.has_files for table in self.tables)

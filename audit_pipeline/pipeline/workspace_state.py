@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from audit_pipeline.benchmarks.build import read_built_digest
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.remembered_models import SeenModel
@@ -125,6 +126,18 @@ class WorkspaceState:
     def find_built_digest(self, benchmark: str) -> str | None:
         """Return the digest of a built benchmark, or None if it is not built."""
         return self.read_once(("built", benchmark), lambda: read_built_digest(benchmark, self.paths))
+
+    def is_fit(self, benchmark: str) -> bool:
+        """Return whether a benchmark is built and passed its blocking checks."""
+
+        def check() -> bool:
+            try:
+                read_built(self.paths, benchmark).require_passed_checks()
+            except AuditError:
+                return False
+            return True
+
+        return self.read_once(("fit", benchmark), check)
 
     def read_source_version(self, source: str) -> str:
         """Return the version of a source's documents.

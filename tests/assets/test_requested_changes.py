@@ -20,14 +20,23 @@ from made_workspace import SOURCE, Workspace, made_documents, reload_assets, tem
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.tokenized_model import write_card
+from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.observed_inputs import observe_before_run
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.stage import Product
+from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import read_ledger
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 OF_PAIRS = "evaluations+scores+token_statistics"
 OF_BENCHMARKS = "benchmark+split_quality"
+
+
+def of_all_pairs(assets: str) -> dict[str, str]:
+    """Two benchmarks and two models: Dagster runs them benchmark by benchmark, because there are no fewer models."""
+    return {f"{benchmark}|one..{benchmark}|two": assets for benchmark in ("made_12", "made_8")}
 
 
 @pytest.fixture
@@ -104,16 +113,79 @@ def test_an_edited_entry_requests_its_benchmark_and_then_its_pairs(built: Worksp
     audited.observe()
     assert audited.tick() == {"made_8": OF_BENCHMARKS, "made_12": OF_BENCHMARKS}
     assert set(find_stale(audited.instance, "token_statistics")) == set(audited.count("scores"))
-    assert audited.tick() == {"made_8|one..made_12|one": OF_PAIRS, "made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == of_all_pairs(OF_PAIRS)
     assert audited.tick() == {}
     built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1), description="in other words"))
     assert audited.tick() == {}
 
 
+def test_documents_that_changed_request_the_benchmarks_that_take_them(built: Workspace, audited: Automation) -> None:
+    built.fetch(*made_documents(3, 40))
+    assert audited.tick() == {"made_8": OF_BENCHMARKS, "made_12": OF_BENCHMARKS}
+    assert audited.tick() == of_all_pairs(OF_PAIRS)
+    assert audited.tick() == {}
+
+
+def test_pairs_of_a_benchmark_that_failed_a_check_are_not_requested(built: Workspace, audited: Automation) -> None:
+    built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
+    assert audited.tick() == {"other_16": OF_BENCHMARKS}
+    manifest = built.paths.benchmark_manifest("other_16")
+    content = read_json(manifest)
+    content["checks"][0] |= {"blocking": True, "passed": False}
+    write_json(manifest, content)
+    assert audited.tick() == {}
+
+
+def test_what_the_ledger_cannot_know_is_made(built: Workspace, automation: Automation) -> None:
+    stage = get_stage("chat_answers")
+    product = Product(stage.name, "made_8|one")
+    assert find_due_products([stage], [product.partition], built.paths) == {product}, "it declares no inputs"
+
+
+def test_commands_observe_the_inputs_of_their_runs(built: Workspace, automation: Automation) -> None:
+    stages = [get_stage("benchmark"), get_stage("documents")]
+    observe_before_run(automation.instance, built.paths, stages[:1], ["made_8"])
+    observe_before_run(automation.instance, built.paths, [get_stage("token_statistics")], ["made_8|one"])
+    observed = [
+        (name, record.partition_key)
+        for name in ("benchmark_entries", "model_files")
+        for record in automation.instance.fetch_observations(dg.AssetRecordsFilter(dg.AssetKey(name)), limit=9).records
+    ]
+    assert observed == [("benchmark_entries", "made_8"), ("model_files", "one")]
+    built.write_config("controls", "controls: [")
+    observe_before_run(automation.instance, built.paths, stages[1:], [SOURCE])
+
+
+def test_the_latest_result_of_a_check_stays_if_a_cell_is_left(built: Workspace, audited: Automation) -> None:
+    """The check of the cache warned; a later run leaves the cell, because the ledger has it as current."""
+    parts = built.parts()
+    for part in parts:
+        os.truncate(part, part.stat().st_size // 2)
+    cell = ["token_statistics"], "made_8|one"
+    assert audited.run(*cell)
+    before = read_check(audited.instance, "token_statistics", "cache_intact")
+    assert not before.passed
+    assert audited.run(*cell, {ONLY_IF_DUE: "true"})
+    after = read_check(audited.instance, "token_statistics", "cache_intact")
+    assert (after.passed, after.severity, after.metadata) == (False, before.severity, before.metadata)
+    assert audited.count("token_statistics")["made_8|one"] == 3
+
+
+def read_check(instance: dg.DagsterInstance, asset: str, check: str) -> Any:
+    """Return the latest evaluation of a check of made_8|one, in whatever run."""
+    for run in instance.get_runs():
+        for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+            assert entry.dagster_event is not None
+            found = entry.dagster_event.asset_check_evaluation_data
+            if (found.asset_key, found.check_name, found.partition) == (dg.AssetKey(asset), check, "made_8|one"):
+                return found
+    raise AssertionError(f"{check} was never evaluated")
+
+
 def test_a_new_benchmark_is_built_and_its_pairs_are_audited(built: Workspace, audited: Automation) -> None:
     built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
     assert audited.tick() == {"other_16": OF_BENCHMARKS}
-    assert audited.tick() == {"other_16|one": OF_PAIRS, "other_16|two": OF_PAIRS}
+    assert audited.tick() == {"other_16|one..other_16|two": OF_PAIRS}
     assert audited.tick() == {}
 
 
@@ -127,7 +199,7 @@ def test_sources_that_were_never_fetched_come_before_their_benchmark(
     workspace.write_benchmarks(waiting=waiting, made=temporal([8]))
     assert automation.tick() == {"": f"documents/{SOURCE}"}
     assert automation.tick() == {"made_8": OF_BENCHMARKS}
-    assert automation.tick() == {"made_8|one": OF_PAIRS, "made_8|two": OF_PAIRS}
+    assert automation.tick() == {"made_8|one..made_8|two": OF_PAIRS}
     assert automation.tick() == {}
 
 
@@ -157,8 +229,7 @@ def test_other_code_requests_what_it_makes_and_what_follows(
     built: Workspace, audited: Automation, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("other_code")
-    of_code = "evaluations+scores"
-    assert audited.tick() == {"made_8|one..made_12|one": of_code, "made_8|two..made_12|two": of_code}
+    assert audited.tick() == of_all_pairs("evaluations+scores")
     assert set(audited.count("token_statistics").values()) == {1}
     assert audited.tick() == {}
 
@@ -233,7 +304,7 @@ def test_other_weights_of_a_reference_model_request_its_pairs_and_those_it_is_co
     assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
     assert audited.tick() == {}
     change_weights(built, "one")
-    assert audited.tick() == {"made_8|one..made_12|one": OF_PAIRS, "made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == of_all_pairs(OF_PAIRS)
     assert audited.tick() == {}
 
 

@@ -26,6 +26,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.definitions import defs
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
+from audit_pipeline.pipeline.dagster.locks import has_running_audit
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import Pair
@@ -82,6 +83,19 @@ def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, wee
     assert week.jobs == ["refresh_sources", "publish"], "the source is asked every time, and the report says when"
     assert week.summary.startswith("nothing new")
     assert loads == []
+
+
+def test_conditions_wait_for_it(workspace: Workspace, week: Weeks) -> None:
+    """They ask whether an audit is at work, and between two runs of a weekly audit Dagster knows of none."""
+    at_work: list[bool] = []
+
+    def note(*arguments: Any) -> weekly.WeeklySummary:
+        at_work.append(has_running_audit(workspace.paths))
+        return weekly.WeeklySummary(lambda line: None)
+
+    workspace.monkeypatch.setattr(weekly, "run_weekly_audit", note)
+    week()
+    assert (at_work, has_running_audit(workspace.paths)) == ([True], False)
 
 
 def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Workspace, week: Weeks) -> None:

@@ -50,7 +50,7 @@ SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")
 MODELS = ("tiny-a", "tiny-b")
 GRAPH = f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in get_args(Group))}"
-GRAPH_SIZE = (2400, 2300)
+GRAPH_SIZE = (2400, 3000)
 LOCATION = "/locations/__repository__@corpus_audit"
 AUDITED = ("token_statistics", "scores", "evaluations")
 DIALOG = "//*[@role='dialog']"
@@ -268,7 +268,7 @@ class Drive:
         self.wait_until_published(9)
         require(self.instance.stale_cells("token_statistics") == 0, "cells are stale after they were made again")
         require(self._requested_ranges(before) == [column], f"there were runs over {self._requested_ranges(before)}")
-        page.open("/assets/token_statistics?view=automation", "made of something that changed")
+        page.open("/assets/token_statistics?view=automation", "3 requested")
         self.picture("ui_condition")
 
     def switch(self, sensor: str, *, on: bool) -> None:

@@ -31,6 +31,7 @@ from audit_pipeline.pipeline.audit_requests import (
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.observed_inputs import observe_before_run
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
 from audit_pipeline.pipeline.dagster.runs import Runner, RunScope
 from audit_pipeline.pipeline.dagster.tags import tags_of_command
@@ -165,6 +166,7 @@ def _run_steps(
         scope |= {"partition_range": first_and_last} if partitions[1:] else {"partition_key": partitions[0]}
     options = {stage.name: runner.options[stage.name] for stage in stages if stage.name in runner.options}
     scope["ops"] = options or None
+    observe_before_run(runner.instance, runner.paths, stages, partitions)
     try:
         run = _run_and_note(stages, partitions, runner, first.reason, scope)
     except runner.survives as error:

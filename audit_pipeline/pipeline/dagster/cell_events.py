@@ -1,4 +1,4 @@
-"""What a step reports of its cells to Dagster: begun, made, failed, left as it is; checks; and version tags.
+"""The events that a step reports to Dagster for its cells, with their version tags and checks.
 
 Dagster writes version tags itself only for events that a step yields, one version for all partitions of a run. Its
 stale status compares the tags ``input_data_version`` of a cell with the present versions of what the cell was made of.
@@ -66,7 +66,7 @@ class CellEvents:
     _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """The input tags of the cells that began, by stage and partition."""
     _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
-    """The observations that the run found first: a model is loaded once per run."""
+    """The first observation that the run read of each input. The run loads a model once, so later ones do not count."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
         """Report a cell as planned, and note the versions of what it is made of."""
@@ -86,7 +86,7 @@ class CellEvents:
             self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
 
     def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
-        """Report a current cell that was left as it is as materialised, with the latest metadata and check results.
+        """Report a current cell as materialised, although it was not made again: with its latest metadata and checks.
 
         So a backfill ends, a cell that Dagster did not know is green, and a stale mark goes.
 
@@ -117,9 +117,9 @@ class CellEvents:
             self._report_check(stage, partition, name, result, is_warning=True)
 
     def report_not_taken(self, stage: Stage, partition: str) -> None:
-        """Report the checks of a cell that audits do not take as passed, because the run planned them."""
+        """Report the checks of a cell that audits do not take, because the run planned them: the latest results."""
         for name in list_checks(stage):
-            self._report_check(stage, partition, name, CheckResult(True, "no audit takes this asset of the pair"))
+            self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
 
     def report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
         """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""
@@ -176,10 +176,9 @@ class CellEvents:
         )
         event = history[0].event if history else None
         if event is None or event.dagster_event is None:
-            return CheckResult(True, "the cell is current by the ledger")
+            return CheckResult(True, "nothing was made, so there was nothing to check")
         evaluation = event.dagster_event.asset_check_evaluation_data
-        values = {label: entry.value for label, entry in evaluation.metadata.items()}
-        return CheckResult(evaluation.passed, evaluation.description, UiMetadata(values=values))
+        return CheckResult(evaluation.passed, evaluation.description, UiMetadata(values=dict(evaluation.metadata)))
 
     def _report_check(
         self, stage: Stage, partition: str, name: str, result: CheckResult, *, is_warning: bool = False

@@ -33,10 +33,10 @@ ONLY_IF_DUE = "corpus_audit/only_if_due"
 _AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
 """The stages whose cells are requested if something changed. Controls and token frequencies are made by commands."""
 
-_When = dg.AutomationCondition
+Condition = dg.AutomationCondition
 
 REBUILT = (
-    _When.any_deps_match(_When.newly_updated()).since(_When.newly_requested()) & ~_When.in_progress()
+    Condition.any_deps_match(Condition.newly_updated()).since(Condition.newly_requested()) & ~Condition.in_progress()
 ).with_label("rebuilt when anything upstream was")
 """The condition of assets that are rebuilt whole, even if partitions are missing upstream.
 
@@ -47,7 +47,7 @@ decides, so the last pair of an audit is never left out, nor a warehouse that is
 
 
 class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
-    """True for the cells that the configuration asks for, if everything that they are made of is there.
+    """Condition of cells that the configuration asks for, and whose inputs are there.
 
     Dagster knows neither which pairs were asked for, nor what an entry of the configuration is made of.
     """
@@ -76,7 +76,7 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
 
 
 class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
-    """True while the weekly audit or a command audits: it makes what is due itself, in one run after another."""
+    """Condition that holds while the weekly audit or a command audits, and so makes what is due itself."""
 
     @property
     def name(self) -> str:
@@ -108,29 +108,29 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     from its documents is in the version of its entry.
 
     A request handles the changes before it. A materialisation handles changes of what the same run makes. It does not
-    handle changes of other inputs, because its run may have begun before them; the ledger finds the cell current if
-    not. Sources are the exception: fetching one takes longer than such a check.
+    handle changes of other inputs, because its run may have begun before them. If the run used the change, the ledger
+    finds the cell current. For sources a materialisation handles every change: a needless fetch takes too long.
     """
-    changed = _When.data_version_changed()
+    changed = Condition.data_version_changed()
     same_cell = _select_deps_of_same_cell(stage)
     observed = dg.AssetSelection.assets(*OBSERVED)
-    is_first_observation = (~_When.missing()).newly_true()
-    is_new = (_When.missing() & CanBeMade()).newly_true()
-    is_changed_inside = _When.code_version_changed() | _When.any_deps_match(changed).allow(same_cell)
-    is_changed_outside = _When.any_deps_match(changed).ignore(
+    is_first_observation = (~Condition.missing()).newly_true()
+    is_new = (Condition.missing() & CanBeMade()).newly_true()
+    is_changed_inside = Condition.code_version_changed() | Condition.any_deps_match(changed).allow(same_cell)
+    is_changed_outside = Condition.any_deps_match(changed).ignore(
         _select_distant_deps(stage) | same_cell | observed
-    ) | _When.any_deps_match(changed & ~is_first_observation).allow(observed)
+    ) | Condition.any_deps_match(changed & ~is_first_observation).allow(observed)
     # At the tick after a request, a change since then counts as well.
-    is_requested = (_When.newly_requested() & ~is_changed_outside) | _When.initial_evaluation()
-    is_made = _When.newly_requested() | _When.newly_updated() | _When.initial_evaluation()
-    is_due = (is_new | is_changed_inside).since(is_made) | is_changed_outside.since(
-        is_made if stage.dimensions == SOURCE else is_requested
+    is_requested = (Condition.newly_requested() & ~is_changed_outside) | Condition.initial_evaluation()
+    is_handled = Condition.newly_requested() | Condition.newly_updated() | Condition.initial_evaluation()
+    is_due = (is_new | is_changed_inside).since(is_handled) | is_changed_outside.since(
+        is_handled if stage.dimensions == SOURCE else is_requested
     )
-    is_made_first = _When.any_deps_match(_When.will_be_requested())
-    is_in_progress = _When.any_deps_in_progress() | _When.in_progress() | AuditIsAtWork()
-    is_waiting = _When.any_deps_missing().allow(same_cell) | is_in_progress
+    is_dep_requested = Condition.any_deps_match(Condition.will_be_requested())
+    is_in_progress = Condition.any_deps_in_progress() | Condition.in_progress() | AuditIsAtWork()
+    is_waiting = Condition.any_deps_missing().allow(same_cell) | is_in_progress
     label = "asked for, and new or made of something that changed"
-    return (CanBeMade() & (is_due | is_made_first) & ~is_waiting).with_label(label)
+    return (CanBeMade() & (is_due | is_dep_requested) & ~is_waiting).with_label(label)
 
 
 def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
@@ -159,7 +159,7 @@ def select_stages(*stages: Stage) -> dg.AssetSelection:
 
 
 def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths: DataPaths) -> set[Product]:
-    """Return the products that are not current by the ledger, or that cannot be made.
+    """Return the products that are not current by the ledger, cannot be made, or have no declared inputs.
 
     A product that cannot be made is tried, so that its run shows the reason.
 
@@ -170,7 +170,8 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
     """
     planner = read_configured_planner(load_configuration(), paths, on_request=True)
     plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
-    return {step.product for step in plan.steps} | {*plan.problems}
+    unknown = {Product(stage.name, name) for stage in stages if not stage.has_inputs for name in partitions}
+    return {step.product for step in plan.steps} | {*plan.problems} | unknown
 
 
 def build_audit_sensor() -> dg.AutomationConditionSensorDefinition:

@@ -4,12 +4,12 @@ Dagster compares the observed version of an input with the one that was observed
 cell as stale if they differ. The conditions (conditions.py) request what follows from a change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
 import dagster as dg
 
-from audit_pipeline.errors import AuditError, ConfigError
+from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.metadata import build_code_references
@@ -17,10 +17,9 @@ from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE,
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OBSERVED
-from audit_pipeline.pipeline.stage import ObservedInput
+from audit_pipeline.pipeline.stage import ObservedInput, Stage
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import digest
 
 _MAX_REASON = 2000
 """Characters of a skip reason. Dagster stores one per tick."""
@@ -53,16 +52,32 @@ def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
     return observe
 
 
-def observe_before_run(instance: dg.DagsterInstance, paths: DataPaths) -> None:
-    """Report the inputs that changed, so that the cells of a run of a command are made of what was observed last.
+def observe_before_run(
+    instance: dg.DagsterInstance, paths: DataPaths, stages: Iterable[Stage], partitions: Iterable[str]
+) -> None:
+    """Report the inputs of a run that changed, so that its cells record the present versions.
 
-    A file of the configuration that cannot be read stops no run here. Whoever needs the file reports it.
+    A file that cannot be read stops no run here. Whoever needs the file reports it.
+
+    Args:
+        instance: The Dagster instance.
+        paths: The data folder.
+        stages: The stages of the run.
+        partitions: The partitions of the run.
     """
+    wanted: dict[str, set[str]] = {}
+    for stage in stages:
+        for name in stage.observes:
+            place = stage.dimensions.index(OBSERVED[name].dimension)
+            wanted[name] = {partition.split("|", 1)[place] for partition in partitions}
+    if not wanted:
+        return
     try:
         planner = read_configured_planner(load_configuration(), paths)
-    except ConfigError:
+        versions = {name: _read_versions(OBSERVED[name], planner, only)[0] for name, only in wanted.items()}
+    except AuditError:
         return
-    for event in _iterate_changes(_read_all_versions(planner)[0], instance):
+    for event in _iterate_changes(versions, instance):
         instance.report_runless_asset_event(event)
 
 
@@ -89,8 +104,7 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
     problems = [*map(str, (*config.benchmarks.problems, *config.models.problems)), *faults]
     for problem in problems:
         context.log.warning(problem)
-    cursor = digest(versions)
-    changed = [] if cursor == context.cursor else list(_iterate_changes(versions, context.instance))
+    changed = list(_iterate_changes(versions, context.instance))
     count = f"{len(planner.state.specs)} benchmarks and {len(planner.state.entries)} models"
     said = f"{len(changed)} inputs changed" if changed else f"nothing changed in {count}"
     return dg.SensorResult(
@@ -100,7 +114,6 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
             *_build_partition_requests(MODEL, list(planner.state.entries), context.instance),
         ],
         skip_reason="; ".join([said, *problems])[:_MAX_REASON],
-        cursor=cursor,
     )
 
 
@@ -114,14 +127,24 @@ def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], 
     return versions, problems
 
 
-def _read_versions(observed: ObservedInput, planner: Planner) -> tuple[dict[str, str], list[str]]:
-    """Return the versions that are known of the configured partitions, and what is wrong with the others."""
+def _read_versions(
+    observed: ObservedInput, planner: Planner, only: Collection[str] | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the versions that are known of the configured partitions, and what is wrong with the others.
+
+    Args:
+        observed: The observed input.
+        planner: The planner of the configuration.
+        only: The partitions in question. By default all.
+    """
     versions: dict[str, str] = {}
     problems: list[str] = []
     for partition in _list_names(observed.dimension, planner):
+        if only is not None and partition not in only:
+            continue
         try:
             version = observed.get_version(partition, planner.state)
-        except AuditError as error:
+        except (AuditError, OSError) as error:
             problems.append(f"{partition}: {error}")
             continue
         if version is not None:

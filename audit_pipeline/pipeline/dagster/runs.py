@@ -16,7 +16,6 @@ from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.dagster.asset_definitions import build_op_config
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
-from audit_pipeline.pipeline.dagster.observed_inputs import observe_before_run
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.readers.retry import iterate_causes
 from audit_pipeline.scoring.used_endpoints import Endpoints
@@ -66,7 +65,6 @@ class Runner:
         resources = {**self.resources, **({"models": models} if models else {})}
         tags = {REASON_TAG: reason, **self.tags}
         scope.setdefault("resources", resources)
-        observe_before_run(self.instance, self.paths)
         return run_job(self.jobs(job), self.instance, tags=tags, **scope)
 
 
