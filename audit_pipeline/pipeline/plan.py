@@ -124,12 +124,15 @@ class Planner:
 
         A benchmark that failed a blocking check counts as missing.
         """
-        state = self.get_product_state(product)
-        dimensions = self._by_name[product.stage].dimensions
-        if dimensions == PAIR and not self.state.is_fit(parse_pair(product.partition).benchmark):
+        stage = self._by_name[product.stage]
+        if stage.dimensions == PAIR and not self.state.is_fit(parse_pair(product.partition).benchmark):
             return False
-        elsewhere = {stage.input_name: stage for stage in self.stages if stage.dimensions != dimensions}
-        return state.problem is None and _find_obstacle(state.inputs, elsewhere, {}, {}) is None
+        elsewhere = {other.input_name: other for other in self.stages if other.dimensions != stage.dimensions}
+        try:
+            inputs = stage.get_inputs(product.partition, self.state)
+        except AuditError:
+            return False
+        return _find_obstacle(inputs, elsewhere, {}, {}) is None
 
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
         """Return the partitions of a stage that an audit of the scope takes."""

@@ -63,16 +63,18 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Return the cells of the context's asset."""
         kind, *source = context.key.path
+        candidates = context.candidate_subset
+        if candidates.is_empty:
+            return dg.AutomationResult(context, candidates)
         planner = _read_planner(DataPaths.from_environment(), context.evaluation_time)
-        wanted = planner.list_partitions(get_stage(kind), build_configured_scope(planner))
+        wanted = set(planner.list_partitions(get_stage(kind), build_configured_scope(planner)))
+        if source:
+            is_ready = source[0] in wanted and planner.has_inputs(Product(kind, source[0]))
+            return dg.AutomationResult(context, candidates if is_ready else context.get_empty_subset())
+        # Of thousands of cells few are candidates at a tick.
+        wanted &= set(candidates.expensively_compute_partition_keys())
         ready = {partition for partition in wanted if planner.has_inputs(Product(kind, partition))}
-        if not source:
-            subset = context.candidate_subset.compute_intersection_with_partition_keys(ready)
-        elif source[0] in ready:
-            subset = context.candidate_subset
-        else:
-            subset = context.get_empty_subset()
-        return dg.AutomationResult(context, subset)
+        return dg.AutomationResult(context, candidates.compute_intersection_with_partition_keys(ready))
 
 
 class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
@@ -130,7 +132,7 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     is_in_progress = Condition.any_deps_in_progress() | Condition.in_progress() | AuditIsAtWork()
     is_waiting = Condition.any_deps_missing().allow(same_cell) | is_in_progress
     label = "asked for, and new or made of something that changed"
-    return (CanBeMade() & (is_due | is_dep_requested) & ~is_waiting).with_label(label)
+    return ((is_due | is_dep_requested) & ~is_waiting & CanBeMade()).with_label(label)
 
 
 def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
