@@ -284,19 +284,25 @@ def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Worksp
     from audit_pipeline.pipeline.dagster.partitions import register
     from audit_pipeline.pipeline.dagster.runs import run_job
 
+    job = defs().resolve_job_def("audit_pairs")
     with dg.DagsterInstance.ephemeral() as instance:
         register(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])
-        run_id = run_job(
-            defs().resolve_job_def("audit_pairs"), instance, partition_range=("made_8|tiny", "plain_9|tiny")
-        )
-        told = {
-            one.partition: {name: value.value for name, value in one.metadata.items()}
-            for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-            if (one := entry.asset_materialization) is not None and one.asset_key == dg.AssetKey("extraction")
-        }
-    assert told["plain_9|tiny"]["status"] == "not_requested"
-    assert told["made_8|tiny"]["status"] == "done"
-    assert told["made_8|tiny"]["windows"] == 0, "50 + 50 tokens do not fit into a tiny model"
+        pairs = ("made_8|tiny", "plain_9|tiny")
+        told = read_told(instance, run_job(job, instance, partition_range=pairs))
+        assert "plain_9|tiny" not in told, "the cell stays missing"
+        assert told["made_8|tiny"]["status"] == "done"
+        assert told["made_8|tiny"]["windows"] == 0, "50 + 50 tokens do not fit into a tiny model"
+        told = read_told(instance, run_job(job, instance, partition_range=pairs, tags={"dagster/backfill": "one"}))
+        assert told["plain_9|tiny"]["status"] == "not_requested", "a backfill waits for each of its cells"
+
+
+def read_told(instance: dg.DagsterInstance, run_id: str) -> dict[str | None, dict[str, Any]]:
+    """Return what a run told Dagster of the cells of extraction that it made."""
+    return {
+        one.partition: {name: value.value for name, value in one.metadata.items()}
+        for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+        if (one := entry.asset_materialization) is not None and one.asset_key == dg.AssetKey("extraction")
+    }
 
 
 def test_on_request_from_the_command_line(workspace: Workspace) -> None:
