@@ -35,7 +35,7 @@ def chat_answers(run: StageRun) -> StageResult:
     documents. It is asked on request only; answered requests are not sent again."""
     benchmark, name = run.partition_names
     options = run.options
-    entry = load_chat_models().named(name)
+    entry = load_chat_models().get_entry(name)
     run.log.info(f"{name}: {entry.recipient_notice}")
     budget = open_budget(entry, options.limits)
     plan = plan_from_options(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)

@@ -64,7 +64,7 @@ def controlled_contamination(run: StageRun) -> StageResult:
     # Imported here, because it imports torch.
     from audit_pipeline.extras.controls.build import ensure_control_trained  # noqa: PLC0415
 
-    entry = load_controls().named(run.partition)
+    entry = load_controls().get_entry(run.partition)
 
     def notify(role: Role, done: int, steps: int, loss: float) -> None:
         line = f"{entry.name}, {role}: step {done} of {steps}, loss {loss:.3f}"
@@ -107,7 +107,7 @@ def list_sources_of_controls(scope: Scope, state: WorkspaceState) -> Iterable[st
 @controlled_contamination.inputs
 def get_control_inputs(control: str, state: WorkspaceState) -> Inputs:
     """Return the version that the control would have if it were trained now."""
-    entry = state.load_entries(FILE).named(control)
+    entry = state.load_entries(FILE).get_entry(control)
     inputs: dict[str, str | None] = {}
     for source in entry.sources:
         inputs |= state.build_documents_input(source)
@@ -136,8 +136,8 @@ def control_study(run: StageRun) -> StageResult:
     # Imported here, because it imports torch.
     from audit_pipeline.extras.controls.study import run_study  # noqa: PLC0415
 
-    study = load_studies().named(run.partition)
-    control = load_controls().named(study.control)
+    study = load_studies().get_entry(run.partition)
+    control = load_controls().get_entry(study.control)
     log = progress_logger(run.log)
     # The trained models are thrown away; their numbers are kept.
     table = run_study(study, control, run.paths, run.step(), device=run.models.device, log=log)

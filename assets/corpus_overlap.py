@@ -115,7 +115,7 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
     benchmark, _, corpus = partition.partition("|")
     version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
     # A data set of the hub is taken as it was searched: the hub is not asked.
-    is_on_hub = load_references(state.config).named(corpus).hub is not None
+    is_on_hub = load_references(state.config).get_entry(corpus).hub is not None
     stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
     return {f"examples/{benchmark}": state.find_built_digest(benchmark), f"corpus/{corpus}": stamp, "code": version}
 

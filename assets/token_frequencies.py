@@ -60,7 +60,7 @@ def token_frequencies(run: StageRun) -> StageResult:
     corpus, name = run.partition_names
     notify = progress_logger(run.log)
     report = build_frequencies(
-        load_references().named(corpus),
+        load_references().get_entry(corpus),
         run.models.tokenized(name, run.paths),
         run.paths,
         run.step(),
@@ -105,7 +105,7 @@ def list_sources_of_corpora(scope: Scope, state: WorkspaceState) -> Iterable[str
 @token_frequencies.inputs
 def get_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs:
     """Return the settings and the content of the corpus."""
-    corpus = load_references(state.config).named(partition.partition("|")[0])
+    corpus = load_references(state.config).get_entry(partition.partition("|")[0])
     inputs: dict[str, str | None] = {}
     if corpus.package is not None:
         inputs |= state.build_documents_input(corpus.package)

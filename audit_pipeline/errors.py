@@ -69,11 +69,11 @@ class PairsFailedError(AuditError):
     """Some pairs of a run met a fault; the others are done, and those can be run again."""
 
 
-class MadeAgainWarning(UserWarning):
+class RebuiltWarning(UserWarning):
     """Something that was kept is damaged, or cannot be read, and is made again."""
 
 
-class LeftOutWarning(UserWarning):
+class SkippedPluginWarning(UserWarning):
     """Something that an installed package brings, and that cannot be used."""
 
 
@@ -124,7 +124,7 @@ def escape_unprintable(text: str, keep: str = "") -> str:
 _QUOTE = 12
 
 
-def withhold_quotes(words: str, prompt: str) -> str:
+def redact_prompt(words: str, prompt: str) -> str:
     """What a server says, less what it quotes of the prompt that it was sent."""
     ways = to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
     quoted = [False] * len(words)

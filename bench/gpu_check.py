@@ -63,7 +63,7 @@ class Check:
         self.entry = resolve_model("smollm2-135m", load_models())
         self.started = time.perf_counter()
 
-    def say(self, *words: object) -> None:
+    def print_result(self, *words: object) -> None:
         print(f"[{time.perf_counter() - self.started:6.1f}]", *words, flush=True)
 
     def few(self, count: int) -> int:
@@ -99,7 +99,7 @@ class Check:
         memory = (torch.cuda.max_memory_allocated() - before) / 2**30 if self.is_gpu else 0.0
         bare_rate = sum(batch.numel() for batch in batches) / self.median(lambda: variant.bare(batches, False))
         rate = variant.tokens / stage
-        self.say(
+        self.print_result(
             f"{name}: {len(variant.texts)} texts, {variant.tokens} tokens; stage {rate:.0f}, bare {bare_rate:.0f} "
             f"tokens/s, stage / bare {rate / bare_rate:.3f}; memory without the weights {memory:.2f} GiB"
         )
@@ -137,12 +137,14 @@ def check_small(check: Check) -> None:
     for dtype in ("float32", "bfloat16"):
         tokenized = check.tokenized(dtype)
         variant = check.variant(load_weights(tokenized, check.device), tokenized, texts)
-        check.say(f"SmolLM2-135M {dtype}", variant.forward.checked)
+        check.print_result(f"SmolLM2-135M {dtype}", variant.forward.checked)
         alone = check.compare(f"SmolLM2-135M {dtype}, short texts", variant)
         if dtype == "bfloat16":
             for kind in ("renyi", "topk", "temperatures"):
                 variant.stage(kind)
-                check.say(f"with {kind}: {alone / check.median(partial(variant.stage, kind)):.3f} of the stage")
+                check.print_result(
+                    f"with {kind}: {alone / check.median(partial(variant.stage, kind)):.3f} of the stage"
+                )
 
 
 def check_large(check: Check) -> None:
@@ -151,7 +153,7 @@ def check_large(check: Check) -> None:
     for name, shape in SHAPES.items():
         model = build_random(shape if check.is_gpu else {**TINY, "vocab_size": shape["vocab_size"]}, check.device)
         forward = ForwardPass(model, tokenized.vocab_size)
-        check.say(name, forward.checked)
+        check.print_result(name, forward.checked)
         lengths = ((1500, 128), (2000, 32), (60, 1500)) if "49152" in name else ((1500, 128),)
         for count, words in lengths:
             texts = texts_from_addresses(check.few(count), words)
@@ -159,14 +161,14 @@ def check_large(check: Check) -> None:
         if "49152" in name:
             texts = texts_from_addresses(check.few(60), 128)
             passes = measure_infilling(check, check.variant(model, tokenized, texts, forward))
-            check.say(f"{name}: Infilling m = 5 costs {passes:.2f} passes, packed {forward.packed}")
+            check.print_result(f"{name}: Infilling m = 5 costs {passes:.2f} passes, packed {forward.packed}")
             leaks = ForwardPass(Leaking(model), tokenized.vocab_size)
-            check.say(f"{name}: a model that sees what follows is found out: {leaks.equal_lengths}")
+            check.print_result(f"{name}: a model that sees what follows is found out: {leaks.equal_lengths}")
         if "49152" in name and "compiles" in signature(ForwardPass).parameters:
             # The last, since it stays so: the bare model is compiled then, too, and rates compare with those above.
             began = time.perf_counter()
             compiled = ForwardPass(model, tokenized.vocab_size, forward.checked, compiles=True)
-            check.say(f"{name}: layers compiled for the first shape in {time.perf_counter() - began:.1f} s")
+            check.print_result(f"{name}: layers compiled for the first shape in {time.perf_counter() - began:.1f} s")
             texts = texts_from_addresses(check.few(1500), 128)
             check.compare(f"{name}, layers compiled, 128 words", check.variant(model, tokenized, texts, compiled))
         del model, forward
@@ -209,7 +211,7 @@ def measure_ceiling(check: Check, count: int, repeats: int) -> None:
     finally:
         torch.set_num_threads(threads)
         TOKEN_BUDGET["cpu"] = budget
-    check.say(
+    check.print_result(
         f"ceiling: {count} texts, {variant.tokens} tokens: {min(took):.3f} s of a processor (median "
         f"{statistics.median(took):.3f}), {count / min(took):.0f} rows/s; the tokenizer alone {min(encoding):.3f} s"
     )
@@ -243,7 +245,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="repeats of the ceiling")
     given = parser.parse_args()
     check = Check(given.device)
-    check.say("torch", torch.__version__, torch.cuda.get_device_name() if check.is_gpu else "no GPU: tiny models")
+    check.print_result(
+        "torch", torch.__version__, torch.cuda.get_device_name() if check.is_gpu else "no GPU: tiny models"
+    )
     if not given.ceiling:
         check_small(check)
         check_large(check)

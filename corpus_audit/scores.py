@@ -101,7 +101,7 @@ def score(options: Score) -> pa.Table:
     return table
 
 
-class Table(Protocol):
+class ArrowTable(Protocol):
     """A table in memory: of pyarrow, or a data frame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -113,7 +113,7 @@ class Evaluate(EvaluateOptions):
     """What the function evaluate is asked."""
 
     scores: Annotated[  # type: ignore[assignment]
-        Table | PathLike[str],
+        ArrowTable | PathLike[str],
         "The table that score returned, another ``pyarrow.Table`` or data frame, or the path of a file. Its columns "
         "are score and label; group, detector and text are used if present. A table in memory is kept in the folder "
         "that is written.",
@@ -172,7 +172,7 @@ def evaluate(options: Evaluate) -> AuditFindings:
     )
 
 
-def _to_arrow(scores: Table) -> pa.Table:
+def _to_arrow(scores: ArrowTable) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
     if isinstance(scores, pa.Table):

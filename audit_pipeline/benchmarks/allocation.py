@@ -39,7 +39,7 @@ def compute_proportional_quotas(sizes: Mapping[str, int], fraction: float) -> di
 
 
 @dataclass(frozen=True)
-class Placed:
+class SplitUnit:
     """What of a text matters to its split."""
 
     group: str
@@ -47,7 +47,7 @@ class Placed:
     label: int | None
 
 
-def assign_splits(texts: Iterable[Placed], *, fraction: float, seed: int, family: str) -> dict[str, Split]:
+def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, family: str) -> dict[str, Split]:
     """The split of every group: about ``fraction`` of the texts of each label and collection to calibration.
 
     Groups are taken in the order of a hash of (seed, family, group), so the order of texts is irrelevant, and a group

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder_interface import BuilderInputs, DrawnExamples, ReadDocuments, summarise_rows
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_content_digest, read_built
-from audit_pipeline.benchmarks.checks import CheckResult, run_checks
+from audit_pipeline.benchmarks.checks import BenchmarkCheck, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import find_local_path
@@ -50,7 +50,7 @@ VersionOf = Callable[[str], str]
 class BenchmarkReport(DrawnExamples):
     """What was built: what was drawn, the checks of it, and the manifest as written."""
 
-    checks: tuple[CheckResult, ...]
+    checks: tuple[BenchmarkCheck, ...]
     manifest: Mapping[str, Any]
 
     @property
@@ -63,7 +63,7 @@ class BenchmarkReport(DrawnExamples):
         return counts
 
     @property
-    def failed(self) -> tuple[CheckResult, ...]:
+    def failed(self) -> tuple[BenchmarkCheck, ...]:
         """The blocking checks that did not pass: numbers computed on the examples would be wrong."""
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
@@ -176,7 +176,7 @@ def _build_manifest(
     spec: BenchmarkSpec,
     inputs: BuilderInputs[Any],
     draw_result: DrawnExamples,
-    checks: tuple[CheckResult, ...],
+    checks: tuple[BenchmarkCheck, ...],
     run_id: str,
 ) -> dict[str, Any]:
     return {

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.allocation import Placed, assign_splits
+from audit_pipeline.benchmarks.allocation import SplitUnit, assign_splits
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.errors import DataError
@@ -100,7 +100,7 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
     settings = spec.settings
     split_words = get_word_unit(settings.unit).split
     splits = assign_splits(
-        (Placed(text.group, text.collection, text.label) for text in texts if text.split is None),
+        (SplitUnit(text.group, text.collection, text.label) for text in texts if text.split is None),
         fraction=settings.calibration_fraction,
         seed=settings.seed,
         family=spec.family,

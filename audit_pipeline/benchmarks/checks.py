@@ -22,7 +22,7 @@ MAX_OFFENDERS = 20
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class BenchmarkCheck:
     """One check: whether it passed, what was looked at, in words, with counts, and the ids of offenders (at most 20).
 
     ``blocking`` says what a failure means: wrong data, or something to know.
@@ -57,7 +57,7 @@ CHECKS: Mapping[str, CheckKind] = {
 """Every check by the name of its results; a benchmark that a check has nothing to look at in has no result of it."""
 
 
-def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
+def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[BenchmarkCheck]:
     """Every check that applies to ``examples`` (schema EXAMPLES) as ``spec`` has them, in a fixed order."""
     settings = spec.settings
     results = []
@@ -76,7 +76,7 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
     ]
 
 
-def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> CheckResult:
+def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> BenchmarkCheck:
     """No member is published on or after ``member_before``, no non-member before ``nonmember_from``, none undated."""
     wrong: Counter[str] = Counter()
     offenders: list[str] = []
@@ -97,7 +97,7 @@ def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember
     return _build_result("dates_on_their_side", what, counts, offenders)
 
 
-def check_no_text_on_both_sides(examples: pa.Table) -> CheckResult:
+def check_no_text_on_both_sides(examples: pa.Table) -> BenchmarkCheck:
     """No text has two different labels, an unknown one among them."""
     labels: dict[str, set[int | None]] = defaultdict(set)
     for row in examples.select(["text", "label"]).to_pylist():
@@ -107,7 +107,7 @@ def check_no_text_on_both_sides(examples: pa.Table) -> CheckResult:
     return _build_result("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
-def check_no_text_twice(examples: pa.Table) -> CheckResult:
+def check_no_text_twice(examples: pa.Table) -> BenchmarkCheck:
     """No text and no example id occurs twice."""
     texts = Counter(examples.column("text").to_pylist())
     ids = Counter(examples.column("example_id").to_pylist())
@@ -116,13 +116,15 @@ def check_no_text_twice(examples: pa.Table) -> CheckResult:
     return _build_result("no_text_twice", "every text and every example id occurs once", counts, offenders)
 
 
-def check_exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:
+def check_exact_lengths(
+    examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split
+) -> BenchmarkCheck:
     """Every text has exactly ``words`` words, and its row says so."""
     offenders = _find_offender_ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
     return _build_result("exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders)
 
 
-def check_balanced(examples: pa.Table, *, required: bool) -> CheckResult:
+def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
     """As many members as non-members in every collection, and so in all; the offenders are collections.
 
     Where it is not ``required`` the numbers are given and the check passes.
@@ -144,7 +146,7 @@ def check_balanced(examples: pa.Table, *, required: bool) -> CheckResult:
     return _build_result("balanced", what, counts, uneven)
 
 
-def check_both_classes(examples: pa.Table) -> CheckResult:
+def check_both_classes(examples: pa.Table) -> BenchmarkCheck:
     """The evaluation split holds members and non-members; where none of it is labelled (a shelf) it passes too."""
     rows = examples.select(["label", "split"]).to_pylist()
     labels = Counter(row["label"] for row in rows if row["split"] == "evaluation")
@@ -159,7 +161,7 @@ def check_both_classes(examples: pa.Table) -> CheckResult:
     return _build_result("both_classes", "members and non-members in the evaluation split", counts, passed=passed)
 
 
-def check_groups_not_divided(examples: pa.Table) -> CheckResult:
+def check_groups_not_divided(examples: pa.Table) -> BenchmarkCheck:
     """Every group is in one split only; the offenders are groups."""
     splits: dict[str, set[str]] = defaultdict(set)
     for row in examples.select(["group", "split"]).to_pylist():
@@ -171,7 +173,7 @@ def check_groups_not_divided(examples: pa.Table) -> CheckResult:
 
 def check_near_duplicates(
     examples: pa.Table, threshold: float, split: Callable[[str], list[str]] = str.split
-) -> CheckResult:
+) -> BenchmarkCheck:
     """Pairs of texts that nearly are each other: between the sides, and within a side between groups. Never blocking.
 
     Between the sides such a pair blurs the labels; within a side it makes groups less independent than intervals take
@@ -204,11 +206,11 @@ def check_near_duplicates(
 
 def _build_result(
     name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str] = (), passed: bool | None = None
-) -> CheckResult:
+) -> BenchmarkCheck:
     """The result of the check ``name``; it has ``passed`` where nothing else is said and there are no offenders."""
     found = tuple(offenders)
     is_passed = not found if passed is None else passed
-    return CheckResult(name, is_passed, CHECKS[name].blocking, what, counts, found[:MAX_OFFENDERS])
+    return BenchmarkCheck(name, is_passed, CHECKS[name].blocking, what, counts, found[:MAX_OFFENDERS])
 
 
 def _find_offender_ids(examples: pa.Table, is_wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:

@@ -272,6 +272,6 @@ FILE = EntryFile(
     "family",
     "it says which benchmarks there are",
     partial(_parse_family, lambda: read_reference_day(DataPaths.from_environment())),
-    leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
-    is_of_audits=True,
+    references=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.references)),
+    affects_audits=True,
 )

@@ -116,7 +116,7 @@ class FamilySettings(StrictSettings):
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.
-    leads: ClassVar[tuple[EntryReference, ...]] = (
+    references: ClassVar[tuple[EntryReference, ...]] = (
         EntryReference(("combined",), "one-pass detector"),
         EntryReference(("corpora",), "corpus"),
     )
@@ -201,7 +201,7 @@ class FamilySettings(StrictSettings):
 class DocumentsSettings(FamilySettings):
     """Drawn from the documents of sources that are fetched already."""
 
-    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
+    references: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
 
     sources: Annotated[tuple[Text, ...], Field(min_length=1), Distinct] = Field(
         description="sources (config/sources.yaml) whose documents the texts are taken from"

@@ -17,14 +17,14 @@ from audit_pipeline.cli.command_declaration import (
     Section,
     command,
     fields,
-    note_state,
     option,
+    record_exit_state,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.run_setup import print_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.audit_requests import AuditRequest, build_audit_request
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, print_result, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
@@ -32,7 +32,7 @@ from audit_pipeline.store.paths import DataPaths
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.pipeline.plan import Step
-    from audit_pipeline.token_statistics.cached_texts import Plan
+    from audit_pipeline.token_statistics.cached_texts import CachePlan
 
 
 _PLANS: Columns = (
@@ -98,12 +98,12 @@ def _show_dry_run(request: AuditRequest) -> None:
     limits = options.limits.require_usable_for(entry)
     dry = plan_dry_run(request, tokenized, paths)
     if dry.has_work:
-        note_state("stale")
+        record_exit_state("stale")
     for name, problem in dry.cannot.items():
         print_message(f"{name} is left out: {problem}")
     _show_preparation_steps(dry.first, dry.not_built, paths)
     if tokenized is None or not dry.plans:
-        say("\nNothing was fetched, built or run.", plans=[])
+        print_result("\nNothing was fetched, built or run.", plans=[])
         return
     plans = dry.plans
     _show_plans(plans, tokenized, options)
@@ -114,7 +114,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     )
     elsewhere = "what a reference model takes comes on top, and the time is not known."
     is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
-    say(
+    print_result(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
         + (measured if is_here else elsewhere)
     )
@@ -123,13 +123,13 @@ def _show_dry_run(request: AuditRequest) -> None:
     say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in specs:
         if spec.settings.extraction and spec.name in plans:
-            say(
+            print_result(
                 f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
 
 
-def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, options: AuditOptions) -> None:
+def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedModel, options: AuditOptions) -> None:
     """Show how much of each benchmark is run, and about how long it takes."""
     rows = [
         {
@@ -154,7 +154,7 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
     if steps or is_json_output():
         show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
-        say(
+        print_result(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
             f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds the benchmark, without running a "
             "model; corpus-audit audit does all of it.",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.cli.command_declaration import note_state
+from audit_pipeline.cli.command_declaration import record_exit_state
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
 from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
@@ -17,9 +17,9 @@ from audit_pipeline.pipeline.console import (
     escape_control_characters,
     is_json_output,
     print_message,
+    print_result,
     print_step,
     print_unless_quiet,
-    say,
     show_table,
 )
 from audit_pipeline.pipeline.options import AuditOptions
@@ -49,13 +49,13 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     results = sort_by_display_place([row for row in (answer, *tests, given) if row is not None])
     for place, row in enumerate(results):
         if has_found(row):
-            note_state("found")
+            record_exit_state("found")
         lines = [*_iterate_fact_lines(row)] if row is answer else []
         # The first is the verdict.
         told = row if place == 0 else {**row, "headline": row["brief"]}
         words = "\n".join(filter(None, (f"\n{benchmark}: {format_answer(told)}", *lines)))
         name = "answers" if row is answer else "word_for_word" if row is given else "corpus_tests"
-        say(escape_control_characters(words), **{name: [{"benchmark": benchmark, **row}]})
+        print_result(escape_control_characters(words), **{name: [{"benchmark": benchmark, **row}]})
     return answer
 
 
@@ -162,15 +162,15 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     paths = DataPaths.from_environment()
     for pair in outcome.pairs:
         if outcome.models[1:]:
-            say(escape_control_characters(f"\n{pair.model}:"))
+            print_result(escape_control_characters(f"\n{pair.model}:"))
         has_findings = _show_findings(paths, pair.model, pair.benchmark, details=details)
         if outcome.models[1:] and not has_findings:
             reason = outcome.not_run.get(pair.partition, "no evaluation was made")
-            say(escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
+            print_result(escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
     print_damaged_files(paths)
     if outcome.left_out:
-        note_state("stale")
-    say(f"\nReport: {paths.report}", report=paths.report)
+        record_exit_state("stale")
+    print_result(f"\nReport: {paths.report}", report=paths.report)
     if outcome.failed is not None:
         raise outcome.failed
 
@@ -204,7 +204,7 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
     for row in rows:
         row |= {name: json.loads(row[name]) for name in ("parameters", "other_parameters")}
     if rows:
-        say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
+        print_result("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
     if rows or is_json_output():
         show_table("comparisons", rows, _COMPARISONS)
 

@@ -28,8 +28,8 @@ from audit_pipeline.cli.command_declaration import (
     argument,
     command,
     fields,
-    note_state,
     option,
+    record_exit_state,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
@@ -40,8 +40,8 @@ from audit_pipeline.pipeline.console import (
     Row,
     escape_control_characters,
     is_json_output,
+    print_result,
     report_slow_work,
-    say,
     show_table,
 )
 from audit_pipeline.pipeline.options import EXISTING, AuditOptions, RunOptions
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.pipeline.own_files import Inventory, OwnWorkspace
+    from audit_pipeline.pipeline.user_files import Inventory, OwnWorkspace
     from audit_pipeline.sources.base import Document
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
@@ -89,7 +89,7 @@ _SIDES: Columns = (
 
 def _show_file_facts(inventory: Inventory) -> None:
     """Show what the files are, and which make no document."""
-    from audit_pipeline.pipeline.own_files import explain_unused_parts
+    from audit_pipeline.pipeline.user_files import explain_unused_parts
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents = [
@@ -117,7 +117,7 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines.append(f"\nLeft out: {len(inventory.unused):,} file(s), row(s) or parts of files")
         lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
-    say(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
+    print_result(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
 
 def _format_title(document: Document) -> str:
@@ -157,7 +157,7 @@ def _say_possible_conclusions(
     words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
-    say("\n".join(words), **facts, instrument_check=instrument)
+    print_result("\n".join(words), **facts, instrument_check=instrument)
 
 
 @command(Place(Section.BEGIN, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
@@ -214,16 +214,16 @@ def check(
     if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
     from audit_pipeline.models.tokenized_model import load_tokenized
-    from audit_pipeline.pipeline.own_files import (
-        OwnFiles,
+    from audit_pipeline.pipeline.user_files import (
+        UserFiles,
         ensure_workspace,
         find_own_workspace,
-        inspect_own_files,
+        inspect_user_files,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
 
-    own = OwnFiles(
+    own = UserFiles(
         files,
         held_out,
         members,
@@ -238,7 +238,7 @@ def check(
     entry, needed = resolve_workspace_model(model, folder)
     with report_slow_work("reading") as report:
         report("the files")
-        inventory = inspect_own_files(own)
+        inventory = inspect_user_files(own)
     _show_file_facts(inventory)
     # A workspace's own configuration is in the environment later.
     weekly, control = (
@@ -257,7 +257,7 @@ def check(
             _say_workspace(made, folder)
             specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
-                note_state("stale")
+                record_exit_state("stale")
             if seal and not dry_run:
                 seal_plans(specs, tokenized, get_writable_paths(), authority)
             if not dry_run:
@@ -266,7 +266,7 @@ def check(
                 for audit in audited:
                     show_audit_outcome(audit, details=details)
     if is_kept:
-        say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
+        print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
     if not (dry_run or no_open or is_json_output()) and has_display():
         with use_workspace(folder):
             webbrowser.open(DataPaths.from_environment().report.as_uri())
@@ -274,18 +274,18 @@ def check(
 
 def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
-        say(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
+        print_result(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
         return
     changed = f"changed {', '.join(workspace.written)}" if workspace.written else "as it was"
     what = "made" if workspace.is_new else changed
-    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
+    print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
-    from audit_pipeline.pipeline.own_files import AUDITED
+    from audit_pipeline.pipeline.user_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
     lengths, documents = ExtractionSettings().lengths, inventory.documents_of_side(AUDITED)
@@ -343,7 +343,7 @@ def _prepare_and_say_work(
     more = " Likely passages add some." if windows else ""
     time = f"time {format_estimated_time(seconds)}, without loading"
     words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
-    say(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
+    print_result(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
     return specs, dry.has_work
 
 

@@ -195,7 +195,7 @@ def command(
     """Make a function a command of its name, or of ``name``.
 
     ``place``: None for a command of a group of its own. ``keeps``: what is kept where it is stopped, as its help and
-    its last line say. ``fail_on``: the states that :func:`note_state` may be given. ``prints``: "tables" (with
+    its last line say. ``fail_on``: the states that :func:`record_exit_state` may be given. ``prints``: "tables" (with
     --json and --format), "facts" (with --json) or "words".
     """
 
@@ -244,13 +244,13 @@ def command(
     return decorate
 
 
-def note_state(state: str) -> None:
+def record_exit_state(state: str) -> None:
     """Note what --fail-on may name."""
     meta = click.get_current_context().meta
     meta[IS_FAILED] = meta.get(IS_FAILED, False) or meta.get(_FAIL_ON) == state
 
 
-class Placed(click.Command):
+class ListedCommand(click.Command):
     """What the help lists at its ``place``; None: it is of a group of its own."""
 
     def __init__(self, *names: Any, place: Place | None = None, **settings: Any) -> None:
@@ -258,11 +258,11 @@ class Placed(click.Command):
         self.place = place
 
 
-class CommandGroup(Placed, click.Group):
+class CommandGroup(ListedCommand, click.Group):
     """Commands under one name."""
 
 
-class _Command(Placed):
+class _Command(ListedCommand):
     """A command whose options that may be given several times and have a metavar of several (FILES…) take every word
     up to the next option, as a shell writes out a pattern. Arguments come before them."""
 

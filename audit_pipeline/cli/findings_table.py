@@ -17,7 +17,7 @@ from audit_pipeline.pipeline.console import (
     escape_control_characters,
     is_json_output,
     is_layout_output,
-    say,
+    print_result,
     show_table,
 )
 from audit_pipeline.report.number_format import DASH, format_percent
@@ -87,12 +87,12 @@ def show_findings(
     headline = None if answer is None else answer["detector"]
     if is_unlabelled(answer) and not details:
         if len(findings) > 1:
-            say(f"\n{len(findings)} detectors were run: --details shows them, the others next to {headline}.")
+            print_result(f"\n{len(findings)} detectors were run: --details shows them, the others next to {headline}.")
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     names = ("audited texts", "held-out texts") if is_unlabelled(answer) else ("members", "non-members")
     sides = f"{most['n_members']:,} {names[0]}, {most['n_nonmembers']:,} {names[1]}"
-    say(escape_control_characters(f"\n{benchmark}: {sides}"))
+    print_result(escape_control_characters(f"\n{benchmark}: {sides}"))
     parts = _divide(findings, headline)
     if is_layout_output():
         caption = " ".join(_iterate_caption(benchmark, sides, findings, answer, has_headline=len(parts) > 1))
@@ -101,7 +101,9 @@ def show_findings(
         show_table("findings", findings, _ON_A_TERMINAL, parts=parts)
     for row in findings:
         if format_side_counts(row) != format_side_counts(most):
-            say(escape_control_characters(f"{format_detector_cell(row)} scored {format_side_counts(row)} of them"))
+            print_result(
+                escape_control_characters(f"{format_detector_cell(row)} scored {format_side_counts(row)} of them")
+            )
 
 
 def _divide(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:

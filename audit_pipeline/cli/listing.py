@@ -33,8 +33,8 @@ from audit_pipeline.pipeline.console import (
     format_cell_value,
     is_json_output,
     print_message,
+    print_result,
     print_step,
-    say,
     show_table,
     to_json_value,
 )
@@ -124,7 +124,7 @@ def detectors(name: str | None = argument(required=False), is_long: bool = LONG)
 
     if name is not None:
         chosen = get_detector(name)
-        say(format_as_text(chosen), detector=_build_detector_row(chosen))
+        print_result(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
     _show_list(
         "detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=is_long
@@ -273,11 +273,11 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
     show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
-    say(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
+    print_result(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
         print_step(f"sending it to the hub as {hub}")
         address = push(folder, hub)
-        say(f"On the hub: {address}", address=address)
+        print_result(f"On the hub: {address}", address=address)
 
 
 @command(Place(Section.RESULTS, 10), prints="words")
@@ -296,7 +296,7 @@ def report(
     require_writable(paths.root)
     publish(paths, include_text=not no_text and is_text_output_allowed())
     print_damaged_files(paths)
-    say(f"Report: {paths.report}")
+    print_result(f"Report: {paths.report}")
     if open_it:
         webbrowser.open(paths.report.as_uri())
 
@@ -349,7 +349,7 @@ def sql(
             click.echo(_format_json_line(row))
         return
     show_table("rows", by_name, list(zip(table.column_names, names, strict=True)))
-    say(f"{len(rows):,} row(s)", row_count=len(rows))
+    print_result(f"{len(rows):,} row(s)", row_count=len(rows))
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
@@ -380,4 +380,4 @@ def export(name: str = argument(), out: Path = option("The .parquet or .csv file
     from audit_pipeline.warehouse.query import export as export_rows
 
     rows = export_rows(_find_warehouse(), name, out)
-    say(f"{rows:,} rows of {name} in {out}")
+    print_result(f"{rows:,} rows of {name} in {out}")

@@ -20,19 +20,19 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline import cli, extras
-from audit_pipeline.cli.command_declaration import IF_STOPPED, IS_FAILED, Placed, Section
+from audit_pipeline.cli.command_declaration import IF_STOPPED, IS_FAILED, ListedCommand, Section
 from audit_pipeline.cli.output import say_commands
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
-    LeftOutWarning,
-    MadeAgainWarning,
     ModelFilesWarning,
     OtherTokenizerWarning,
+    RebuiltWarning,
+    SkippedPluginWarning,
     is_full_disk,
     to_one_line,
 )
-from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, say
+from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, print_result
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
@@ -123,11 +123,11 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
 def _report_warnings_briefly() -> Iterator[None]:
     """Report at once, in a line each, what is damaged and made again, left out, or read otherwise than elsewhere."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", LeftOutWarning)
+        warnings.simplefilter("always", SkippedPluginWarning)
         shown = warnings.showwarning
 
         def print_on_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
-            if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning | ModelFilesWarning):
+            if issubclass(category, RebuiltWarning | SkippedPluginWarning | OtherTokenizerWarning | ModelFilesWarning):
                 print_message(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)
@@ -185,16 +185,18 @@ WHERE has_results AND model NOT IN (SELECT model FROM control_models)
 def _say_what_next() -> None:
     """Say what is here, and which commands to try; nothing is run, and nothing is changed."""
     paths = DataPaths.from_environment()
-    say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
+    print_result(
+        "Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n"
+    )
     if paths.warehouse.exists():
         _say_result_counts(paths)
     else:
         begun = paths.dagster_home.is_dir()
-        say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
+        print_result(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
         if begun:
-            say("It goes on with the command that began it.")
+            print_result("It goes on with the command that began it.")
         say_commands(_FIRST)
-    say("\nAll commands: corpus-audit --help")
+    print_result("\nAll commands: corpus-audit --help")
 
 
 def _format_path(path: Path) -> str:
@@ -209,14 +211,14 @@ def _say_result_counts(paths: DataPaths) -> None:
     try:
         [found] = query_warehouse(paths.warehouse, COUNTS).to_pylist()
     except AuditError as error:
-        say(f"The results cannot be read: {to_one_line(error)}")
+        print_result(f"The results cannot be read: {to_one_line(error)}")
         say_commands(_MEND)
         return
     models = format_count_with_noun(found["models"], "model", "models")
     benchmarks = format_count_with_noun(found["benchmarks"], "benchmark", "benchmarks")
-    say(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
+    print_result(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
-        say(f"Report: {_format_path(paths.report)}")
+        print_result(f"Report: {_format_path(paths.report)}")
     say_commands(_NEXT)
 
 
@@ -236,14 +238,14 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
 )
 
 
-def _find_commands() -> Mapping[Section, Sequence[Placed]]:
+def _find_commands() -> Mapping[Section, Sequence[ListedCommand]]:
     """Find the commands in the modules of this package, and in the modules ``commands`` of extras, by section."""
     names = (module.name for module in pkgutil.iter_modules(cli.__path__))
     own = (importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}"))
-    found: dict[str, Placed] = collect_by_name(
+    found: dict[str, ListedCommand] = collect_by_name(
         [*own, *extras.find_modules("commands")],
         label="commands",
-        is_wanted=lambda value: isinstance(value, Placed) and value.place is not None,
+        is_wanted=lambda value: isinstance(value, ListedCommand) and value.place is not None,
         name_of=lambda command: str(command.name),
     )
     placed = [(command.place, command) for command in found.values() if command.place is not None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from audit_pipeline.models.usage_budget import Limits
-from audit_pipeline.pipeline.console import Layout, Row, is_layout_output, say
+from audit_pipeline.pipeline.console import Layout, Row, is_layout_output, print_result
 from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
 
@@ -137,10 +137,10 @@ def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
         from audit_pipeline.models.weights import check_memory_fit, choose_default_device
 
         fit = check_memory_fit(model, options.device or choose_default_device())
-        say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
+        print_result(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
         return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
-    say(
+    print_result(
         f"The model would be run by a Ray cluster, which is asked for {count}. How long it takes, and whether the "
         "weights fit its machines, is not known here.",
         cluster={"workers": engine.workers},
@@ -177,7 +177,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     for sending in sendings:
         cost = sending.cost
         money = "no price is given" if cost is None else f"about {cost:,.4g} by the price in its entry"
-        say(
+        print_result(
             f"{sending.model}: {sending.sent_to}. About {sending.tokens:,} tokens would be sent, {sending.probes:,} of "
             f"them to ask the server which model it is; {money}."
         )
@@ -189,7 +189,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
         words += [f"{limit} (the entry of {sending.model})" for limit in of_entry]
         is_over |= exceeds_entry
     suffices = "does not suffice: the run stops there, and the next run goes on" if is_over else "suffices"
-    say(
+    print_result(
         f"The limit of {' and '.join(words)} {suffices}."
         if words
         else "No limit is set: --max-tokens and --max-cost set a limit, and so does the model's entry.",
@@ -211,6 +211,6 @@ def _check_limits(limits: Limits, tokens: int, cost: float | None) -> tuple[list
 
 def say_commands(commands: Mapping[str, str]) -> None:
     """Commands to try, each in a line of its own with what it does below it: two columns would not fit a terminal."""
-    say("\nNext:")
+    print_result("\nNext:")
     for command, what in commands.items():
-        say(f"  corpus-audit {command}\n      {what}")
+        print_result(f"  corpus-audit {command}\n      {what}")

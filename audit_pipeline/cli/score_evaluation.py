@@ -16,8 +16,8 @@ from audit_pipeline.pipeline.console import (
     escape_control_characters,
     is_json_output,
     print_message,
+    print_result,
     print_skipped,
-    say,
     show_table,
 )
 from audit_pipeline.pipeline.options import INPUT_FILE
@@ -60,9 +60,9 @@ def evaluate(
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     if done.given.left_out:
         reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
-        say(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
+        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
     print_damaged_files(done.paths)
-    say(
+    print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
         report=done.report,
@@ -108,7 +108,7 @@ def power(
         raise click.UsageError("give --model and --benchmark, or --auroc")
     benchmark, detector, members, nonmembers = _read_group_scores(model, benchmark, detector)
     words = f"{model} on {benchmark}, {detector}, one value per group:"
-    say(words, model=model, benchmark=benchmark, detector=detector)
+    print_result(words, model=model, benchmark=benchmark, detector=detector)
     _show_power(power_report_from_scores(members, nonmembers, goal))
 
 
@@ -152,7 +152,7 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
 
 
 def _show_power(report: PowerReport) -> None:
-    say(report.sentence, sentence=report.sentence)
+    print_result(report.sentence, sentence=report.sentence)
     rows = [
         {"texts": point.n, "mean_score": point.mean_score, "flagged": point.flagged, "resampled": point.resampled}
         for point in report.curve

@@ -14,10 +14,10 @@ from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
     print_message,
+    print_result,
     print_skipped,
     print_step,
     print_unless_quiet,
-    say,
     show_progress,
     show_table,
 )
@@ -100,7 +100,7 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
         print_message(f"{name} scored no text: {reason}")
-    say(
+    print_result(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
         out=out,
@@ -136,7 +136,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        say(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
+        print_result(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
@@ -147,11 +147,11 @@ def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Pat
 
     words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
     if n_labelled < MIN_EXAMPLES:
-        say(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
+        print_result(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
     line += [] if options.text_column is None else ["--text-column", options.text_column]
     # Half of the texts would calibrate.
     line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
-    say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
+    print_result(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))

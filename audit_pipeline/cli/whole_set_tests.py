@@ -24,7 +24,7 @@ from audit_pipeline.cli.command_declaration import (
     option,
 )
 from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
-from audit_pipeline.pipeline.console import print_skipped, say
+from audit_pipeline.pipeline.console import print_result, print_skipped
 from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 
@@ -89,5 +89,7 @@ def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
     publish(paths)
     say_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
-    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")
+        print_result(
+            f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}"
+        )
+    print_result(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

@@ -12,7 +12,7 @@ import click
 from audit_pipeline.cli.command_declaration import FOLDER, Place, Section, argument, command, option
 from audit_pipeline.cli.run_setup import get_writable_paths
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import print_message, say
+from audit_pipeline.pipeline.console import print_message, print_result
 
 
 @command(Place(Section.BEGIN, 30), prints="words")
@@ -23,11 +23,11 @@ def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
     """
     from audit_pipeline.config.workspace_creation import create_workspace
 
-    say("Made, with the default configuration:")
+    print_result("Made, with the default configuration:")
     for path in create_workspace(folder.resolve()):
-        say(f"  {path}")
+        print_result(f"  {path}")
     enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
-    say(
+    print_result(
         f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
         "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
         "folder or below it uses its configuration and its data."

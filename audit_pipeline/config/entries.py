@@ -131,7 +131,7 @@ class Entries(Mapping[str, E]):
         if self.is_broken(name):
             raise ConfigError(format_problems(self.broken[name]))
 
-    def named(self, name: str) -> E:
+    def get_entry(self, name: str) -> E:
         """Return the entry of that name; raises ConfigError where it is broken or missing, with the nearest names."""
         self.require_not_broken(name)
         if name not in self:
@@ -158,12 +158,12 @@ class Entries(Mapping[str, E]):
 class EntryReference:
     """A key whose text, or texts, name an entry elsewhere, or a source or detector.
 
-    ``to`` is what that is called (`EntryFile.what`). ``or_elsewhere``: of models also a hub id or a path.
+    ``to`` is what that is called (`EntryFile.what`). ``allow_external``: of models also a hub id or a path.
     """
 
     keys: tuple[str, ...]
     to: str
-    or_elsewhere: bool = False
+    allow_external: bool = False
 
     @property
     def key(self) -> str:
@@ -177,11 +177,11 @@ class EntryFile(Generic[E]):
 
     ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
     out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
-    and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must exist: pipeline/whole_configuration.py checks whether it does. ``may_be_paths``:
+    and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError.
+    ``references`` are the keys that name what must exist: pipeline/whole_configuration.py checks whether it does. ``may_be_paths``:
     names may be paths, because folders are named after their quoted form.
 
-    ``is_of_audits``: audits depend on it without naming it. ``dimension``: what products are of that are made of an
+    ``affects_audits``: audits depend on it without naming it. ``dimension``: what products are of that are made of an
     entry each, of ``always`` whether there is an entry or not. ``compare`` finds what is wrong with entries beside
     those of other files, by entry: it gets the entries and all files by name, of one that cannot be read its error.
     """
@@ -192,9 +192,9 @@ class EntryFile(Generic[E]):
     purpose: str
     read: Callable[[str, Any, Path], E]
     is_optional: bool = False
-    leads: tuple[EntryReference, ...] = ()
+    references: tuple[EntryReference, ...] = ()
     may_be_paths: bool = False
-    is_of_audits: bool = False
+    affects_audits: bool = False
     dimension: str | None = None
     always: tuple[str, ...] = ()
     compare: Callable[[Entries[E], Mapping[str, object]], Mapping[str, Sequence[Fault]]] | None = None

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from audit_pipeline.errors import ConfigError, LeftOutWarning, to_one_line
+from audit_pipeline.errors import ConfigError, SkippedPluginWarning, to_one_line
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -83,7 +83,7 @@ def merge_entry_points(
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
             reason = f"{type(error).__name__}: {to_one_line(error)}"
             words = f"{point.name} of {origin} ({point.group}) is left out ({reason})"
-            warnings.warn(LeftOutWarning(words), stacklevel=2)
+            warnings.warn(SkippedPluginWarning(words), stacklevel=2)
             continue
         found[name], origins[name] = adopted, origin
     return PluginRegistry(found, origins)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, for_each_setting
-from audit_pipeline.detectors.detector_inputs import Lacking, Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, UnmetNeed
 from audit_pipeline.tables import RANKED_AMONG_ALL
 
 NAME = RANKED_AMONG_ALL
@@ -15,7 +15,7 @@ NAME = RANKED_AMONG_ALL
 # Fixed before any result was seen; a benchmark names its own beforehand (`combined` in config/benchmarks.yaml).
 DEFAULT = ("zlib", "min_k", "min_k_plus_plus", "gap_k")
 
-RANKS: Need[Mapping[str, Sequence[float] | Lacking]] = Need("ranks", "the benchmark's other texts")
+RANKS: Need[Mapping[str, Sequence[float] | UnmetNeed]] = Need("ranks", "the benchmark's other texts")
 """For each list of detectors, as ``written``: the text's mid-rank by each of them, in (0, 1], or why it has none."""
 
 
@@ -31,7 +31,11 @@ def split_detector_names(joined_names: str) -> list[str]:
 
 def _combined(statistics: TextStatistics, setting: Settings) -> Outcome:
     ranks = statistics.of(RANKS)[str(setting["of"])]
-    return Outcome.not_applicable(ranks.reason) if isinstance(ranks, Lacking) else Outcome.of(float(np.mean(ranks)))
+    return (
+        Outcome.not_applicable(ranks.reason)
+        if isinstance(ranks, UnmetNeed)
+        else Outcome.from_score(float(np.mean(ranks)))
+    )
 
 
 def _reads(setting: Settings) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
+from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings, reads_columns
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.lowercase import quotient
 
@@ -16,7 +16,7 @@ def _curvature(statistics: TextStatistics) -> Outcome:
     variance = float(np.sum(np.square(statistics.std, dtype=np.float64)))
     if variance == 0:
         return Outcome.not_applicable("the standard deviation is 0 at every token, and the score divides by it")
-    return Outcome.of(quotient(above, math.sqrt(variance)))
+    return Outcome.from_score(quotient(above, math.sqrt(variance)))
 
 
 CURVATURE = Detector(
@@ -25,7 +25,7 @@ CURVATURE = Detector(
     summary="log-likelihood of the text minus what the model expects, in standard deviations of the whole text",
     source="Bao et al., ICLR 2024 (Fast-DetectGPT, analytic form)",
     passes="1",
-    reads=always("mean", "std"),
+    reads=reads_columns("mean", "std"),
     compute=for_all_settings(_curvature),
     equation=(
         "(sum of l_t - sum of mu_t) / sqrt(sum of sigma_t^2) over the n scored tokens, mu_t and sigma_t the mean and "

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, outcomes, switch
+from audit_pipeline.detectors.detector import (
+    Detector,
+    Outcome,
+    Parameter,
+    Settings,
+    boolean_parameter,
+    by_group,
+    outcomes,
+)
 from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"
@@ -60,8 +68,12 @@ DC_PDD = Detector(
             requirement="a number above 0",
             accepts=lambda value: isinstance(value, float) and math.isfinite(value) and value > 0.0,
         ),
-        "lup": switch("limit each token's calibrated probability to at most a (Zhang et al. 2024, figure 2: LUP)"),
-        "sfo": switch("average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"),
+        "lup": boolean_parameter(
+            "limit each token's calibrated probability to at most a (Zhang et al. 2024, figure 2: LUP)"
+        ),
+        "sfo": boolean_parameter(
+            "average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"
+        ),
     },
     equation=(
         "mean over the first occurrence of each distinct token of min(a, -p(x_t | x_<t) * log f(x_t)), f = (count in "

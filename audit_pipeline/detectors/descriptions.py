@@ -44,7 +44,9 @@ def format_as_text(detector: Detector) -> str:
 
 def list_all_needs(detector: Detector) -> list[str]:
     """What it needs, and after that what some of its settings need as well."""
-    return list_need_summaries(detector.needs) + [f"for some settings: {wish.summary}" for wish in detector.wishes]
+    return list_need_summaries(detector.needs) + [
+        f"for some settings: {wish.summary}" for wish in detector.optional_needs
+    ]
 
 
 def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:

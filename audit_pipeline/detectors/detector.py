@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     reason: str | None
 
     @classmethod
-    def of(cls, value: float) -> Outcome:
+    def from_score(cls, value: float) -> Outcome:
         """``value`` as a score; a value that is not finite becomes a failure that names it."""
         value = float(value)
         if math.isfinite(value):
@@ -103,8 +103,8 @@ class Parameter:
 class Detector:
     """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
 
-    ``needs`` are those apart from the text's own pass. ``wishes`` are needs of some settings alone: they are brought in
-    the same way, but where one is lacking the others are scored all the same. ``compute`` gets the statistics of a text
+    ``needs`` are those apart from the text's own pass. ``optional_needs`` are needs of some settings alone,
+    computed the same way, but where one is lacking the others are scored all the same. ``compute`` gets the statistics of a text
     with at least one scored token and all that ``needs`` names, and returns one outcome per setting, in order; taking
     them all at once, it can share work between settings (a whole k grid costs one sort). ``passes`` says in words how
     many tokens go through the model for each token of the text. ``reads`` names what a setting reads of the text's own
@@ -127,7 +127,7 @@ class Detector:
     also_reads: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     needs: tuple[Need[Any], ...] = ()
-    wishes: tuple[Need[Any], ...] = ()
+    optional_needs: tuple[Need[Any], ...] = ()
     on_request: bool = False
     reads: Callable[[Settings], tuple[str, ...]] = lambda _: ()
     title: str = ""
@@ -172,12 +172,12 @@ class Detector:
         return [next(found) if reason is None else Outcome.not_applicable(reason) for reason in lacks]
 
 
-def always(*columns: str) -> Callable[[Settings], tuple[str, ...]]:
+def reads_columns(*columns: str) -> Callable[[Settings], tuple[str, ...]]:
     """``Detector.reads`` of a detector that reads the same at every setting."""
     return lambda _: columns
 
 
-def switch(description: str) -> Parameter:
+def boolean_parameter(description: str) -> Parameter:
     """A part of a detector that an ablation leaves out: true as published, never swept by a grid."""
     return Parameter(True, (True,), description, "true or false", lambda value: isinstance(value, bool), quiet=True)
 
@@ -203,7 +203,7 @@ def by_group(
 
 def outcomes(values: Iterable[float]) -> list[Outcome]:
     """Each value as an outcome."""
-    return [Outcome.of(value) for value in values]
+    return [Outcome.from_score(value) for value in values]
 
 
 def for_all_settings(score: Callable[[TextStatistics], Outcome]) -> Compute:

@@ -35,7 +35,7 @@ class Need(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Lacking:
+class UnmetNeed:
     """That a need is not met for a text, and why."""
 
     reason: str
@@ -56,9 +56,9 @@ NOT_GIVEN = "the model's interface does not give"
 """How a reason begins where a back end lacks what a detector reads."""
 
 
-def explain_missing_columns(gives: Callable[[str], bool], columns: Sequence[str]) -> str | None:
+def explain_missing_columns(has_statistic: Callable[[str], bool], columns: Sequence[str]) -> str | None:
     """Why a back end that ``gives`` some statistics of each token does not let ``columns`` be read; None: it does."""
-    absent = [name for name in columns if not gives(name)]
+    absent = [name for name in columns if not has_statistic(name)]
     return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
 
 
@@ -157,14 +157,14 @@ class TextStatistics:
 
     def explain_unmet_need(self, need: Need[Any]) -> str | None:
         """Why ``need`` is not met; None where it is."""
-        found = self.extras.get(need, Lacking(f"there is no {need.summary} for the text"))
-        return found.reason if isinstance(found, Lacking) else None
+        found = self.extras.get(need, UnmetNeed(f"there is no {need.summary} for the text"))
+        return found.reason if isinstance(found, UnmetNeed) else None
 
 
 class _Rows:
     """One record batch of the table: flat values and offsets, shared with Arrow's memory."""
 
-    def __init__(self, batch: pa.RecordBatch, gives: Callable[[str], bool]) -> None:
+    def __init__(self, batch: pa.RecordBatch, has_statistic: Callable[[str], bool]) -> None:
         self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()
         self._columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int32]]] = {}
         lengths = None
@@ -175,7 +175,7 @@ class _Rows:
             offsets = column.offsets.to_numpy()
             if lengths is None:
                 lengths = np.diff(offsets)
-            elif not offsets[-1] and lengths.any() and not gives(name):
+            elif not offsets[-1] and lengths.any() and not has_statistic(name):
                 continue
             elif not np.array_equal(lengths, np.diff(offsets)):
                 raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
@@ -199,13 +199,13 @@ class _Rows:
 class StatisticsIndex:
     """The rows of a token-statistics table, found by text; holds the table's memory, copies no value of a token.
 
-    ``gives`` says whether the model's back end gives a column; one that it does not give is empty for every text.
+    ``has_statistic`` returns whether the back end provides a column. A missing column is empty for every text.
     Raises DataError where the table lacks a column, holds a null, or a row's lists differ in length.
     """
 
-    def __init__(self, table: pa.Table, gives: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(self, table: pa.Table, has_statistic: Callable[[str], bool] = lambda _: True) -> None:
         columns = table.select([name for name in _READ.names if name in table.column_names])
-        self._batches = [_Rows(batch, gives) for batch in cast_to_columns(columns, _READ).to_batches()]
+        self._batches = [_Rows(batch, has_statistic) for batch in cast_to_columns(columns, _READ).to_batches()]
         self._places = {
             sha256: (number, row)
             for number, rows in enumerate(self._batches)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, reads_columns
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.min_k import WINDOW, K, find_deviation_failure, moving_means, score_lowest_means
 
@@ -44,7 +44,7 @@ GAP_K = Detector(
     summary="mean of the k% lowest smoothed gaps between the text's token and the likeliest, in standard deviations",
     source="Kwak and Kim 2026 (Gap-K%)",
     passes="1",
-    reads=always("max_logprob", "std"),
+    reads=reads_columns("max_logprob", "std"),
     compute=_gap_k,
     parameters={
         "k": replace(K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of lowest windows that is averaged"),

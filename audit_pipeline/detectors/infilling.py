@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group, switch
+from audit_pipeline.detectors.detector import (
+    Detector,
+    Outcome,
+    Parameter,
+    Settings,
+    boolean_parameter,
+    by_group,
+    reads_columns,
+)
 from audit_pipeline.detectors.detector_inputs import BranchStatistics, Need, TextStatistics
 from audit_pipeline.detectors.min_k import K, score_lowest_means, z_scores
 from audit_pipeline.tables import SIGMA_FLOOR
@@ -89,7 +97,7 @@ INFILLING = Detector(
     source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
-    reads=always("mean", "std", "max_logprob", "argmax_id"),
+    reads=reads_columns("mean", "std", "max_logprob", "argmax_id"),
     compute=_infilling,
     parameters={
         "k": K,
@@ -108,7 +116,9 @@ INFILLING = Detector(
             accepts=lambda value: value in ("own", "original"),
             quiet=True,
         ),
-        "last_token_as_future": switch("look at the text's last token, too; the authors' code leaves it out"),
+        "last_token_as_future": boolean_parameter(
+            "look at the text's last token, too; the authors' code leaves it out"
+        ),
     },
     equation=(
         "mean of the max(1, int(k * n)) lowest r_i; r_i = z_i(x_i) - z_i(x*_i) + the sum over j = i + 1 ... min(i + "

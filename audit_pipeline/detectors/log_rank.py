@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
+from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings, reads_columns
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 
 def _log_rank(statistics: TextStatistics) -> Outcome:
     """-mean log(r_t + 1), r_t = 0 for the likeliest token: a better rank has to score higher, hence the minus."""
-    return Outcome.of(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))
+    return Outcome.from_score(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))
 
 
 LOG_RANK = Detector(
@@ -19,7 +19,7 @@ LOG_RANK = Detector(
     summary="mean logarithm of the tokens' ranks among the model's choices, negated",
     source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
     passes="1",
-    reads=always("rank"),
+    reads=reads_columns("rank"),
     compute=for_all_settings(_log_rank),
     equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
     reported=(

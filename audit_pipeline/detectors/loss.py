@@ -21,7 +21,7 @@ def _zlib(statistics: TextStatistics) -> Outcome:
     except UnicodeEncodeError as error:
         reason = f"the text is not valid Unicode: lone surrogate at character {error.start}"
         return Outcome.failed(reason)
-    return Outcome.of(mean_logprob(statistics) / len(zlib.compress(encoded)))
+    return Outcome.from_score(mean_logprob(statistics) / len(zlib.compress(encoded)))
 
 
 LOSS = Detector(
@@ -30,7 +30,7 @@ LOSS = Detector(
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
-    compute=for_all_settings(lambda statistics: Outcome.of(mean_logprob(statistics))),
+    compute=for_all_settings(lambda statistics: Outcome.from_score(mean_logprob(statistics))),
     equation="mean over the n scored tokens of l_t = log p(x_t | x_<t), in nats",
     reported=(
         "No figure of Yeom et al. 2018 is given here. In Zhang et al. 2025 it has an AUROC of 66.5, 63.3 and 67.4 on "

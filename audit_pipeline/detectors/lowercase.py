@@ -36,7 +36,7 @@ def _lowercase(statistics: TextStatistics) -> Outcome:
     own = mean_logprob(statistics)
     if own == 0:
         return Outcome.not_applicable("the text's mean log-likelihood is 0, and the score divides by it")
-    return Outcome.of(quotient(mean_logprob(lowercased), own))
+    return Outcome.from_score(quotient(mean_logprob(lowercased), own))
 
 
 LOWERCASE = Detector(

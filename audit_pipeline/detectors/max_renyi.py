@@ -56,7 +56,7 @@ MAX_RENYI = Detector(
     passes="1",
     reads=lambda setting: {"1": ("mean",), "inf": ("max_logprob",)}.get(str(setting["alpha"]), ()),
     compute=_max_renyi,
-    wishes=(POWER_SUMS,),
+    optional_needs=(POWER_SUMS,),
     parameters={
         "alpha": Parameter(
             default="1",

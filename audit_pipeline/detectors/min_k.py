@@ -14,10 +14,10 @@ from audit_pipeline.detectors.detector import (
     Parameter,
     ParameterValue,
     Settings,
-    always,
+    boolean_parameter,
     by_group,
     outcomes,
-    switch,
+    reads_columns,
 )
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.tables import SIGMA_FLOOR
@@ -160,12 +160,14 @@ MIN_K_PLUS_PLUS = Detector(
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     passes="1",
-    reads=always("mean", "std"),
+    reads=reads_columns("mean", "std"),
     compute=_min_k_plus_plus,
     parameters={
         "k": K,
-        "mu": switch("subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"),
-        "sigma": switch("divide by the standard deviation of the position's distribution (Zhang et al. 2025, table 3)"),
+        "mu": boolean_parameter("subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"),
+        "sigma": boolean_parameter(
+            "divide by the standard deviation of the position's distribution (Zhang et al. 2025, table 3)"
+        ),
         "window": WINDOW,
     },
     equation=(

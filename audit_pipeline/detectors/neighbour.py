@@ -29,7 +29,7 @@ def _neighbour(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 def _outcome(own: float, sums: np.ndarray[tuple[int], np.dtype[np.float64]], n: int) -> Outcome:
     if len(sums) < n:
         return Outcome.not_applicable(f"the text has {len(sums)} neighbours of the {n} that the score averages")
-    return Outcome.of(own - float(sums[n - 1]) / n)
+    return Outcome.from_score(own - float(sums[n - 1]) / n)
 
 
 NEIGHBOUR = Detector(

@@ -56,7 +56,7 @@ def _pac(statistics: TextStatistics, setting: Settings) -> Outcome:
         return Outcome.not_applicable("no copy differs from the text: it has no two words that could be swapped")
     if not all(len(copy) for copy in copies):
         return Outcome.not_applicable("a copy of the text has no scored token")
-    return Outcome.of(float(np.mean([polarized_distance(copy.logprob) for copy in copies])) - own)
+    return Outcome.from_score(float(np.mean([polarized_distance(copy.logprob) for copy in copies])) - own)
 
 
 PAC = Detector(

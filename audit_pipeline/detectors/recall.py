@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
-from audit_pipeline.detectors.detector_inputs import Float32s, Lacking, Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Float32s, Need, TextStatistics, UnmetNeed
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 
-PrefixedLogProbs = Mapping[tuple[int, str], Float32s | Lacking]
+PrefixedLogProbs = Mapping[tuple[int, str], Float32s | UnmetNeed]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];
 or why it has none after that prefix."""
 
@@ -31,13 +31,13 @@ def _recall(statistics: TextStatistics, setting: Settings) -> Outcome:
     means, gamma = [], float(setting.get("gamma", 0.0))
     for need in (NONMEMBER_PREFIX, MEMBER_PREFIX) if gamma else (NONMEMBER_PREFIX,):
         found = statistics.of(need)[int(setting["shots"]), str(setting["join"])]
-        if isinstance(found, Lacking):
+        if isinstance(found, UnmetNeed):
             return Outcome.not_applicable(found.reason)
         means.append(float(np.mean(found, dtype=np.float64)))
     own = mean_logprob(statistics)
     if own == 0:
         return Outcome.not_applicable("the text's mean log-likelihood is 0, and the score divides by it")
-    return Outcome.of(quotient(means[0] - gamma * means[1] if gamma else means[0], own))
+    return Outcome.from_score(quotient(means[0] - gamma * means[1] if gamma else means[0], own))
 
 
 _SHOTS = Parameter(

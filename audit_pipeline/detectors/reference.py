@@ -52,15 +52,15 @@ def _reference(statistics: TextStatistics, setting: Settings) -> Outcome:
     if setting["form"] == WBC:
         if not np.array_equal(statistics.token_id, reference.token_id):
             return Outcome.not_applicable("the reference model does not score the same tokens of the text")
-        return Outcome.of(vote_share(statistics.logprob, reference.logprob))
+        return Outcome.from_score(vote_share(statistics.logprob, reference.logprob))
     own, other = mean_logprob(statistics), mean_logprob(reference)
     if setting["form"] == DIFFERENCE:
-        return Outcome.of(own - other)
+        return Outcome.from_score(own - other)
     if other == 0:
         return Outcome.not_applicable(
             "the mean log-likelihood under the reference model is 0, and the ratio divides by it"
         )
-    return Outcome.of(-quotient(own, other))
+    return Outcome.from_score(-quotient(own, other))
 
 
 REFERENCE = Detector(

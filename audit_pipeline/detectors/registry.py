@@ -56,7 +56,7 @@ def _adopt(detector: Detector, origin: str) -> Detector:
             parameter.checked(value)
     detector.to_json({})
     unknown = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
-    wrong = [need for need in (*detector.needs, *detector.wishes) if not isinstance(need, Need)]
+    wrong = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
     if unknown or wrong:
         raise TypeError(f"there is no statistic or need {', '.join(map(str, [*sorted(unknown), *wrong]))}")
     return replace(detector, compute=compute)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, reads_columns
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.min_k import K
 
@@ -44,7 +44,7 @@ def _outcome(
     if not len(surprising):
         reason = f"no surprising token: the entropy is {max_entropy:g} or more at each of the least likely tokens"
         return Outcome.not_applicable(reason)
-    return Outcome.of(float(surprising.mean()))
+    return Outcome.from_score(float(surprising.mean()))
 
 
 SURP = Detector(
@@ -53,7 +53,7 @@ SURP = Detector(
     summary="mean log-likelihood of the k% least likely tokens, of those where the model's entropy is low",
     source="Zhang and Wu 2024 (SURP)",
     passes="1",
-    reads=always("mean"),
+    reads=reads_columns("mean"),
     compute=_surp,
     parameters={
         "k": replace(

@@ -27,7 +27,7 @@ FILE_NAME = "models.yaml"
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
 BackendName = Literal["transformers", "openai"]
-Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
+DialectName = Literal["vllm", "sglang", "llama_cpp", "completions"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DialectTraits:
     has_plugin: bool = False
 
 
-DIALECT_TRAITS: Mapping[Dialect, DialectTraits] = {
+DIALECT_TRAITS: Mapping[DialectName, DialectTraits] = {
     "vllm": DialectTraits(takes_ids=True, names_ids=True, gives_rank=True, has_plugin=True),
     "sglang": DialectTraits(takes_ids=True, names_ids=True),
     "llama_cpp": DialectTraits(takes_ids=False, server_adds_start_token=True),
@@ -108,7 +108,7 @@ class UserHostedWeights:
         """Return whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
         return True
 
-    def origin(self, files: str) -> str:
+    def describe_location(self, files: str) -> str:
         """Return where the model is, in words, of which these are about its ``files``."""
         return files
 
@@ -120,7 +120,7 @@ class Endpoint(ServerSettings):
 
     url: str = Field(description="up to the part that all routes share: http://127.0.0.1:8000/v1")
     model: str = Field(description="the name that the server knows the model by")
-    dialect: Dialect = Field(description="how the server is asked, and what its answers look like")
+    dialect: DialectName = Field(description="how the server is asked, and what its answers look like")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
         default=20, description="best tokens that are asked for at every place; servers have limits of their own"
     )
@@ -162,14 +162,14 @@ class Endpoint(ServerSettings):
 
     def can_give(self, statistic: str) -> bool:
         """Return whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
-        return statistic in self.gives
+        return statistic in self.available_statistics
 
-    def origin(self, files: str) -> str:
+    def describe_location(self, files: str) -> str:
         """Return where the model is, in words, of which ``files`` are about its tokenizer's."""
         return f"{self.described}; tokenizer: {files}"
 
     @property
-    def gives(self) -> frozenset[str]:
+    def available_statistics(self) -> frozenset[str]:
         """The statistics of every token that answers hold, by the names of CachedKind.statistics."""
         best = self.top_logprobs
         by_id = self.traits.names_ids
@@ -303,13 +303,13 @@ FILE = EntryFile(
     "model",
     "it says which models are audited",
     _build_entries,
-    leads=(
+    references=(
         EntryReference(("control", "name"), "control"),
-        EntryReference(("reference_model",), "model", or_elsewhere=True),
+        EntryReference(("reference_model",), "model", allow_external=True),
         EntryReference(("reference_corpus",), "corpus"),
     ),
     may_be_paths=True,
-    is_of_audits=True,
+    affects_audits=True,
 )
 
 

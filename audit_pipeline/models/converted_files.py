@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
-from audit_pipeline.errors import MadeAgainWarning
+from audit_pipeline.errors import RebuiltWarning
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.integrity import DamagedError, digests_of_folder, require_matching_digests
@@ -180,5 +180,5 @@ def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(MadeAgainWarning(f"{error}; it is made again"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{error}; it is made again"), stacklevel=2)
         return None

@@ -87,7 +87,9 @@ def compute_endpoint_fingerprint(endpoint: Endpoint, tokenizer_fingerprint: str,
     All that changes rows is in it: whose model it is, how it is asked, which columns it gives. Keys, limits, prices and
     the number of requests at a time are not.
     """
-    return digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint), sorted(endpoint.gives), name)[:LENGTH]
+    return digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint), sorted(endpoint.available_statistics), name)[
+        :LENGTH
+    ]
 
 
 def history_path(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:

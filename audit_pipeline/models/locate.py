@@ -79,7 +79,7 @@ class LocatedModel:
             files = f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
         if entry.adapter is not None:
             files += f" with the adapter {entry.adapter}"
-        return entry.host.origin(files)
+        return entry.host.describe_location(files)
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:

@@ -68,7 +68,7 @@ class TokenizedModel:
     def entry(self) -> ModelEntry:
         return self.located.entry
 
-    def gives(self, statistic: str) -> bool:
+    def has_statistic(self, statistic: str) -> bool:
         """Return whether the back end gives a statistic of every token, by the names of CachedKind.statistics."""
         return self.entry.host.can_give(statistic)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.pipeline.plan import Plan, Planner
+    from audit_pipeline.pipeline.plan import AuditPlan, Planner
     from audit_pipeline.pipeline.workspace_state import Scope
     from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores, ProgressListener
@@ -154,7 +154,7 @@ def build_request_scope(request: AuditRequest) -> Scope:
     return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
 
 
-def plan_request(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Plan:
+def plan_request(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> AuditPlan:
     """Return everything that a request needs now, except the warehouse and the report."""
     return build_request_planner(request, models, paths).plan(build_request_scope(request))
 

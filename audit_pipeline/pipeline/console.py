@@ -106,7 +106,7 @@ def is_layout_output() -> bool:
     return _layout.get() is not None
 
 
-def say(words: str, **facts: object) -> None:
+def print_result(words: str, **facts: object) -> None:
     """Print words on standard output, or add ``facts``, which hold the same, to the JSON document.
 
     Control characters are spelled out, except line breaks and tabs. A name of the user's goes through

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
-from audit_pipeline.pipeline.plan import PairState, Plan, Planner, find_pair_state, plan_steps
+from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pair_state, plan_steps
 from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
@@ -153,7 +153,7 @@ def _explain_benchmark(benchmark: str, planner: Planner) -> str | None:
     return steps[0].reason if steps else None
 
 
-def _build_row(row: Mapping[str, Any], plan: Plan, planner: Planner) -> Mapping[str, object]:
+def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Mapping[str, object]:
     pair = row["pair"]
     stages = _list_pair_stages(planner)
     state = find_pair_state(stages, plan, planner.get_product_state, pair)

@@ -21,7 +21,12 @@ from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, collect_p
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
-from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given_scores, read_scored_texts
+from audit_pipeline.scoring.external_scores import (
+    NEAR_DUPLICATE,
+    ExternalScores,
+    read_external_scores,
+    read_scored_texts,
+)
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.claims import WHOEVER_RAN_THIS
@@ -47,7 +52,7 @@ class Evaluated:
     """The findings of a table of scores, and where they lie."""
 
     pair: Pair
-    given: GivenScores
+    given: ExternalScores
     findings: Findings
     paths: DataPaths
     report: Path
@@ -72,7 +77,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
     texts = None if options.texts is None else read_scored_texts(options.texts, options.text_column)
     run_id = f"evaluate-{digest({**same, 'texts': texts and sorted(texts.by_digest)})[:16]}"
-    given = read_given_scores(
+    given = read_external_scores(
         options.scores,
         pair,
         run_id,
@@ -202,20 +207,20 @@ def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None
     raise ConfigError(f"--headline: {options.scores} has no score of '{options.headline}'; {hint}")
 
 
-def _require_comparison(file: Path, given_scores: GivenScores, findings: Findings) -> None:
+def _require_comparison(file: Path, external_scores: ExternalScores, findings: Findings) -> None:
     """Raise DataError where nothing was compared with anything: neither two sides nor groups with held-out ones."""
     values = findings.tables["evaluations"]
     tested = set(findings.tables["group_tests"]["label"].to_pylist())
-    by_groups = None in tested or (given_scores.names_splits and MEMBER in tested)
+    by_groups = None in tested or (external_scores.names_splits and MEMBER in tested)
     if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
         return
-    notes = "".join(f"; {note}" for note in given_scores.notes)
-    raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(given_scores)}{notes}")
+    notes = "".join(f"; {note}" for note in external_scores.notes)
+    raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(external_scores)}{notes}")
 
 
-def _explain_no_findings(given_scores: GivenScores) -> str:
-    scored = given_scores.scores.filter(pc.equal(given_scores.scores["status"], "ok"))["example_id"]
-    texts = given_scores.examples.filter(pc.is_in(given_scores.examples["example_id"], value_set=scored))
+def _explain_no_findings(external_scores: ExternalScores) -> str:
+    scored = external_scores.scores.filter(pc.equal(external_scores.scores["status"], "ok"))["example_id"]
+    texts = external_scores.examples.filter(pc.is_in(external_scores.examples["example_id"], value_set=scored))
     n_members, n_nonmembers = _count(texts, MEMBER), _count(texts, NON_MEMBER)
     counts = {"members": n_members, "non-members": n_nonmembers, "of unknown label": texts["label"].null_count}
     has = " and ".join(f"{n} {what}" for what, n in counts.items() if n)
@@ -226,7 +231,7 @@ def _explain_no_findings(given_scores: GivenScores) -> str:
         )
     elif n_nonmembers == len(texts):
         hint = "add members (label 1), or texts to be audited (label empty)"
-    elif given_scores.names_splits:
+    elif external_scores.names_splits:
         hint = "the file's column 'split' leaves one side alone to evaluate; divide them otherwise"
     else:
         hint = "calibration leaves one side alone to evaluate; give --calibration 0, or more texts"
@@ -253,15 +258,15 @@ def _require_only_scores(paths: DataPaths, pair: Pair, before: BuiltBenchmark) -
 
 
 def _build_manifest(
-    options: EvaluateOptions, given_scores: GivenScores, version: str, design: str, before: BuiltBenchmark | None
+    options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, before: BuiltBenchmark | None
 ) -> Mapping[str, Any]:
     """The facts about the texts, of any model; and by model, what of its file could not be used."""
     # Of the files of earlier evaluations of the same texts.
     left_out_before = before.manifest.get("left_out", {}) if before and before.digest == version else {}
     left_out = {
-        "rows": len(given_scores.skipped),
-        "reasons": dict(given_scores.left_out),
-        "notes": list(given_scores.notes),
+        "rows": len(external_scores.skipped),
+        "reasons": dict(external_scores.left_out),
+        "notes": list(external_scores.notes),
     }
     return {
         "benchmark": options.name,
@@ -279,7 +284,7 @@ def _build_manifest(
             "calibration_fraction": options.calibration,
             "seed": options.seed,
         },
-        "counts": count_examples(given_scores.examples),
+        "counts": count_examples(external_scores.examples),
         "left_out": {**left_out_before, options.model: left_out},
         "checks": [],
     }

@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AuditPlan:
     """The steps in an order in which they can be carried out, and the products that cannot be made, with reasons."""
 
     steps: tuple[Step, ...]
@@ -100,7 +100,7 @@ class Planner:
         stages: Iterable[Stage] | None = None,
         again: Mapping[str, str] | None = None,
         left_alone: Mapping[str, str] | None = None,
-    ) -> Plan:
+    ) -> AuditPlan:
         """Return the steps that bring a scope up to date (see :func:`plan_steps`).
 
         Args:
@@ -215,7 +215,7 @@ def plan_steps(
     get_product_state: Callable[[Product], ProductState],
     again: Mapping[str, str] | None = None,
     left: Mapping[str, str] | None = None,
-) -> Plan:
+) -> AuditPlan:
     """Return the steps that bring the wanted partitions of each stage up to date.
 
     A product has no step if something that it needs is missing and not made first. Inputs name products by
@@ -254,7 +254,7 @@ def plan_steps(
             if reason is not None:
                 made_first[name] = stage.blocked_message.format(*partition.split("|"))
                 steps.append(Step(stage, partition, reason))
-    return Plan(tuple(steps), problems)
+    return AuditPlan(tuple(steps), problems)
 
 
 def _find_obstacle(
@@ -316,7 +316,7 @@ class PairState:
 
 
 def find_pair_state(
-    stages: Iterable[Stage], plan: Plan, get_product_state: Callable[[Product], ProductState], pair: Pair
+    stages: Iterable[Stage], plan: AuditPlan, get_product_state: Callable[[Product], ProductState], pair: Pair
 ) -> PairState:
     """Return the state of a pair: that of its first stage that is not up to date.
 

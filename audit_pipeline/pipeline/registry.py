@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from assets import ASSETS, OBSERVED_INPUTS
-from audit_pipeline.errors import LeftOutWarning, to_one_line
+from audit_pipeline.errors import SkippedPluginWarning, to_one_line
 from audit_pipeline.pipeline.stage import ALL_RESULTS, PAIR, ObservedInput, Stage
 from audit_pipeline.pipeline.stage_settings import build_stages_file
 from audit_pipeline.store.stage_plugins import load_stage_plugins
@@ -28,7 +28,7 @@ def _collect_stages() -> Mapping[str, Stage]:
         if fault is None:
             stages[value.name] = value
         else:
-            warnings.warn(LeftOutWarning(f"the stage {point.value} is left out ({fault})"), stacklevel=2)
+            warnings.warn(SkippedPluginWarning(f"the stage {point.value} is left out ({fault})"), stacklevel=2)
     return stages
 
 

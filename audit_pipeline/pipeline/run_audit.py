@@ -12,7 +12,7 @@ from audit_pipeline.store.paths import DataPaths, require_writable
 if TYPE_CHECKING:
     import dagster as dg
 
-    from audit_pipeline.pipeline.plan import Plan
+    from audit_pipeline.pipeline.plan import AuditPlan
 
 
 def run_audit(
@@ -45,7 +45,7 @@ def run_audit(
     return outcome
 
 
-def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
+def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
     """Return the plan of a request, made without a heavy package and without writing.
 
     Returns:

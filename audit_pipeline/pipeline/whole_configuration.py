@@ -44,7 +44,7 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
 )
 """Every file, and how it is read: those of the core, and those in the modules ``config`` of extras."""
 FILES = tuple(file.name for file, _ in _READ)
-OF_AUDITS = tuple(file.name for file, _ in _READ if file.is_of_audits)
+OF_AUDITS = tuple(file.name for file, _ in _READ if file.affects_audits)
 OF_DIMENSIONS = {file.dimension: file for file, _ in _READ if file.dimension is not None}
 """The files whose entries have products of their own, by the dimension of these."""
 
@@ -144,8 +144,8 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     }
     for file, _ in _READ:
         entries = files[file.name]
-        if file.leads and not isinstance(entries, AuditError):
-            files[file.name] = entries.with_faults(_find_dangling_references(entries.given, file.leads, names))
+        if file.references and not isinstance(entries, AuditError):
+            files[file.name] = entries.with_faults(_find_dangling_references(entries.given, file.references, names))
     for name, faults in compared.items():
         files[name] = files[name].with_faults(faults)
     return Configuration(folder, files)
@@ -160,7 +160,7 @@ def _find_dangling_references(
         for lead in references:
             known = names[lead.to]
             for keys, name in _texts_at(given, lead.keys):
-                if known is not None and name not in known and not (lead.or_elsewhere and is_path_or_hub_id(name)):
+                if known is not None and name not in known and not (lead.allow_external and is_path_or_hub_id(name)):
                     hint = did_you_mean(name, known)
                     found[entry].append(Fault(keys, f"{lead.key}: there is no {lead.to} '{name}'; {hint}"))
     return found

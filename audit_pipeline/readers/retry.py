@@ -53,7 +53,7 @@ class RetryPolicy:
     jitter: float = 0.0
 
 
-class PassingError(Exception):
+class RetryableError(Exception):
     """A fault that another attempt may not meet; ``pause``: seconds that the server asks to wait before it."""
 
     def __init__(self, reason: str, status: int | None = None, pause: float | None = None) -> None:
@@ -98,7 +98,7 @@ def _build_retry_arguments(
 
     def wait(state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome is not None else None
-        requested = fault.pause if isinstance(fault, PassingError) else None
+        requested = fault.pause if isinstance(fault, RetryableError) else None
         return max(pause(state), requested or 0.0)
 
     return {

@@ -40,7 +40,7 @@ from typing import Any, Literal
 
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, render_answer, render_phrase
-from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, detectable_auroc, find_least_standouts
+from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, compute_min_documents_for_effect, detectable_auroc
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
@@ -57,7 +57,7 @@ Sides = Literal["labelled", "audited against held-out", "none"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MetricEstimate:
     """A number with its 95% interval; where it is not defined, ``method`` says why."""
 
     value: float | None
@@ -93,7 +93,7 @@ class DetectorFindings:
     """What one of several detectors came to, where none was named to answer; ``direction`` as of DocumentFindings."""
 
     detector: str
-    auroc: Estimate
+    auroc: MetricEstimate
     direction: str | None
 
 
@@ -115,14 +115,14 @@ class PairFindings:
     sides: Sides
     claim_level: str | None
     split_verdict: str | None
-    auroc: Estimate | None
-    margin: Estimate | None = None
-    blind: Estimate | None = None
+    auroc: MetricEstimate | None
+    margin: MetricEstimate | None = None
+    blind: MetricEstimate | None = None
     every: Sequence[DetectorFindings] = ()
     documents: DocumentFindings | None = None
     audited: int = 0
     whole_set: str | None = None
-    flagged: Estimate | None = None
+    flagged: MetricEstimate | None = None
     flagged_alpha: float | None = None
     flagged_is_certified: bool = False
     warning: str | None = None
@@ -159,7 +159,7 @@ def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: f
     return min(1.0, factor / (calibration_groups + 1)) if tested_documents else 1.0
 
 
-def find_detectable_auroc(aurocs: Sequence[Estimate]) -> float:
+def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
     """The AUROC that the comparison with the widest interval would have found four times in five; infinite where none
     has an interval."""
     widths = [auroc.high - auroc.low for auroc in aurocs if auroc.low is not None and auroc.high is not None]
@@ -173,7 +173,7 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
     A shelf's documents come first: they are the question. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts, and whether that rests on few groups.
     """
-    kind, known = conclude(findings)
+    kind, known = decide_outcome(findings)
     labelled = findings.sides == "labelled"
     facts = {
         **vars(findings),
@@ -193,7 +193,7 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
     return answer
 
 
-def conclude(findings: PairFindings) -> Conclusion:
+def decide_outcome(findings: PairFindings) -> Conclusion:
     """The kind of the answer, and the facts of its sentences."""
     kind, facts = _conclude_from_scores(findings)
     differences = _find_signs_above_chance(findings)
@@ -217,7 +217,7 @@ def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
     }
 
 
-def _list_aurocs(findings: PairFindings) -> list[Estimate]:
+def _list_aurocs(findings: PairFindings) -> list[MetricEstimate]:
     named = [] if findings.auroc is None else [findings.auroc]
     return [*named, *(finding.auroc for finding in findings.every)]
 
@@ -247,7 +247,7 @@ def _conclude_from_scores(findings: PairFindings) -> Conclusion:
     return _conclude_by_auroc(findings, findings.auroc)
 
 
-def _conclude_by_auroc(findings: PairFindings, auroc: Estimate) -> Conclusion:
+def _conclude_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Conclusion:
     level, margin = findings.claim_level, findings.margin
     if findings.split_verdict == SEPARABLE:
         return "separable", {"scores_lower": auroc.high is not None and auroc.high < CHANCE}
@@ -263,7 +263,7 @@ def _conclude_by_auroc(findings: PairFindings, auroc: Estimate) -> Conclusion:
     return kinds.get(level or "", "difference_to_look_at"), {}
 
 
-def _conclude_no_difference(bounded: Sequence[Estimate], lower: int = 0) -> Conclusion:
+def _conclude_no_difference(bounded: Sequence[MetricEstimate], lower: int = 0) -> Conclusion:
     """No difference, by what the comparison would have found."""
     detectable = find_detectable_auroc(bounded)
     times = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
@@ -303,7 +303,7 @@ def _conclude_by_documents(findings: PairFindings, documents: DocumentFindings) 
     if findings.split_verdict == SEPARABLE:
         return "separable", {**facts, "scores_lower": False}
     reach = _compute_significance_requirements(documents)
-    can = not reach["too_few"] and reach["together"] <= find_least_standouts(documents.tested)
+    can = not reach["too_few"] and reach["together"] <= compute_min_documents_for_effect(documents.tested)
     return ("no_document_stands_out" if can else "documents_cannot_stand_out"), {**facts, **reach}
 
 

@@ -2,10 +2,10 @@
 
 What belongs here: finding the sections in the folder sections/, what a query's head says of it, which pages there are,
 the tables that their queries go by, running the queries. What does not: the queries (sections/, sql/), columns that
-Python makes (section_columns.py), rendering templates (html.py), files (files.py).
+Python makes (section_data.py), rendering templates (html.py), files (files.py).
 
 A section is two files of one name, NN_name.sql and NN_name.html.j2, and where its query is not enough a function
-(section_columns.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as
+(section_data.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as
 well: they belong to the row of the same model and benchmark. A column in_all says how many rows there would be without
 a limit; it counts and is no part of a row.
 """
@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import duckdb
 
 from audit_pipeline.report import display_priority
-from audit_pipeline.report.section_columns import SECTION_FUNCTIONS, Results, describe_results
+from audit_pipeline.report.section_data import SECTION_FUNCTIONS, Results, describe_results
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
 from audit_pipeline.warehouse.query import open_read_only

@@ -16,7 +16,7 @@ from audit_pipeline.report.answer_rules import (
     OPPOSITE,
     DetectorFindings,
     DocumentFindings,
-    Estimate,
+    MetricEstimate,
     PairFindings,
     Sides,
     build_answer,
@@ -136,7 +136,9 @@ def _collect_findings(
         documents=_summarise_documents(tested, tests, setting),
         audited=pair_facts.audited,
         whole_set=whole_set,
-        flagged=None if quoted is None else Estimate(quoted["flagged"], quoted["flagged_low"], quoted["flagged_high"]),
+        flagged=None
+        if quoted is None
+        else MetricEstimate(quoted["flagged"], quoted["flagged_low"], quoted["flagged_high"]),
         flagged_alpha=None if quoted is None else quoted["alpha"],
         flagged_is_certified=quoted is not None and quoted["rule"] == "certified",
         warning=warning,
@@ -180,9 +182,9 @@ def _find_claim_level(evaluation: Row | None, tests: Sequence[Row], setting: Set
     return min(own or [row["claim_level"] for row in tests], default=None)
 
 
-def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: str) -> Estimate | None:
+def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: str) -> MetricEstimate | None:
     row = next((row for row in evaluations if (_setting_of(row), row["metric"]) == (setting, metric)), None)
-    return None if row is None else Estimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
+    return None if row is None else MetricEstimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
 
 
 def _find_flagged_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
@@ -209,7 +211,7 @@ def _summarise_every_setting(
     return [
         DetectorFindings(
             setting[0],
-            _find_estimate(detectors, setting, "auroc") or Estimate(None),
+            _find_estimate(detectors, setting, "auroc") or MetricEstimate(None),
             _find_direction([row for row in tests if _setting_of(row) == setting]),
         )
         for setting in settings

@@ -85,7 +85,7 @@ def build_highlights(
     own = ok.filter(pc.and_(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]), is_shown))
     ranked = own.sort_by([("score", "descending"), ("example_id", "ascending")]).slice(0, MOST_TEXTS).to_pylist()
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
-    index = StatisticsIndex(table, model.gives)
+    index = StatisticsIndex(table, model.has_statistic)
     places = collect_lists_by_text(table, ("char_start", "char_end"))
     rows = []
     for place, row in enumerate(ranked, start=1):

@@ -16,10 +16,10 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
 from audit_pipeline.detectors.detector_inputs import (
-    Lacking,
     Need,
     StatisticsIndex,
     TextStatistics,
+    UnmetNeed,
     explain_missing_columns,
 )
 from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, select
@@ -39,8 +39,8 @@ from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
+    CachePlan,
     Caches,
-    Plan,
     add_branches_kind,
     plan,
     read_statistics,
@@ -179,7 +179,7 @@ class Session:
         costs = (provider.describe_cost(texts) for provider in self._list_met(other_model=False))
         return [cost for cost in costs if cost is not None]
 
-    def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
+    def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> CachePlan:
         """What :meth:`run` would run: the texts' own pass with their branches, and what further passes are known.
 
         Texts are counted once; the tokens are those of all.
@@ -228,10 +228,10 @@ class Session:
 
         A text after a context is given, and has to have been run, as one text with it.
         """
-        index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
-        missing = {need: Lacking(reason) for need, reason in self.unmet_needs.items()}
+        index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.has_statistic)
+        missing = {need: UnmetNeed(reason) for need, reason in self.unmet_needs.items()}
         readers = {
-            need: (provider.build_lookup(texts), Lacking(provider.not_run))
+            need: (provider.build_lookup(texts), UnmetNeed(provider.not_run))
             for need, provider in self._providers.items()
             if need not in missing
         }
@@ -272,7 +272,7 @@ class Session:
         if name == _OWN:
             return "the texts themselves, for all detectors"
         [need] = [need for need in self._providers if need.name == name]
-        users = [detector.name for detector, _ in self.selection if need in (*detector.needs, *detector.wishes)]
+        users = [detector.name for detector, _ in self.selection if need in (*detector.needs, *detector.optional_needs)]
         return f"{need.summary}, for {', '.join(dict.fromkeys(users))}"
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
@@ -290,7 +290,7 @@ class Session:
 
     def _explain_missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
-            lacks = explain_missing_columns(self.model.gives, need.statistics)
+            lacks = explain_missing_columns(self.model.has_statistic, need.statistics)
             self._reasons[need] = self._providers[need].explain_missing() if lacks is None else lacks
         return self._reasons[need]
 
@@ -299,7 +299,7 @@ def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any
     """A provider of every need of the selected detectors, by the settings of all that have it."""
     wanted: dict[Need[Any], list[Settings]] = {}
     for detector, settings in selection:
-        for need in (*detector.needs, *detector.wishes):
+        for need in (*detector.needs, *detector.optional_needs):
             if need.name not in PROVIDERS:
                 raise ConfigError(f"the detector {detector.name} needs {need.name}, which nothing here provides")
             wanted.setdefault(need, []).extend(settings)
@@ -323,8 +323,8 @@ class Statistics:
     def __init__(
         self,
         index: StatisticsIndex,
-        readers: Mapping[Need[Any], tuple[Lookup[Any], Lacking]],
-        reasons: Mapping[Need[Any], Lacking],
+        readers: Mapping[Need[Any], tuple[Lookup[Any], UnmetNeed]],
+        reasons: Mapping[Need[Any], UnmetNeed],
     ) -> None:
         self._own, self._readers, self._lacking = index, readers, reasons
 

@@ -153,11 +153,11 @@ class UnusableDocumentError(Exception):
 
 
 def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
-    """Return the fetch of a connector with this ``module`` source: it imports the module harvest next to it."""
-    harvesting = f"{module.rpartition('.')[0]}.harvest"
+    """Return the fetch of a connector with this ``module`` source: it imports the module fetch next to it."""
+    module_name = f"{module.rpartition('.')[0]}.fetch"
 
     def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:
-        items: Iterable[HarvestItem] = importlib.import_module(harvesting).harvest(settings, downloads)
+        items: Iterable[HarvestItem] = importlib.import_module(module_name).fetch_documents(settings, downloads)
         return items
 
     return fetch

@@ -56,7 +56,7 @@ def detectable_auroc(standard_error: float, level: float) -> float:
     return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(POWER)) * standard_error
 
 
-def find_least_standouts(tested: int) -> int:
+def compute_min_documents_for_effect(tested: int) -> int:
     """Return how many of so many documents have to stand out for an effect that matters: one at least.
 
     Where a share s scores higher than every comparison document, and the others as these do, the AUROC is (1 + s) / 2.

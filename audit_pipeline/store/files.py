@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.errors import DataError, MadeAgainWarning, is_full_disk
+from audit_pipeline.errors import DataError, RebuiltWarning, is_full_disk
 from audit_pipeline.store.bucket_folder import put_in_place, temporary_file
 from audit_pipeline.store.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.store.paths import explain_unwritable
@@ -129,7 +129,7 @@ def read_json_if_whole(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(MadeAgainWarning(f"{path} cannot be read, so it is made again: {error}"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{path} cannot be read, so it is made again: {error}"), stacklevel=2)
         return None
     return value if isinstance(value, dict) else None
 

@@ -98,7 +98,7 @@ def require_intact_partition(
 
 def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
     """Every partition of a table of which anything lies in a folder of its own, with that folder, in order."""
-    prefix = "partition=" if table.append_only else f"{table.per}="
+    prefix = "partition=" if table.append_only else f"{table.partitioned_by}="
     for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
         if any(folder.iterdir()):
             yield name_from_path_segment(folder.name.removeprefix(prefix)), folder

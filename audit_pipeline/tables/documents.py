@@ -11,8 +11,8 @@ DOCUMENTS = Table(
     "documents",
     "the dated documents of the sources, without their text",
     key=("document_id",),
-    per="source",
-    kept="rewritten",
+    partitioned_by="source",
+    storage="rewritten",
     holds_text=("text",),
     manifest=DataPaths.source_manifest,
     columns=(

@@ -34,7 +34,7 @@ LINEAGE = Table(
     "lineage",
     "which run wrote which rows from what, with which code and versions",
     key=("table", "partition", "run_id"),
-    kept="given",
+    storage="given",
     columns=(
         string("table", "the table whose rows the entry explains"),
         string("partition", "the partition: a source, a benchmark, or benchmark|model"),
@@ -69,8 +69,8 @@ OUTCOMES = Table(
     "outcomes",
     "the pairs that a run could not do, and why; the table coverage says what counts now",
     key=("run_id", "benchmark", "model"),
-    per="pair",
-    kept="given",
+    partitioned_by="pair",
+    storage="given",
     columns=(
         MODEL,
         BENCHMARK,

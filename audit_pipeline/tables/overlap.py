@@ -17,8 +17,8 @@ CORPUS_OVERLAP = Table(
     "corpus_overlap",
     "how much of every text of a benchmark is in a corpus that was read",
     key=("benchmark", "corpus", "example_id"),
-    per="overlap",
-    kept="rewritten",
+    partitioned_by="overlap",
+    storage="rewritten",
     made_from=("examples",),
     columns=(
         BENCHMARK,
@@ -75,8 +75,8 @@ OVERLAP_SPANS = Table(
     "overlap_spans",
     "the longest passages of a benchmark's texts that are in a document of a corpus, and where",
     key=("benchmark", "corpus", "example_id", "char_start", "char_end"),
-    per="overlap",
-    kept="rewritten",
+    partitioned_by="overlap",
+    storage="rewritten",
     made_from=("examples",),
     columns=(
         BENCHMARK,

@@ -31,8 +31,8 @@ SCORES = Table(
     order="as read",
     current="the scores",
     key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
-    per="pair",
-    kept="runs",
+    partitioned_by="pair",
+    storage="runs",
     made_from=("examples", "token_statistics", "token_frequencies"),
     columns=(
         string("example_id", "the scored example"),

@@ -61,7 +61,7 @@ _SQL_TYPES: Mapping[str, str] = {
 def is_key_enforced(table: Table) -> bool:
     """Whether the key is a primary key. One of millions of rows is counted by every build instead: an index on it makes
     a build several times as long and the file ten times as large."""
-    return table.kept == "given"
+    return table.storage == "given"
 
 
 def build_create_table_sql(table: Table) -> str:

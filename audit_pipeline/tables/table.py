@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 
 from audit_pipeline.store.paths import DataPaths
 
-Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control"]
+PartitionedBy = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control"]
 """What one partition is of. ``corpus``: of a corpus and a tokenizer; ``overlap``: of a benchmark and a corpus."""
 
-_PARTITION_COLUMNS: Mapping[Per, tuple[str, ...]] = {
+_PARTITION_COLUMNS: Mapping[PartitionedBy, tuple[str, ...]] = {
     "pair": ("benchmark", "model"),
     "overlap": ("benchmark", "corpus"),
 }
 
-Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
+Storage = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
 """How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: one file per
 partition, which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the
 folder of another product. The others are the warehouse's alone: ``given`` row by row, from the ledger, JSON documents,
@@ -130,8 +130,8 @@ class Table:
     comment: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    per: Per = "none"
-    kept: Kept = "derived"
+    partitioned_by: PartitionedBy = "none"
+    storage: Storage = "derived"
     made_from: tuple[str, ...] = ()
     holds_text: tuple[str, ...] = ()
     current: str = ""
@@ -172,20 +172,20 @@ class Table:
 
     @property
     def append_only(self) -> bool:
-        return self.kept == "runs"
+        return self.storage == "runs"
 
     @property
     def has_files(self) -> bool:
         """Whether every partition has files of its own in Parquet."""
-        return self.kept in ("runs", "rewritten") and bool(self.columns)
+        return self.storage in ("runs", "rewritten") and bool(self.columns)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The warehouse's columns, of text, that say which partition a row is of, and which run where each adds a file:
         what rows of one file have in common."""
-        if self.kept == "cache":
+        if self.storage == "cache":
             return ("model_fingerprint",)
-        of_partition = _PARTITION_COLUMNS.get(self.per, (self.per,))
+        of_partition = _PARTITION_COLUMNS.get(self.partitioned_by, (self.partitioned_by,))
         return (*of_partition, "run_id") if self.append_only else of_partition
 
     def texts(self, rows: pa.Table) -> list[str]:
@@ -207,9 +207,9 @@ class Table:
         """The file of a partition, and of a run where each adds one; None where partitions have none of their own."""
         if self.file is not None:
             return self.file(paths, partition)
-        if self.kept == "runs":
+        if self.storage == "runs":
             return paths.run_file(self.name, partition, run_id)
-        return paths.rewritten_file(self.name, self.per, partition) if self.kept == "rewritten" else None
+        return paths.rewritten_file(self.name, self.partitioned_by, partition) if self.storage == "rewritten" else None
 
 
 def description_of(field: pa.Field) -> str:

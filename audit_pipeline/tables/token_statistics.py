@@ -67,8 +67,8 @@ TOKEN_STATISTICS = Table(
     "token_statistics",
     "the texts that a model has been run on, one row per cached text; the values of the tokens stay in Parquet",
     key=("model_fingerprint", "key"),
-    per="pair",
-    kept="cache",
+    partitioned_by="pair",
+    storage="cache",
     made_from=("examples",),
     columns=(
         string("key", "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version"),
@@ -96,7 +96,16 @@ def _build_cache_table(
     name: str, comment: str, *, columns: tuple[Column, ...], made_from: tuple[str, ...] = ("examples",)
 ) -> Table:
     """The table of a kind that stays in the cache."""
-    return Table(name, comment, columns, ("key",), per="pair", kept="cache", made_from=made_from, in_warehouse=False)
+    return Table(
+        name,
+        comment,
+        columns,
+        ("key",),
+        partitioned_by="pair",
+        storage="cache",
+        made_from=made_from,
+        in_warehouse=False,
+    )
 
 
 TOPK = _build_cache_table(
@@ -259,10 +268,10 @@ class CachedKind:
         """Whether rows are made of a text's cached logits where these are there, without a pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names
 
-    def is_available_from(self, gives: Callable[[str], bool]) -> bool:
+    def is_available_from(self, has_statistic: Callable[[str], bool]) -> bool:
         """Whether a back end that ``gives`` some statistics gives enough for rows; what else they hold may be missing
         (empty)."""
-        return all(map(gives, self.statistics if self.enough is None else self.enough))
+        return all(map(has_statistic, self.statistics if self.enough is None else self.enough))
 
     def estimate_bytes_per_token(self, vocab_size: int, steps: int) -> int:
         """About how many bytes a row takes for a scored token, uncompressed; ``steps``: of the branches."""
@@ -319,8 +328,8 @@ TOKEN_FREQUENCIES = Table(
     "token_frequencies",
     "how often a corpus holds each token of one tokenizer",
     key=("token_id",),
-    per="corpus",
-    kept="rewritten",
+    partitioned_by="corpus",
+    storage="rewritten",
     in_warehouse=False,
     made_from=("documents",),
     file=DataPaths.token_frequencies_of,

@@ -16,7 +16,7 @@ MODELS = Table(
     "models",
     "the models that have been loaded, one row per fingerprint",
     key=("fingerprint",),
-    kept="given",
+    storage="given",
     columns=(
         string(
             "fingerprint",
@@ -47,7 +47,7 @@ BENCHMARKS = Table(
     "benchmarks",
     "the benchmarks that have been built, one row per benchmark",
     key=("benchmark",),
-    kept="given",
+    storage="given",
     columns=(
         BENCHMARK.with_changes("the benchmark's name in config/benchmarks.yaml"),
         string("digest", "config entry and sources of the benchmark", null=True),
@@ -67,7 +67,7 @@ CONFIGURED_MODELS = Table(
     "configured_models",
     f"the models of config/models.yaml {_WHEN_BUILT}",
     key=("name",),
-    kept="given",
+    storage="given",
     columns=(
         string("name", "the model's name"),
         string(
@@ -93,7 +93,7 @@ CONFIGURED_BENCHMARKS = Table(
     "configured_benchmarks",
     f"the benchmarks of config/benchmarks.yaml {_WHEN_BUILT}",
     key=("benchmark",),
-    kept="given",
+    storage="given",
     columns=(
         BENCHMARK,
         string("title", "its name for people, as its entry gives it; null: it gives none", null=True),
@@ -117,7 +117,7 @@ KEYS = Table(
     "keys",
     "the key of every table, and whether it held when the warehouse was built",
     key=("table",),
-    kept="given",
+    storage="given",
     columns=(
         string("table", "the table"),
         string("key", "the columns that no two rows have in common"),
@@ -238,7 +238,7 @@ COVERAGE = Table(
     "coverage",
     "the state of every model on every benchmark: of the configuration, and of every run of any kind",
     key=("model", "benchmark"),
-    kept="given",
+    storage="given",
     made_from=("runs", "corpus_tests", "outcomes", "files_gone"),
     columns=(
         SCORES.column("model"),

@@ -30,7 +30,7 @@ from audit_pipeline.token_statistics.tokens import (
 
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
-    if impossible := [kind for kind in kinds if not KINDS[kind].is_available_from(model.gives)]:
+    if impossible := [kind for kind in kinds if not KINDS[kind].is_available_from(model.has_statistic)]:
         raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
 
 
@@ -121,7 +121,7 @@ _FROM_LOGITS = frozenset(kind.name for kind in KINDS.values() if kind.is_from_lo
 
 
 @dataclass(frozen=True)
-class Plan:
+class CachePlan:
     """What a run would do, found out without the model's weights."""
 
     texts: int
@@ -133,7 +133,7 @@ class Plan:
     branch_tokens: int = 0
     """Tokens of the branches, about: how many tokens have one shows in the pass."""
 
-    def with_further(self, further: Plan) -> Plan:
+    def with_further(self, further: CachePlan) -> CachePlan:
         """This plan and the passes of ``further``, over texts that are made of the same ones: they count once."""
         sizes = Counter(self.bytes_to_write) + Counter(further.bytes_to_write)
         return replace(
@@ -186,7 +186,7 @@ def plan(
     location: CacheLocation,
     kinds: Sequence[Kind] = ("base",),
     branch_steps: int = 0,
-) -> Plan:
+) -> CachePlan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
     caches = open_caches(location)
     whole = prepare(model, texts, caches, add_branches_kind(kinds, branch_steps), branch_steps)
@@ -195,10 +195,12 @@ def plan(
     return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, whole, branch_steps), branch_steps)
 
 
-def describe_plan(texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0) -> Plan:
+def describe_plan(
+    texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
+) -> CachePlan:
     """What a run over ``prepared``, made of so many ``texts``, would do."""
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
-    return Plan(
+    return CachePlan(
         texts=texts,
         cached_texts=prepared.distinct - len(prepared.encoded),
         texts_to_run=len(prepared.encoded),

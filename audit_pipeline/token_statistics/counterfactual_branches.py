@@ -300,7 +300,7 @@ def use_key_positions(decoder: torch.nn.Module, layout: Layout) -> Iterator[None
 
 
 @dataclass(frozen=True, eq=False)
-class Rerun:
+class BranchRerun:
     """One batch of branches with their prefixes: ids [branches, length], padded with 0 on the right.
 
     ``rows`` are the flat places of the logits along the branches; ``which`` says which of all branches' tokens stand
@@ -314,7 +314,7 @@ class Rerun:
 
 def iterate_reruns(
     branches: Branches, window_lengths: Ints, token_budget: int, *, equal_lengths: bool, length_step: int | None
-) -> Iterator[Rerun]:
+) -> Iterator[BranchRerun]:
     """The branches in batches of at most ``token_budget`` padded tokens, longest first.
 
     ``window_lengths`` are the lengths of the windows. ``equal_lengths``: only sequences of one length share a batch.
@@ -340,7 +340,7 @@ def iterate_reruns(
         yield _build_rerun(branches, np.array(batch), int(lengths[batch[0]]))
 
 
-def _build_rerun(branches: Branches, branch_numbers: Ints, length: int) -> Rerun:
+def _build_rerun(branches: Branches, branch_numbers: Ints, length: int) -> BranchRerun:
     start, count = branches.start[branch_numbers], branches.length[branch_numbers]
     place = np.arange(length)
     ids = branches.ids[branches.window[branch_numbers], :length].copy()
@@ -349,4 +349,4 @@ def _build_rerun(branches: Branches, branch_numbers: Ints, length: int) -> Rerun
     along = (place >= start[:, None]) & (place < (start + count)[:, None])
     owner = np.repeat(np.arange(len(branch_numbers)), count)
     step = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    return Rerun(ids, np.flatnonzero(along), branches.offsets[branch_numbers][owner] + step)
+    return BranchRerun(ids, np.flatnonzero(along), branches.offsets[branch_numbers][owner] + step)

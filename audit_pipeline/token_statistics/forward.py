@@ -42,7 +42,7 @@ from audit_pipeline.token_statistics.layer_tuning import (
     use_linear,
 )
 from audit_pipeline.token_statistics.local_pass import run_in_batches
-from audit_pipeline.token_statistics.reductions import begin_fetch, send, sweep
+from audit_pipeline.token_statistics.reductions import begin_fetch, copy_to_device, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
 from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, Logits, Reduced, Scratch, find_head
@@ -156,7 +156,7 @@ class ForwardPass:
         """Compile the decoder's layers; raises ModelError where torch cannot, or they give other logits then."""
         ids = torch.randint(self.vocab_size, (4, 16), generator=torch.Generator().manual_seed(0)).to(self.device)
         with self.running():
-            expected, other_shape = self._compute_whole_logits(ids), self._compute_whole_logits(ids[:1])
+            expected, reference_rebatched = self._compute_whole_logits(ids), self._compute_whole_logits(ids[:1])
         compile_decoder_layers(self._decoder())
         try:
             with self.running():
@@ -168,7 +168,7 @@ class ForwardPass:
                 f"torch cannot compile the model's layers on this machine ({str(error).strip().splitlines()[0]}): "
                 "leave compile out of its entry"
             ) from error
-        rounding = _measure_deviation(other_shape, expected)
+        rounding = _measure_deviation(reference_rebatched, expected)
         if not _are_close(found, expected, max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)):
             raise ModelError("the model gives other logits with its layers compiled: leave compile out of its entry")
 
@@ -284,25 +284,25 @@ class ForwardPass:
 
     def _has_equal_results(
         self,
-        one_way: Callable[[], FloatArray],
-        other_way: Callable[[], FloatArray],
-        other_shape: Callable[[], FloatArray],
+        fast: Callable[[], FloatArray],
+        reference: Callable[[], FloatArray],
+        reference_rebatched: Callable[[], FloatArray],
     ) -> bool:
         """Whether the model can be run one way, and gives then what the other way gives.
 
-        ``other_shape`` is the other way in batches of another shape: what it differs by is rounding.
+        ``reference_rebatched`` is the other way in batches of another shape: what it differs by is rounding.
         """
         try:
             with self.running():
-                found = one_way()
+                found = fast()
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
         with self.running():
-            expected = torch.from_numpy(other_way())
-            rounding = _measure_deviation(torch.from_numpy(other_shape()), expected)
+            expected = torch.from_numpy(reference())
+            rounding = _measure_deviation(torch.from_numpy(reference_rebatched()), expected)
         tolerance = max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)
         return _are_close(torch.from_numpy(found), expected, tolerance)
 
@@ -478,9 +478,9 @@ class ForwardPass:
                 )
             ids, rows, targets = build_batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
-            inputs = {"input_ids": send(ids, self.device), **over_cache}
-            of = send(np.concatenate(targets).astype(np.int64), self._end)
-            logits = self._compute_logits(inputs, send(np.concatenate(rows), self._end))
+            inputs = {"input_ids": copy_to_device(ids, self.device), **over_cache}
+            of = copy_to_device(np.concatenate(targets).astype(np.int64), self._end)
+            logits = self._compute_logits(inputs, copy_to_device(np.concatenate(rows), self._end))
             fetched = begin_fetch(self._reduce(logits, of, self._scratch, wanted))
             lengths = [len(target) for target in targets]
             return lambda: _split_statistics_by_window(batch, lengths, fetched())
@@ -500,7 +500,7 @@ class ForwardPass:
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
         """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places
         ``rows`` [n]: [2, n]."""
-        of = send(targets, self._end)
+        of = copy_to_device(targets, self._end)
         found = self._reduce(self._compute_logits(inputs, rows.to(self._end)), of, self._scratch, _MOMENTS)
         logprob, deviation = found["logprob"], found["std"].clamp(min=SIGMA_FLOOR)
         return torch.stack([logprob, (logprob - found["mean"]) / deviation]).cpu().numpy()

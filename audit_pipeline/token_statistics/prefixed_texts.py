@@ -13,7 +13,7 @@ from audit_pipeline.tables import KINDS, digest, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
-    Plan,
+    CachePlan,
     Prepared,
     describe_plan,
     estimate_bytes_to_write,
@@ -59,7 +59,7 @@ def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
     return load_check is not None and not load_check["found"]["shared_prefix"]
 
 
-def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Plan:
+def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> CachePlan:
     """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
 
     Where the prefix is run again with every text (:func:`is_prefix_rerun`), its tokens come on top.

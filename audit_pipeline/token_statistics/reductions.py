@@ -71,7 +71,7 @@ class _Rank:
 
     def add(self, block: Block) -> None:
         # Counted in float32: exact up to 16 million tokens, and much faster than in whole numbers.
-        self._larger += torch.gt(block.logits, self._before, out=block.room).sum(1)
+        self._larger += torch.gt(block.logits, self._before, out=block.buffer).sum(1)
 
     def columns(self, total: Total) -> Reduced:
         own = self._own.logit
@@ -249,7 +249,7 @@ class _Collision:
 
     def add(self, block: Block, shares: Shares) -> None:
         self._sum = (
-            self._sum * shares.before.square() + torch.linalg.vecdot(block.room, block.room) * shares.now.square()
+            self._sum * shares.before.square() + torch.linalg.vecdot(block.buffer, block.buffer) * shares.now.square()
         )
 
     def columns(self, total: Total) -> Reduced:
@@ -266,12 +266,12 @@ class _Roots:
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._kept = scratch.room("roots kept", len(target), logits.width, KEPT_TYPE)
+        self._kept = scratch.get_buffer("roots kept", len(target), logits.width, KEPT_TYPE)
         self._sum = torch.zeros(target.shape, device=target.device)
         self._blocks: list[tuple[int, Shares]] = []
 
     def add(self, block: Block, shares: Shares) -> None:
-        roots = torch.sqrt(block.room, out=self._scratch.room("one", *block.room.shape))
+        roots = torch.sqrt(block.buffer, out=self._scratch.get_buffer("one", *block.buffer.shape))
         self._sum = self._sum * shares.before.sqrt() + roots.sum(1) * shares.now.sqrt()
         self._kept[:, block.begin : block.begin + roots.shape[1]] = roots.mul_(_KEPT_SCALE)
         self._blocks.append((block.begin, shares))
@@ -283,7 +283,7 @@ class _Roots:
         for begin, shares in reversed(self._blocks):
             # The share of the whole that a kept root of 1 means; 0 where the block has no probability at all.
             unit = (shares.now * share).sqrt() / _KEPT_SCALE
-            values = self._scratch.room("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
+            values = self._scratch.get_buffer("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
             at_most = (floor / unit).clamp_(max=_LARGEST_KEPT)
             added += floor * (end - begin) - torch.minimum(values, at_most.unsqueeze(1), out=values).sum(1) * unit
             end, share = begin, share * shares.before
@@ -298,10 +298,10 @@ class _Moments:
         self._variance = torch.zeros(target.shape, device=target.device)
 
     def add(self, block: Block, shares: Shares) -> None:
-        mean = torch.linalg.vecdot(block.room, block.logits)
+        mean = torch.linalg.vecdot(block.buffer, block.logits)
         # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
         block.logits.sub_(mean.unsqueeze(1))
-        variance = torch.linalg.vecdot(block.room.mul_(block.logits), block.logits)
+        variance = torch.linalg.vecdot(block.buffer.mul_(block.logits), block.logits)
         own, new = self._mean + shares.before_below, mean + shares.now_below
         apart = (new - own).square() * (shares.before * shares.now)
         self._mean = own * shares.before + new * shares.now
@@ -318,13 +318,13 @@ class _AtTemperature:
 
     def __init__(self, beta: float, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._beta, self._scratch = beta, scratch
-        self._total = Total.of_nothing(target)
+        self._total = Total.empty(target)
         self._moments = _Moments(logits, target, scratch)
 
     def add(self, block: Block) -> None:
-        scaled, room = (self._scratch.room(name, *block.logits.shape) for name in ("one", "another"))
+        scaled, buffer = (self._scratch.get_buffer(name, *block.logits.shape) for name in ("one", "another"))
         torch.mul(block.logits, self._beta, out=scaled)
-        ours = Block(block.begin, scaled, block.largest * self._beta, room)
+        ours = Block(block.begin, scaled, block.largest * self._beta, buffer)
         self._total, shares = self._total.with_block(ours.largest, apply_softmax(ours))
         self._moments.add(ours, shares)
 
@@ -403,7 +403,7 @@ def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def send(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+def copy_to_device(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     """An array on a device, without waiting for what the device is at."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
@@ -442,12 +442,12 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
     weighed_by: list[WeighedBlockStatistic] = [
         make(logits, target, scratch) for names, make in OF_WEIGHTS if wanted & names
     ]
-    total = Total.of_nothing(target)
+    total = Total.empty(target)
     for begin in range(0, logits.width, scratch.columns):
         end = min(begin + scratch.columns, logits.width)
-        values, room = (scratch.room(name, len(logits), end - begin) for name in ("logits", "softmax"))
+        values, buffer = (scratch.get_buffer(name, len(logits), end - begin) for name in ("logits", "softmax"))
         values = logits.block(begin, end, values)
-        block = Block(begin, values, values.amax(1), room)
+        block = Block(begin, values, values.amax(1), buffer)
         for statistic in (own, *ofs):
             statistic.add(block)
         total, shares = total.with_block(block.largest, weigh_block(block))

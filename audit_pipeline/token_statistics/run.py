@@ -178,7 +178,7 @@ def run_prepared(
             name
             for kind in frozenset().union(*prepared.missing)
             for name in KINDS[kind].statistics
-            if model.gives(name)
+            if model.has_statistic(name)
         }
         tokens_done = 0
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)

@@ -38,7 +38,7 @@ class Scratch:
         """How many positions are swept at once where something is kept of each of ``width`` tokens."""
         return max(1, min(self.rows, _KEPT_BYTES[self._device.type] // (KEPT_TYPE.itemsize * width)))
 
-    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def get_buffer(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The scratch tensor [rows, columns] that is called ``name``; its contents are undefined."""
         size = rows * columns
         if name not in self._buffers or len(self._buffers[name]) < size:
@@ -74,7 +74,7 @@ class Total:
     log_sum: torch.Tensor
 
     @classmethod
-    def of_nothing(cls, target: torch.Tensor) -> Total:
+    def empty(cls, target: torch.Tensor) -> Total:
         """Of no block, for as many rows as ``target`` has."""
         largest = torch.full(target.shape, LOG_ZERO, device=target.device)
         return cls(largest, torch.full_like(largest, -torch.inf))
@@ -99,14 +99,14 @@ class Total:
 class Block:
     """The logits [n, b] of the tokens from ``begin`` on, the largest of each row [n], and room for as many [n, b].
 
-    Once weighed, ``logits`` are less the row's largest, and ``room`` holds their softmax: what each token has of the
+    Once weighed, ``logits`` are less the row's largest, and ``buffer`` holds their softmax: what each token has of the
     block's probability.
     """
 
     begin: int
     logits: torch.Tensor
     largest: torch.Tensor
-    room: torch.Tensor
+    buffer: torch.Tensor
 
 
 def weigh_block(block: Block) -> torch.Tensor:
@@ -118,9 +118,9 @@ def weigh_block(block: Block) -> torch.Tensor:
 
 def apply_softmax(block: Block) -> torch.Tensor:
     """Fill the room of a block whose rows have 0 as their largest logit; the log of the sum of exp(logit): [n]."""
-    torch.softmax(block.logits, dim=1, out=block.room)
+    torch.softmax(block.logits, dim=1, out=block.buffer)
     # The largest logit is 0, so its softmax is 1 over the sum.
-    return block.room.amax(1).log_().neg_()
+    return block.buffer.amax(1).log_().neg_()
 
 
 # Positions whose targets' logits are multiplied at once: their squares cost nothing compared with the vocabulary.
@@ -135,10 +135,10 @@ class Logits(Protocol):
 
     def __len__(self) -> int: ...
 
-    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+    def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
         """The logits of the tokens ``begin:end``: [n, end - begin], float32, the caller's to change.
 
-        ``room`` is a tensor of that shape that may be used for them.
+        ``buffer`` is a tensor of that shape that may be used for them.
         """
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -164,8 +164,8 @@ class ComputedLogits:
     def __len__(self) -> int:
         return len(self.values)
 
-    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
-        return room.copy_(self.values[:, begin:end])
+    def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
+        return buffer.copy_(self.values[:, begin:end])
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.values.gather(1, tokens.unsqueeze(1)).squeeze(1).float()
@@ -220,10 +220,10 @@ class HeadLogits:
     def __len__(self) -> int:
         return len(self.hidden)
 
-    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+    def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
         product = self._compute_product(slice(begin, end), self.hidden)
         # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
-        return product if product.dtype == room.dtype else room.copy_(product)
+        return product if product.dtype == buffer.dtype else buffer.copy_(product)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         # A product of square blocks, of which the diagonal is wanted: it is nearly always rounded as in the block of
@@ -265,8 +265,8 @@ class CalledLogits:
     def __len__(self) -> int:
         return len(self.hidden)
 
-    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
-        return self._made().block(begin, end, room)
+    def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
+        return self._made().block(begin, end, buffer)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         return self._made().of(tokens)

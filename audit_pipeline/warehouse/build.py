@@ -156,7 +156,7 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
     options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
     rows = f"SELECT {filled}, file_index, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
     place, order = "file_index, file_row_number", ""
-    if table.kept == "cache":
+    if table.storage == "cache":
         order = f" QUALIFY row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY {place}) = 1"
     elif table.append_only and table.order == "sorted":
         # Of a thousand small files, sorting their rows takes half of the time that keeping their order takes.

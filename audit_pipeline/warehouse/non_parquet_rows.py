@@ -207,4 +207,4 @@ def format_model_origin(entry: ModelEntry) -> str:
         files = f"control {entry.control.name}: {entry.control.role}"
     if entry.adapter is not None:
         files += f" with the adapter {entry.adapter}"
-    return entry.host.origin(files)
+    return entry.host.describe_location(files)

@@ -65,7 +65,7 @@ def _read_definitions(kind: str, names: str) -> Iterable[Definition]:
 _OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
 OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
 """A run adds one file for a benchmark and model to each."""
-DERIVED = tuple(table for table in _OF_WAREHOUSE if table.kept == "derived")
+DERIVED = tuple(table for table in _OF_WAREHOUSE if table.storage == "derived")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 

@@ -49,7 +49,7 @@ class VerifiedFiles:
         reason = None
         if writing is not None:
             self.explained.append(writing)
-        elif table.kept == "cache":
+        elif table.storage == "cache":
             reason = None if digest.startswith(digest_in_name(path) or "") else _NOT_AS_WRITTEN
         elif entries:
             self.missing.append(entries[-1])
@@ -79,10 +79,10 @@ def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
     cache = paths.token_statistics("base", "any").parent
     refresh(cache)
     for table in TABLES.values():
-        if not table.in_warehouse or not (table.has_files or table.kept == "cache"):
+        if not table.in_warehouse or not (table.has_files or table.storage == "cache"):
             continue
         of_table = entries.get(table.name, {})
-        files = sorted((cache if table.kept == "cache" else paths.table(table.name)).glob("*/*.parquet"))
+        files = sorted((cache if table.storage == "cache" else paths.table(table.name)).glob("*/*.parquet"))
         for path in files:
             if (identity := find_file_identity(path)) is not None:
                 found.add(table, path, identity, _compute_digest(path), of_table.get(path, ()))

@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.config import DIALECT_TRAITS, Dialect, Endpoint
+from audit_pipeline.models.config import DIALECT_TRAITS, Endpoint, DialectName
 from audit_pipeline.tables import KINDS
 from docs.writers.markdown import format_markdown_table
 
 _YES, _NO = "yes", "no"
 # So many best tokens an endpoint is asked for, where its server gives as many.
 _BEST = (0, 1, 2, 5, 10, 20, 40)
-_DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
+_DIALECTS: Mapping[str, tuple[DialectName, bool]] = {
     f"openai: {dialect}{' with moments' if moments else ''}": (dialect, moments)
     for dialect, traits in DIALECT_TRAITS.items()
     for moments in ((False, True) if traits.has_plugin else (False,))
@@ -54,7 +54,7 @@ def _list_required_statistics(detector: Detector, setting: Settings) -> Collecti
     """The statistics of every token that a detector reads, those that its needs are made of included."""
     reads = detector.reads({**detector.default, **setting})
     # Of which settings a wish is, no declaration says: of those that read nothing else.
-    needs = (*detector.needs, *(() if reads else detector.wishes))
+    needs = (*detector.needs, *(() if reads else detector.optional_needs))
     return {"logprob", *reads, *(name for need in needs for name in need.statistics)}
 
 
@@ -68,7 +68,7 @@ def _format_support_row(*wanted: Collection[str]) -> list[str]:
 
 
 def _format_minimum_top_tokens(
-    is_sufficient: Callable[[Collection[str]], bool], dialect: Dialect, moments: bool
+    is_sufficient: Callable[[Collection[str]], bool], dialect: DialectName, moments: bool
 ) -> str:
     """From how many best tokens on an endpoint gives enough."""
     for best in _BEST:
@@ -79,6 +79,6 @@ def _format_minimum_top_tokens(
         except ValidationError:
             # There can be no such entry.
             continue
-        if is_sufficient(endpoint.gives):
+        if is_sufficient(endpoint.available_statistics):
             return f"N ≥ {best}" if best else _YES
     return _NO

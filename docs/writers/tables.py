@@ -73,7 +73,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, name: str) -> Sequence[tuple
 
 
 def _table(declared: Table) -> str:
-    kept = _KEPT.get(declared.kept, "")
+    kept = _KEPT.get(declared.storage, "")
     made = f" Made from {', '.join(f'`{one}`' for one in declared.made_from)}." if declared.made_from else ""
     key = f"Key: {', '.join(f'`{one}`' for one in declared.key)}."
     rows = (

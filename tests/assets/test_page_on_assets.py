@@ -40,6 +40,6 @@ def test_the_asset_of_the_page_is_made_with_the_others(built: Workspace, site: P
 
 
 def test_the_page_names_every_value() -> None:
-    values = [*get_args(Group), *get_args(table.Per), *get_args(table.Kept), *get_args(table.Order)]
+    values = [*get_args(Group), *get_args(table.PartitionedBy), *get_args(table.Storage), *get_args(table.Order)]
     values += [name for name, value in vars(table).items() if isinstance(value, table.ColumnType)]
     assert [value for value in values if f"`{value}`" not in PAGE] == []

@@ -12,7 +12,7 @@ from made_documents import NEW, OLD, document, documents_table, labelled_spec, t
 
 from audit_pipeline.benchmarks import checks
 from audit_pipeline.benchmarks.builders.temporal import draw_temporal_windows
-from audit_pipeline.benchmarks.checks import CheckResult, run_checks
+from audit_pipeline.benchmarks.checks import BenchmarkCheck, run_checks
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import EXAMPLES
 
@@ -26,7 +26,7 @@ def table(*rows: Mapping[str, Any]) -> pa.Table:
     return table_from_rows(rows, EXAMPLES)
 
 
-def by_name(examples: pa.Table, spec: Any = None) -> dict[str, CheckResult]:
+def by_name(examples: pa.Table, spec: Any = None) -> dict[str, BenchmarkCheck]:
     return {check.name: check for check in run_checks(examples, spec or temporal_spec())}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from audit_pipeline.benchmarks.publish import allows_redistribution, to_hub_licences
 from audit_pipeline.sources import sotu
-from audit_pipeline.sources.books import harvest
+from audit_pipeline.sources.books import fetch
 from audit_pipeline.sources.wikipedia import source as wikipedia
 
 
@@ -27,7 +27,7 @@ def test_plainly_free(licence: str) -> None:
     [
         *("", "unknown", "not stated", "in copyright, for the greater part", "all rights reserved", "other"),
         *("CC BY-NC 4.0", "CC-BY-NC-SA-4.0", "CC BY-ND 4.0", "MIT; unknown", "not MIT", "MIT for the code only"),
-        *("that of the texts in the Pile", harvest.LICENCE, harvest.COPYRIGHTED),
+        *("that of the texts in the Pile", fetch.LICENCE, fetch.COPYRIGHTED),
     ],
 )
 def test_not_plainly_free(licence: str) -> None:

@@ -8,7 +8,12 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.benchmarks.allocation import Placed, assign_splits, compute_even_quotas, compute_proportional_quotas
+from audit_pipeline.benchmarks.allocation import (
+    SplitUnit,
+    assign_splits,
+    compute_even_quotas,
+    compute_proportional_quotas,
+)
 from audit_pipeline.benchmarks.builders.temporal import draw_window_starts
 from audit_pipeline.benchmarks.words import get_word_unit
 
@@ -81,7 +86,7 @@ def test_proportional_quotas_are_within_one_of_their_share(sizes: dict[str, int]
 
 PLACED = st.lists(
     st.builds(
-        Placed,
+        SplitUnit,
         group=st.text("ghijk", min_size=1, max_size=2),
         collection=st.sampled_from(["a", "b"]),
         label=st.sampled_from([0, 1, None]),
@@ -91,7 +96,7 @@ PLACED = st.lists(
 
 
 @given(texts=PLACED, fraction=st.floats(0, 0.9), order=st.randoms(use_true_random=False))
-def test_splits_do_not_depend_on_the_order_of_texts(texts: list[Placed], fraction: float, order: object) -> None:
+def test_splits_do_not_depend_on_the_order_of_texts(texts: list[SplitUnit], fraction: float, order: object) -> None:
     splits = assign_splits(texts, fraction=fraction, seed=1, family="made")
     assert set(splits) == {text.group for text in texts}
     shuffled = list(texts)
@@ -103,7 +108,7 @@ def test_splits_do_not_depend_on_the_order_of_texts(texts: list[Placed], fractio
 
 def test_calibration_has_its_share_of_every_label_and_collection() -> None:
     texts = [
-        Placed(f"{collection}{label}-{number}", collection, label)
+        SplitUnit(f"{collection}{label}-{number}", collection, label)
         for collection, size in (("a", 50), ("b", 25))
         for label in (0, 1)
         for number in range(size)
@@ -115,7 +120,7 @@ def test_calibration_has_its_share_of_every_label_and_collection() -> None:
 
 def test_groups_of_several_texts_fill_the_share_without_being_divided() -> None:
     # 12 texts in groups of 4, 4, 3 and 1; half is 6. No order ends further from it than half the largest group.
-    texts = [Placed(name, "a", 1) for name, size in (("p", 4), ("q", 4), ("r", 3), ("s", 1)) for _ in range(size)]
+    texts = [SplitUnit(name, "a", 1) for name, size in (("p", 4), ("q", 4), ("r", 3), ("s", 1)) for _ in range(size)]
     sizes = Counter(text.group for text in texts)
     for seed in range(30):
         splits = assign_splits(texts, fraction=0.5, seed=seed, family="made")
@@ -124,18 +129,18 @@ def test_groups_of_several_texts_fill_the_share_without_being_divided() -> None:
 
 
 def test_one_more_group_moves_at_most_one_other() -> None:
-    texts = [Placed(f"g{number}", "a", 1) for number in range(40)]
+    texts = [SplitUnit(f"g{number}", "a", 1) for number in range(40)]
     before = assign_splits(texts, fraction=0.25, seed=1, family="made")
     moves: dict[str, int] = defaultdict(int)
     for number in range(40, 80):
-        after = assign_splits([*texts, Placed(f"g{number}", "a", 1)], fraction=0.25, seed=1, family="made")
+        after = assign_splits([*texts, SplitUnit(f"g{number}", "a", 1)], fraction=0.25, seed=1, family="made")
         moves[f"g{number}"] = sum(after[group] != split for group, split in before.items())
     assert max(moves.values()) == 1
     assert min(moves.values()) == 0
 
 
 def test_seed_and_family_change_the_split() -> None:
-    texts = [Placed(f"g{number}", "a", 1) for number in range(40)]
+    texts = [SplitUnit(f"g{number}", "a", 1) for number in range(40)]
     splits = [
         assign_splits(texts, fraction=0.5, seed=seed, family=family)
         for seed, family in ((1, "made"), (2, "made"), (1, "other"))

@@ -21,7 +21,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
-from audit_pipeline.pipeline.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
+from audit_pipeline.pipeline.user_files import UserFiles, ensure_workspace, find_own_workspace, inspect_user_files
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 
@@ -104,11 +104,11 @@ def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
         shelf(folder, name, 2)
     made = folder / "corpus-audit-check"
     assert find_own_workspace() == made, "the one in use was made by init"
-    ensure_workspace(made, inspect_own_files(OwnFiles((folder / "books",))), {})
+    ensure_workspace(made, inspect_user_files(UserFiles((folder / "books",))), {})
     monkeypatch.chdir(made / "data")
     assert find_own_workspace() == made
     with pytest.raises(ConfigError, match="is the workspace of other files"):
-        ensure_workspace(made, inspect_own_files(OwnFiles((folder / "new",))), {})
+        ensure_workspace(made, inspect_user_files(UserFiles((folder / "new",))), {})
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import pytest
 from click.testing import CliRunner, Result
 
-from audit_pipeline.cli.command_declaration import argument, command, fields, note_state, option
+from audit_pipeline.cli.command_declaration import argument, command, fields, option, record_exit_state
 from audit_pipeline.cli.output import format_latex, format_markdown
-from audit_pipeline.pipeline.console import print_message, say, show_table
+from audit_pipeline.pipeline.console import print_message, print_result, show_table
 from audit_pipeline.pipeline.options import Option
 
 HEADS = ["detector", "AUROC [95% interval]", "p", "what"]
@@ -75,9 +75,9 @@ def work(
     """Do it."""
     print_message("working")
     show_table("rows", [{"n": 1}], [("n", "n")])
-    say(f"{name} {style} {group} {len(files)} {least} {again} {word}", style=style)
+    print_result(f"{name} {style} {group} {len(files)} {least} {again} {word}", style=style)
     if again:
-        note_state("found")
+        record_exit_state("found")
 
 
 def run(*words: str, **environment: str) -> Result:

@@ -31,10 +31,10 @@ from audit_pipeline.pipeline.console import (
     collect_output,
     end_step,
     print_message,
+    print_result,
     print_step,
     quietly,
     report_slow_work,
-    say,
     show_progress,
 )
 from audit_pipeline.pipeline.progress import progress_bar
@@ -72,7 +72,7 @@ def test_a_step_shows_how_far_it_is_in_one_line_of_the_terminal(screen: io.Strin
     show_progress("step 50 of 200\x1b[31m, " + "loss " * 40)
     [step] = console._current
     step.display.refresh()
-    say("Result")
+    print_result("Result")
     lines = [line.rstrip() for line in plain(screen).splitlines() if line.strip()]
     assert lines[0] == "• training [bold]"
     assert any("step 50 of 200\\x1b[31m" in line for line in lines)
@@ -120,7 +120,7 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
         with progress_bar("model") as show:
             show(HALF)
         print_message("1 row(s) skipped:")
-        say("Result")
+        print_result("Result")
     assert not console.is_quiet()
     assert capsys.readouterr() == ("Result\n", "1 row(s) skipped:\n")
 
@@ -139,7 +139,7 @@ def test_a_json_document_is_not_drawn_over(
 ) -> None:
     with collect_output(as_json=True):
         print_step("counting")
-        say("", count=1)
+        print_result("", count=1)
     assert console._current == []
     assert capsys.readouterr().out == '{\n  "count": 1\n}\n'
 

@@ -43,7 +43,7 @@ def test_one_bad_entry_stops_itself_and_no_other(many: Entries[ModelEntry]) -> N
     assert list(many) == ["good", "also_good"]
     assert many.names == ("good", "wrong", "twice", "also_good", "dated", "bare")
     assert [name for name in many.names if many.is_broken(name)] == ["wrong", "twice", "dated", "bare"]
-    assert many.named("good").hub == "a/b"
+    assert many.get_entry("good").hub == "a/b"
 
 
 def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[ModelEntry]) -> None:
@@ -63,13 +63,13 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
 
 def test_who_asks_for_a_broken_entry_is_told_all_that_is_wrong_with_it_in_one_line(many: Entries[ModelEntry]) -> None:
     with pytest.raises(ConfigError) as caught:
-        many.named("wrong")
+        many.get_entry("wrong")
     assert str(caught.value).startswith(f"{many.path}:9: model wrong: unknown key 'package.distributon'; did you mean")
     assert "; line 5: unknown key 'refrence_model'; did you mean reference_model?; line" in str(caught.value)
     assert "; line 7: window: must be" in str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"no model 'god' in config/models.yaml; did you mean good"):
-        many.named("god")
+        many.get_entry("god")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ MADE_UP = Detector(
         "form": Parameter("plain", ("plain",), "the form", "plain or not", lambda value: True),
     },
     needs=(Need("more", "extra passes (more)"),),
-    wishes=(Need("sums", "sums"),),
+    optional_needs=(Need("sums", "sums"),),
     on_request=True,
     equation="mean of l_t over t",
     reported="0.5 on *all* texts.",

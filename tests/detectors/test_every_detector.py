@@ -15,13 +15,13 @@ from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.detector_inputs import (
     BranchStatistics,
-    Lacking,
     Need,
     PowerSums,
     StatisticsIndex,
     Temperatures,
     TextStatistics,
     TokenFrequencies,
+    UnmetNeed,
 )
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.errors import DataError
@@ -46,7 +46,7 @@ def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) ->
         ),
         "temperatures": Temperatures(*[np.tile(numbers[:, None], (1, 21))] * 3, vocab_size=N),
     }
-    return {need: extras[need.name] for need in (*detector.needs, *detector.wishes) if need.name in extras}
+    return {need: extras[need.name] for need in (*detector.needs, *detector.optional_needs) if need.name in extras}
 
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY))
@@ -87,7 +87,7 @@ def test_a_need_that_is_not_met_is_the_reason(name: str, text_statistics: Callab
     detector, own = registry.get_detector(name), text_statistics([-1.0, -2.0])
     settings = registry.expand_settings(detector, grid=True)
     assert {outcome.status for outcome in detector.score(own, settings)} == {"not_applicable"}
-    lacking = replace(own, extras={need: Lacking("count the corpus first") for need in detector.needs})
+    lacking = replace(own, extras={need: UnmetNeed("count the corpus first") for need in detector.needs})
     assert {*detector.score(lacking, settings)} == {(None, "not_applicable", "count the corpus first")}
 
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.lowercase import LOWERCASE, LOWERCASED, has_cased_characters
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 
 
-def beside(statistics: TextStatistics, lowercased: TextStatistics | Lacking) -> TextStatistics:
+def beside(statistics: TextStatistics, lowercased: TextStatistics | UnmetNeed) -> TextStatistics:
     return dataclasses.replace(statistics, extras={LOWERCASED: lowercased})
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import Lacking, PowerSums, TextStatistics
+from audit_pipeline.detectors.detector_inputs import PowerSums, TextStatistics, UnmetNeed
 from audit_pipeline.detectors.max_renyi import MAX_RENYI, POWER_SUMS
 from audit_pipeline.detectors.registry import parse_overrides
 
@@ -48,7 +48,7 @@ def test_the_entropy_of_k_equal_tokens_is_log_k_in_every_order(text_statistics: 
 
 
 def test_what_is_lacking_is_said_by_the_orders_that_read_it(text_statistics: Make) -> None:
-    statistics = replace(statistics_of(text_statistics, P), extras={POWER_SUMS: Lacking("not run")})
+    statistics = replace(statistics_of(text_statistics, P), extras={POWER_SUMS: UnmetNeed("not run")})
     found = MAX_RENYI.score(statistics, [{"alpha": alpha} for alpha in ("0.5", "1", "2", "inf")])
     assert [(one.status, one.reason) for one in found] == [
         ("not_applicable", "not run"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.detectors.detector import Outcome
-from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.recall import CON_RECALL, MEMBER_PREFIX, NONMEMBER_PREFIX, RECALL
 from audit_pipeline.errors import ConfigError
 
@@ -14,18 +14,18 @@ OWN = [-4.0, -2.0]
 NON, MEM = [-3.0, -6.0, -6.0], [-1.0, -2.0, -3.0]
 
 
-def statistics(own: list[float] = OWN, **extras: list[float] | Lacking) -> TextStatistics:
+def statistics(own: list[float] = OWN, **extras: list[float] | UnmetNeed) -> TextStatistics:
     """A text of three tokens, of which two are scored by themselves."""
     needs = {"non": NONMEMBER_PREFIX, "mem": MEMBER_PREFIX}
     found = {
-        needs[side]: {(7, "none"): one if isinstance(one, Lacking) else np.array(one, dtype=np.float32)}
+        needs[side]: {(7, "none"): one if isinstance(one, UnmetNeed) else np.array(one, dtype=np.float32)}
         for side, one in extras.items()
     }
     return TextStatistics("a b c", {"logprob": np.array(own, dtype=np.float32)}, found)
 
 
 def test_recall_is_the_quotient_of_means_over_all_and_over_scored_tokens() -> None:
-    assert RECALL.score(statistics(non=NON), [{}]) == [Outcome.of(5 / 3)]
+    assert RECALL.score(statistics(non=NON), [{}]) == [Outcome.from_score(5 / 3)]
 
 
 @pytest.mark.parametrize(("gamma", "expected"), [(0.5, (-5 + 0.5 * 2) / -3), (1.0, (-5 + 2) / -3)])
@@ -36,7 +36,7 @@ def test_con_recall_takes_gamma_of_the_members_away(gamma: float, expected: floa
 
 @pytest.mark.parametrize("side", ["non", "mem"])
 def test_what_lacks_behind_either_prefix_is_said(side: str) -> None:
-    extras: dict[str, list[float] | Lacking] = {"non": NON, "mem": MEM, side: Lacking("why")}
+    extras: dict[str, list[float] | UnmetNeed] = {"non": NON, "mem": MEM, side: UnmetNeed("why")}
     assert CON_RECALL.score(statistics(**extras), [{}]) == [Outcome.not_applicable("why")]
 
 

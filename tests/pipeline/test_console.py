@@ -19,7 +19,7 @@ from audit_pipeline.pipeline.console import (
     escape_control_characters,
     is_json_output,
     print_message,
-    say,
+    print_result,
     show_table,
 )
 
@@ -32,9 +32,9 @@ COLUMNS: Columns = (("detector", "name"), ("AUROC", "auroc"), ("texts", lambda r
 
 def said(as_json: bool) -> None:
     with collect_output(as_json=as_json):
-        say("Before.")
+        print_result("Before.")
         show_table("found", ROWS, COLUMNS)
-        say("\nReport: /tmp/r.html", report=Path("/tmp/r.html"))
+        print_result("\nReport: /tmp/r.html", report=Path("/tmp/r.html"))
 
 
 def test_words_and_a_table_whose_cells_no_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_tables_of_one_name_are_one_list_and_other_facts_are_the_last(capsys: py
     with collect_output(as_json=True):
         for number in (1, 2):
             show_table("rows", [{"n": number}], [("n", "n")])
-            say("", last=number, each=[number])
+            print_result("", last=number, each=[number])
     assert json.loads(capsys.readouterr().out) == {"rows": [{"n": 1}, {"n": 2}], "last": 2, "each": [1, 2]}
 
 
@@ -92,7 +92,7 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
 
     def fail(**facts: object) -> None:
         with collect_output(as_json=True):
-            say("words", **facts)
+            print_result("words", **facts)
             raise RuntimeError("in mid command")
 
     with pytest.raises(RuntimeError, match="in mid command"):
@@ -107,7 +107,7 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
 def test_a_name_in_a_line_or_a_cell_forges_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a\nError: forged\x1b[2J\u202e\udcff"
     print_message(f"Error: {to_one_line(f'no such file {name}')}")
-    say(f"one {escape_unprintable(name)}\ntwo \x1b[2J")
+    print_result(f"one {escape_unprintable(name)}\ntwo \x1b[2J")
     show_table("files", [{"file": name}], (("file", "file"),))
     shown = capsys.readouterr()
     assert shown.err.splitlines() == [r"Error: no such file a Error: forged\x1b[2J\u202e\udcff"]

@@ -20,7 +20,7 @@ from quick import empty_reports
 from written import read_all
 
 from audit_pipeline.cli import main
-from audit_pipeline.scoring.given_scores import read_given_scores
+from audit_pipeline.scoring.external_scores import read_external_scores
 from audit_pipeline.splits import assessment
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.splits.blind_controls import BlindControl
@@ -292,7 +292,7 @@ def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:
     rows = labelled(120)
 
     def numbers(file: Path, pair: Pair, seed: int = 0) -> object:
-        given = read_given_scores(kept(file, rows), pair, "run", calibration=0.5, seed=seed, language="en")
+        given = read_external_scores(kept(file, rows), pair, "run", calibration=0.5, seed=seed, language="en")
         split = compute_assessed_split(relabel_for_comparison(given.examples), "randomised", "en")
         return numbers_of(compute_findings(given.scores, given.examples, pair, split, "run").tables)
 

@@ -12,12 +12,12 @@ from made_whole_files import scan
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.own_files import (
+from audit_pipeline.pipeline.user_files import (
     Inventory,
-    OwnFiles,
+    UserFiles,
     ensure_workspace,
     explain_unused_parts,
-    inspect_own_files,
+    inspect_user_files,
 )
 from audit_pipeline.statistics.claims import HeldOutReason, decide_claim_level
 
@@ -38,7 +38,7 @@ def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
     (books / "empty.txt").write_text(" ")
     rows = [{"text": ENGLISH * 5 + str(number), "day": f"202{number}-03-04"} for number in range(3)]
     (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    looked = inspect_own_files(OwnFiles((books,), (tmp_path / "new.jsonl",), date_column="day"))
+    looked = inspect_user_files(UserFiles((books,), (tmp_path / "new.jsonl",), date_column="day"))
     audited, held_out = looked.sides["audited"], looked.sides["held_out"]
     assert (audited.documents, audited.groups, audited.undated, audited.newest) == (2, 2, 2, None)
     assert audited.words == len((GERMAN * 10 + ENGLISH * 20).split())
@@ -53,22 +53,24 @@ def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
 def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(tmp_path: Path) -> None:
     rows = [{"text": f"{ENGLISH} {year}", "day": f"{year}-01-01"} for year in (2019, 2024, 2025)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    looked = inspect_own_files(OwnFiles((tmp_path / "rows.jsonl",), date_column="day"))
+    looked = inspect_user_files(UserFiles((tmp_path / "rows.jsonl",), date_column="day"))
     assert [looked.count_dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
 
 
 def test_a_document_of_a_year_is_newer_than_a_day_only_if_the_whole_year_is(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("text,day\nThe lanterns were lit,2019\nNobody said a word,2020-05-31\n")
-    looked = inspect_own_files(OwnFiles((rows,), date_column="day"))
+    looked = inspect_user_files(UserFiles((rows,), date_column="day"))
     facts = looked.sides["audited"]
     assert (facts.oldest, facts.newest, facts.dated_by_interval) == (date(2019, 1, 1), date(2020, 5, 31), 1)
     assert [looked.count_dated_from(date(2019, month, 1)) for month in (1, 2)] == [2, 1]
 
 
 def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:
-    assert inspect_own_files(OwnFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
-    chinese = inspect_own_files(OwnFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
+    assert (
+        inspect_user_files(UserFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
+    )
+    chinese = inspect_user_files(UserFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
     assert (chinese.unit, chinese.words) == ("jieba", 64)
 
 
@@ -85,30 +87,30 @@ def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_pat
 def test_sides_that_cannot_be_told_apart_are_refused(
     tmp_path: Path, held_out: dict[str, str], members: dict[str, str], said: str
 ) -> None:
-    own = OwnFiles(
+    own = UserFiles(
         (shelf(tmp_path / "books", a=ENGLISH),),
         (shelf(tmp_path / "new", **held_out),),
         (shelf(tmp_path / "old", **members),) if members else (),
     )
     with pytest.raises(DataError, match=said):
-        inspect_own_files(own)
+        inspect_user_files(own)
 
 
 def test_a_group_on_two_sides_is_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": f"{ENGLISH} {name}", "book": "The Lamp"}))
     with pytest.raises(DataError, match="the group 'The Lamp' is audited and held-out at once"):
-        inspect_own_files(OwnFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
+        inspect_user_files(UserFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
 
 
 def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books")
     with pytest.raises(DataError, match="there is no file in it that can be read"):
-        inspect_own_files(OwnFiles((folder,)))
+        inspect_user_files(UserFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
     with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF") as raised:
-        inspect_own_files(OwnFiles((folder,)))
+        inspect_user_files(UserFiles((folder,)))
     assert "\n" not in str(raised.value)
 
 
@@ -121,7 +123,7 @@ def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> No
     chapter = page(f"<p>{ENGLISH * 3}</p>")
     (good / "b.epub").write_bytes(epub({"1.xhtml": chapter, "2.xhtml": page("<img src='p.png'/>")}))
     (good / "c.pdf").write_bytes(scan())
-    looked = inspect_own_files(OwnFiles((good, bad)))
+    looked = inspect_user_files(UserFiles((good, bad)))
     assert [document.name for document in looked.documents] == ["good/a.txt", "good/b.epub"]
     assert [part for part, _ in looked.unused] == [
         "good/c.pdf",
@@ -129,30 +131,30 @@ def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> No
         "good/b.epub!1 of 2 chapters (OPS/2.xhtml)",
     ]
     with pytest.raises(DataError, match=r"no document can be read of the held-out files .* private-use") as caught:
-        inspect_own_files(OwnFiles((good,), (bad,)))
+        inspect_user_files(UserFiles((good,), (bad,)))
     assert "c.pdf" not in str(caught.value)
 
 
 def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     books, new = shelf(tmp_path / "books", a=ENGLISH, b=GERMAN), shelf(tmp_path / "new", a=ENGLISH, b=GERMAN)
     with pytest.raises(DataError) as raised:
-        inspect_own_files(OwnFiles((books,), (new,)))
+        inspect_user_files(UserFiles((books,), (new,)))
     assert f"({books}/a.txt = {new}/a.txt)" in str(raised.value)
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps({'text': 'other'})}\n{json.dumps({'text': GERMAN})}\n")
     with pytest.raises(DataError, match=r"rows\.jsonl#1 = .*new/b\.txt"):
-        inspect_own_files(OwnFiles((tmp_path / "rows.jsonl",), (new,)))
+        inspect_user_files(UserFiles((tmp_path / "rows.jsonl",), (new,)))
 
 
 def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     books = shelf(tmp_path / "books", a=ENGLISH)
     for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
         (books / name).write_bytes(b"BOOKMOBI")
-    convert, unknown = explain_unused_parts(inspect_own_files(OwnFiles((books,))).unused)
+    convert, unknown = explain_unused_parts(inspect_user_files(UserFiles((books,))).unused)
     assert convert == "b.mobi, c.azw, d.azw3 and 1 more: a book for a Kindle cannot be read: convert it to EPUB"
     assert unknown.startswith("f.xls: not one of .txt")
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
-        inspect_own_files(OwnFiles((books,)))
+        inspect_user_files(UserFiles((books,)))
     assert str(raised.value).count("convert it to EPUB") == 1
 
 
@@ -160,7 +162,7 @@ def both_sides(folder: Path, *, because: HeldOutReason | None = None) -> Invento
     sides = {
         side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
     }
-    return inspect_own_files(OwnFiles(sides["a"], sides["b"], sides["c"], held_out_because=because))
+    return inspect_user_files(UserFiles(sides["a"], sides["b"], sides["c"], held_out_because=because))
 
 
 @pytest.mark.parametrize(
@@ -201,5 +203,5 @@ def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
 
 def test_the_title_names_the_first_files_and_counts_the_others(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books", a=ENGLISH, b=ENGLISH * 2, c=ENGLISH * 3, d=ENGLISH * 4, e=ENGLISH * 5)
-    looked = inspect_own_files(OwnFiles(tuple(sorted(folder.iterdir()))))
+    looked = inspect_user_files(UserFiles(tuple(sorted(folder.iterdir()))))
     assert looked.title == "Your files: a.txt, b.txt, c.txt and 2 more"

@@ -12,11 +12,11 @@ from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.own_files import (
+from audit_pipeline.pipeline.user_files import (
     Inventory,
-    OwnFiles,
+    UserFiles,
     ensure_workspace,
-    inspect_own_files,
+    inspect_user_files,
     make_dry_run_workspace,
     resolve_workspace_model,
 )
@@ -31,7 +31,9 @@ def looked(folder: Path, *names: str, held_out: str | None = None) -> Inventory:
     for name in (*names, *([held_out] if held_out else [])):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "a.txt").write_text(f"{TEXT * 9}{name}")
-    return inspect_own_files(OwnFiles(tuple(folder / name for name in names), (folder / held_out,) if held_out else ()))
+    return inspect_user_files(
+        UserFiles(tuple(folder / name for name in names), (folder / held_out,) if held_out else ())
+    )
 
 
 def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) -> None:

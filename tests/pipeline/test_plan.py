@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.pipeline.plan import Plan, ProductState, find_pair_state, plan_steps
+from audit_pipeline.pipeline.plan import AuditPlan, ProductState, find_pair_state, plan_steps
 from audit_pipeline.pipeline.stage import Product, Stage, StageJob, StageResult
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs
 from audit_pipeline.store.ledger import PairOutcome
@@ -108,11 +108,11 @@ class World:
         self.failures.pop(product, None)
         self.damaged.discard(product)
 
-    def plan(self, **options: dict[str, str]) -> Plan:
+    def plan(self, **options: dict[str, str]) -> AuditPlan:
         return plan_steps(STAGES, WANTED, self.get_product_state, **options)
 
 
-def named(found: Plan) -> set[str]:
+def named(found: AuditPlan) -> set[str]:
     return {str(step.product) for step in found.steps}
 
 
@@ -130,7 +130,7 @@ def finished() -> World:
     world = World()
     for step in world.plan().steps:
         world.make(str(step.product))
-    assert world.plan() == Plan((), {})
+    assert world.plan() == AuditPlan((), {})
     return world
 
 
@@ -164,7 +164,7 @@ def failure(product: str, reason: str = "no memory") -> PairOutcome:
 def test_after_a_plan_is_carried_out_nothing_is_left_to_do(world: World) -> None:
     for step in world.plan().steps:
         world.make(str(step.product))
-    assert world.plan() == Plan((), {})
+    assert world.plan() == AuditPlan((), {})
     assert {find_pair_state(STAGES, world.plan(), world.get_product_state, pair).status for pair in PAIRS} == {"done"}
 
 
@@ -208,7 +208,7 @@ def test_what_comes_out_the_same_ends_there() -> None:
     assert named(world.plan(again=again)) == below(["source/s1", "source/s2"])
     world.make("source/s1")
     world.make("source/s2")
-    assert world.plan() == Plan((), {})
+    assert world.plan() == AuditPlan((), {})
 
 
 def test_the_reason_is_the_first_input_that_differs_and_what_is_made_first_says_so() -> None:

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from audit_pipeline.readers.retry import (
-    PassingError,
+    RetryableError,
     RetryPolicy,
     build_retryer,
     format_public_error,
@@ -76,8 +76,8 @@ def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
 @pytest.mark.parametrize(("pause", "expected"), [(10.0, [10, 10, 10]), (1.5, [1.5, 2, 4]), (None, [1, 2, 4])])
 def test_no_pause_is_shorter_than_the_server_asks_for(pause: float | None, expected: list[float]) -> None:
     waits: list[float] = []
-    run = build_retryer(RetryPolicy(4, 1.0), lambda error: isinstance(error, PassingError), sleep=waits.append)
-    assert run(failing(3, PassingError("busy", pause=pause))) == "done"
+    run = build_retryer(RetryPolicy(4, 1.0), lambda error: isinstance(error, RetryableError), sleep=waits.append)
+    assert run(failing(3, RetryableError("busy", pause=pause))) == "done"
     assert waits == expected
 
 

@@ -17,7 +17,7 @@ from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 from audit_pipeline.report.answer_rules import (
     DetectorFindings,
     DocumentFindings,
-    Estimate,
+    MetricEstimate,
     PairFindings,
     Sides,
     build_answer,
@@ -44,7 +44,12 @@ from audit_pipeline.report.summary import (
     render_page_summary,
     sort_by_display_place,
 )
-from audit_pipeline.statistics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS, detectable_auroc, find_least_standouts
+from audit_pipeline.statistics.claims import (
+    CLAIM_IN_WORDS,
+    VERDICT_IN_WORDS,
+    compute_min_documents_for_effect,
+    detectable_auroc,
+)
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
@@ -67,9 +72,9 @@ def answer_of(
     low: float = 0.5, high: float = 0.5, *, level: str = "screening only", verdict: str = "undetermined", **others: Any
 ) -> Answer:
     """Of a pair with this interval of its AUROC, unless ``others``, fields of its findings, name another."""
-    given: dict[str, Any] = {"sides": "labelled", "auroc": Estimate((low + high) / 2, low, high), **others}
+    given: dict[str, Any] = {"sides": "labelled", "auroc": MetricEstimate((low + high) / 2, low, high), **others}
     if isinstance(margin := given.get("margin"), float):
-        given["margin"] = Estimate(margin, margin, margin)
+        given["margin"] = MetricEstimate(margin, margin, margin)
     return build_answer(PairFindings(claim_level=level, split_verdict=verdict, **given), "M", "B")
 
 
@@ -127,7 +132,7 @@ def assert_well_formed(answer: Answer) -> None:
 
 
 ENDS = st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)).map(sorted)
-ESTIMATES = ENDS.map(lambda ends: Estimate(sum(ends) / 2, *ends))
+ESTIMATES = ENDS.map(lambda ends: MetricEstimate(sum(ends) / 2, *ends))
 SHELVES = st.builds(
     lambda tested, groups, out, above, direction: shelf(
         min(out, tested) if compute_smallest_q(groups, tested) <= Q_LEVEL else 0,
@@ -139,7 +144,7 @@ SHELVES = st.builds(
 DETECTORS = st.builds(
     DetectorFindings,
     st.sampled_from("abc"),
-    ESTIMATES | st.just(Estimate(None, method="no members")),
+    ESTIMATES | st.just(MetricEstimate(None, method="no members")),
     st.sampled_from([None, "opposite", "training"]),
 )
 FINDINGS = st.builds(
@@ -148,7 +153,7 @@ FINDINGS = st.builds(
     claim_level=st.sampled_from(LEVELS),
     split_verdict=st.sampled_from(VERDICTS),
     auroc=ESTIMATES,
-    margin=st.none() | st.floats(-0.5, 0.5).map(lambda margin: Estimate(margin, margin - 0.1, margin + 0.1)),
+    margin=st.none() | st.floats(-0.5, 0.5).map(lambda margin: MetricEstimate(margin, margin - 0.1, margin + 0.1)),
     blind=st.none() | ESTIMATES,
     documents=st.none() | SHELVES,
     whole_set=st.sampled_from([None, "none", "training", "opposite"]),
@@ -228,7 +233,7 @@ def test_nothing_found_is_said_where_it_would_have_been_found_and_nothing_is_rai
 
 
 SOUND: Mapping[str, Any] = {"level": "sound test", "verdict": "randomised by design"}
-EQUAL = Estimate(0.5, 0.5, 0.5, ALL_EQUAL)
+EQUAL = MetricEstimate(0.5, 0.5, 0.5, ALL_EQUAL)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +255,8 @@ EQUAL = Estimate(0.5, 0.5, 0.5, ALL_EQUAL)
         # 2.8016 standard errors above chance: 0.7 where the interval is 0.27985 wide.
         ((0.37, 0.6498), {}, "no_difference", "would have found an AUROC of 0.700"),
         ((0.37, 0.6499), {}, "too_few_texts", "could hardly have found anything: 2 times as many"),
-        ((0, 0), {"auroc": Estimate(None, method="no members")}, "not_defined", "has no AUROC here: no members."),
-        ((0, 0), {"auroc": Estimate(0.9, method="one group")}, "not_defined", "not known: one group."),
+        ((0, 0), {"auroc": MetricEstimate(None, method="no members")}, "not_defined", "has no AUROC here: no members."),
+        ((0, 0), {"auroc": MetricEstimate(0.9, method="one group")}, "not_defined", "not known: one group."),
         ((0, 0), {"auroc": EQUAL}, "not_defined", "Is it the right column?"),
         ((0, 0), {"auroc": EQUAL, "documents": shelf(3)}, "not_defined", "Is it the right column?"),
         ((0, 0), {"sides": "none", "level": None}, "not_evaluated", "Scored, not evaluated"),
@@ -277,13 +282,13 @@ EQUAL = Estimate(0.5, 0.5, 0.5, ALL_EQUAL)
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=59, above_all=1)}, "no_document_stands_out", "can go"),
         ((0.5, 0.6), {"documents": shelf(tested=12, groups=59, above_all=2)}, "texts_differ", "2 of 12 docum"),
         # A flagged share is shown only of a certified threshold.
-        ((0.45, 0.55), {"flagged": Estimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05}, "texts_differ",
+        ((0.45, 0.55), {"flagged": MetricEstimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05}, "texts_differ",
          "More of the texts score as high as the highest held-out texts than chance allows."),
         ((0.45, 0.55),
-         {"flagged": Estimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05, "flagged_is_certified": True},
+         {"flagged": MetricEstimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05, "flagged_is_certified": True},
          "texts_differ",
          "21.7% [5.9, 47.5] of the texts are flagged where 5% would be by accident. So the audited texts differ"),
-        ((0.45, 0.55), {"flagged": Estimate(0.217, 0.049, 0.475), "flagged_alpha": 0.05}, "no_difference", "found"),
+        ((0.45, 0.55), {"flagged": MetricEstimate(0.217, 0.049, 0.475), "flagged_alpha": 0.05}, "no_difference", "found"),
         ((0.45, 0.55), {"whole_set": "training"}, "texts_differ", "Dataset inference finds that"),
     ],
 )  # fmt: skip
@@ -329,7 +334,7 @@ def test_every_kind_has_a_short_headline(outcome: str) -> None:
 
 
 def every_kind() -> list[Answer]:
-    two = [DetectorFindings(name, Estimate(0.65, 0.6, 0.7), None) for name in "ab"]
+    two = [DetectorFindings(name, MetricEstimate(0.65, 0.6, 0.7), None) for name in "ab"]
     statistical: Mapping[str, Any] = {"level": "statistical evidence"}
     return [
         answer_of(0.6, 0.7),
@@ -356,15 +361,15 @@ def every_kind() -> list[Answer]:
 def test_what_a_comparison_would_have_found() -> None:
     """Against a simulation: an AUROC's estimate whose standard error gives so wide an interval."""
     standard_error = 0.2 / (2 * 1.96)
-    detectable = find_detectable_auroc([Estimate(0.5, 0.4, 0.6), Estimate(0.5, 0.45, 0.55)])
+    detectable = find_detectable_auroc([MetricEstimate(0.5, 0.4, 0.6), MetricEstimate(0.5, 0.45, 0.55)])
     estimates = np.random.default_rng(7).normal(detectable, standard_error, 200_000)
     assert np.mean(estimates - 1.96 * standard_error > 0.5) == pytest.approx(0.8, abs=0.01)
     # Of an effect that matters: where 4 of 10 score higher than all others, which score alike, the AUROC is 0.7.
     generator = np.random.default_rng(5)
     members, others = generator.random(100_000), generator.random(100_000)
-    members[: len(members) * find_least_standouts(10) // 10] += 1
+    members[: len(members) * compute_min_documents_for_effect(10) // 10] += 1
     assert np.mean(members > others) == pytest.approx(0.7, abs=0.005)
-    assert [find_least_standouts(n) for n in (1, 2, 4, 5, 12, 20)] == [1, 1, 1, 2, 4, 8]
+    assert [compute_min_documents_for_effect(n) for n in (1, 2, 4, 5, 12, 20)] == [1, 1, 1, 2, 4, 8]
     # Of ranks of orders: the mean of 40 uniform ranks at 5%, for ranks that are so much higher.
     detectable = detectable_auroc(1 / math.sqrt(12 * 40), 0.05)
     ranks = uniform.rvs(size=(20_000, 40), random_state=3).mean(axis=1)
@@ -422,7 +427,7 @@ RAISED = ("sound_evidence_of_training", "evidence_of_training", "difference_to_l
 def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     findings: PairFindings, ends: list[float], is_of_several: bool
 ) -> None:
-    auroc = Estimate(sum(ends) / 2, *ends)
+    auroc = MetricEstimate(sum(ends) / 2, *ends)
     against = replace(
         findings,
         sides="labelled" if findings.sides == "none" else findings.sides,
@@ -479,7 +484,7 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
     intervals: list[tuple[float | None, float | None]], verdict: str, outcome: str
 ) -> None:
     every = [
-        DetectorFindings(str(place), Estimate(0.5 if low is None else low, low, high), None)
+        DetectorFindings(str(place), MetricEstimate(0.5 if low is None else low, low, high), None)
         for place, (low, high) in enumerate(intervals)
     ]
     for level in LEVELS:
@@ -587,7 +592,7 @@ def test_a_blind_control_that_was_not_computed_says_why() -> None:
     nobody = "so it is unknown how well the words alone separate the sides"
     assert describe_blind_control(None) == f"the blind control was not computed, {nobody}"
     method = "two sides are compared; the blind control was not computed: 108 labelled examples, it needs 200"
-    few = asdict(Estimate(None, method=method))
+    few = asdict(MetricEstimate(None, method=method))
     assert describe_blind_control(few) == (
         f"the blind control was not computed (108 labelled examples, it needs 200), {nobody}"
     )
@@ -637,8 +642,8 @@ def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
 def check(low: float, high: float, twin: tuple[float | None, float | None] = (0.4, 0.6)) -> dict[str, Any]:
     return {
         "detector": "min_k_plus_plus",
-        "exposed": asdict(Estimate((low + high) / 2, low, high)),
-        "twin": asdict(Estimate(0.5, *twin)),
+        "exposed": asdict(MetricEstimate((low + high) / 2, low, high)),
+        "twin": asdict(MetricEstimate(0.5, *twin)),
         "answers": True,
     }
 

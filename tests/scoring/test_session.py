@@ -117,7 +117,7 @@ def test_the_cache_gives_what_a_run_from_scratch_gives(world: Callable[[str], Wo
 def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str], World], tiny: Tiny) -> None:
     one = world("one")
     run(one, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
-    one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.wishes)]
+    one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.optional_needs)]
     assert run(one, TEXTS, select(one_pass, grid=True), tiny=None) == [0]
     assert run(one, TEXTS, select(["dc_pdd"], grid=True), tiny=None) == [0]
     for m in (0, 1, 3, 4):
@@ -180,7 +180,7 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
-    assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.wishes)}
+    assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.optional_needs)}
 
 
 def test_what_it_costs_is_told_before(tmp_path: Path) -> None:

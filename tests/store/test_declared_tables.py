@@ -24,8 +24,8 @@ MADE = Table(
     "a made-up finding",
     current="the made-up findings",
     key=("run_id", "benchmark", "model"),
-    per="pair",
-    kept="runs",
+    partitioned_by="pair",
+    storage="runs",
     made_from=("scores",),
     columns=(
         MODEL,
@@ -66,7 +66,9 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
 
 
 def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
-    assert {kind.table.name for kind in KINDS.values()} == {one.name for one in TABLES.values() if one.kept == "cache"}
+    assert {kind.table.name for kind in KINDS.values()} == {
+        one.name for one in TABLES.values() if one.storage == "cache"
+    }
     assert all({"key", "text_sha256"} <= set(kind.table.schema.names) for kind in KINDS.values())
     assert all(kind.estimate_bytes_per_token(50_000, 5) for kind in KINDS.values())
 

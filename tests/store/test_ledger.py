@@ -48,8 +48,10 @@ from audit_pipeline.tables import EXAMPLES, SCORES, TABLES, Pair
 from audit_pipeline.tables.table import Column, Table
 
 COLUMNS = (Column("score", pa.float64(), "a number"), Column("run_id", pa.string(), "the run"))
-MADE_SCORES = Table("scores", "made up", columns=COLUMNS, key=("run_id",), per="pair", kept="runs")
-MADE_EXAMPLES = Table("examples", "made up", columns=COLUMNS, key=("run_id",), per="benchmark", kept="rewritten")
+MADE_SCORES = Table("scores", "made up", columns=COLUMNS, key=("run_id",), partitioned_by="pair", storage="runs")
+MADE_EXAMPLES = Table(
+    "examples", "made up", columns=COLUMNS, key=("run_id",), partitioned_by="benchmark", storage="rewritten"
+)
 PAIR = Pair("b_32", "org/model")
 
 

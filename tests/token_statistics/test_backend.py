@@ -34,10 +34,12 @@ class Narrow:
     described: str = "narrow"
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
-        assert all(map(self.model.gives, work.wanted))
+        assert all(map(self.model.has_statistic, work.wanted))
         for done in reversed([result for batch in self.inner.run_work(work) for result in batch]):
             assert done.values is not None
-            yield [replace(done, values={name: own for name, own in done.values.items() if self.model.gives(name)})]
+            yield [
+                replace(done, values={name: own for name, own in done.values.items() if self.model.has_statistic(name)})
+            ]
 
 
 def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
@@ -90,11 +92,11 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
     whole, _ = tiny("llama")
     model = behind(whole)
-    assert not KINDS[kind].is_available_from(model.gives)
-    assert KINDS[kind].is_available_from(whole.gives)
+    assert not KINDS[kind].is_available_from(model.has_statistic)
+    assert KINDS[kind].is_available_from(whole.has_statistic)
     with pytest.raises(ModelError, match=f"does not give: {kind}"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
-    assert not KINDS["branches"].is_available_from(model.gives)
+    assert not KINDS["branches"].is_available_from(model.has_statistic)
     with pytest.raises(ModelError, match="does not give: branches"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
 
@@ -112,4 +114,4 @@ def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tin
 def test_what_each_dialect_gives(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
     model = behind(tiny("llama")[0], dialect=dialect, **more)
     names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
-    assert {name for name in names if model.gives(name)} == gives
+    assert {name for name in names if model.has_statistic(name)} == gives

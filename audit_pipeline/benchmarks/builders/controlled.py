@@ -32,7 +32,7 @@ class ControlledSettings(FamilySettings):
 
     design_follows: ClassVar[bool] = True
     labels_from: ClassVar[LabelSource] = "training"
-    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
+    references: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
 
     builder: Literal["controlled"]
     control: Text = Field(description="a control of controls.yaml, whose texts these are")

@@ -58,8 +58,8 @@ class ShelfSettings(DocumentsSettings):
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
     labels_from: ClassVar[LabelSource] = "configuration"
-    leads: ClassVar[tuple[EntryReference, ...]] = (
-        *DocumentsSettings.leads,
+    references: ClassVar[tuple[EntryReference, ...]] = (
+        *DocumentsSettings.references,
         EntryReference(("held_out", "sources"), "source"),
         EntryReference(("members", "sources"), "source"),
     )

@@ -16,12 +16,12 @@ from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
-from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
+from audit_pipeline.extras.chat.prompt_styles import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
-from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
+from audit_pipeline.pipeline.user_files import HELD_OUT, Inventory
 from audit_pipeline.sources.base import document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store

@@ -16,7 +16,7 @@ from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.readers.retry import PassingError, RetryPolicy
+from audit_pipeline.readers.retry import RetryableError, RetryPolicy
 
 # What an interface's template may put around a prompt: roles, the date, a line of its own.
 _TEMPLATE_TOKENS = 100
@@ -28,7 +28,7 @@ _FILTER_CODES = ("content_filter", "content_policy_violation", "invalid_prompt")
 K = TypeVar("K")
 
 
-class Prompt(NamedTuple):
+class ChatPrompt(NamedTuple):
     """What is asked: the user's words, and what the model is told before them."""
 
     system: str | None
@@ -58,7 +58,7 @@ class ChatReply:
     cost: float | None = None
 
 
-class Estimate(NamedTuple):
+class CostEstimate(NamedTuple):
     """Requests, and the most tokens (prompts and answers) and money that they can take; no attempt counted twice."""
 
     requests: int
@@ -66,11 +66,11 @@ class Estimate(NamedTuple):
     cost: float | None
 
 
-def estimate_usage(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
+def estimate_usage(entry: ChatModel, requests: Iterable[tuple[ChatPrompt, Sampling]]) -> CostEstimate:
     """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
     bounds = [compute_max_usage(*request) for request in requests]
     most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
-    return Estimate(len(bounds), most.tokens, entry.cost_of(*most))
+    return CostEstimate(len(bounds), most.tokens, entry.cost_of(*most))
 
 
 def open_budget(entry: ChatModel, limits: Limits) -> Budget:
@@ -87,7 +87,7 @@ def open_budget(entry: ChatModel, limits: Limits) -> Budget:
 
 def ask_all(
     entry: ChatModel,
-    requests: Iterable[tuple[K, Prompt, Sampling]],
+    requests: Iterable[tuple[K, ChatPrompt, Sampling]],
     budget: Budget,
     on_reply: Callable[[K, ChatReply], None],
     notify: Callable[[str], None],
@@ -134,13 +134,13 @@ def ask_all(
         raise ModelError(f"{error}; for models that take none say temperature: null") from error
 
 
-def compute_max_usage(prompt: Prompt, sampling: Sampling) -> Usage:
+def compute_max_usage(prompt: ChatPrompt, sampling: Sampling) -> Usage:
     """Return the most tokens of a request, by the bytes that are sent: a token is a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
 
-def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> ServerRequest:
+def build_chat_request(entry: ChatModel, prompt: ChatPrompt, sampling: Sampling) -> ServerRequest:
     """Return a prompt in the entry's interface."""
     most = "max_tokens"
     body: dict[str, Any]
@@ -196,7 +196,7 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
             cost,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise PassingError("its answer cannot be read") from error
+        raise RetryableError("its answer cannot be read") from error
 
 
 def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | None:

@@ -17,9 +17,9 @@ from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     print_message,
+    print_result,
     print_skipped,
     report_slow_work,
-    say,
     show_progress,
     show_table,
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.chat.asking import AskedTexts, AskPlan, AskReport
     from audit_pipeline.extras.chat.config import ChatModel
     from audit_pipeline.extras.chat.given_outputs import HandedOutput
-    from audit_pipeline.extras.chat.ladder import AskRequest
+    from audit_pipeline.extras.chat.prompt_styles import AskRequest
     from audit_pipeline.models.usage_budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
@@ -129,9 +129,9 @@ def ask(
         return
     from audit_pipeline.extras.chat.chat_client import open_budget
     from audit_pipeline.extras.chat.config import load_chat_models
-    from audit_pipeline.extras.chat.ladder import LADDER
+    from audit_pipeline.extras.chat.prompt_styles import LADDER
 
-    entry = load_chat_models().named(model)
+    entry = load_chat_models().get_entry(model)
     options = AskingOptions(
         rungs=[*(rungs or LADDER)],
         headline=headline,
@@ -182,11 +182,11 @@ def _read_files(
     texts: tuple[Path, ...], held_out: tuple[Path, ...], name: str, text_column: str | None, paths: DataPaths
 ) -> AskedTexts:
     from audit_pipeline.extras.chat.asking import read_texts_of_files
-    from audit_pipeline.pipeline.own_files import OwnFiles, explain_unused_parts, inspect_own_files
+    from audit_pipeline.pipeline.user_files import UserFiles, explain_unused_parts, inspect_user_files
 
     with report_slow_work("reading") as report:
         report("the files")
-        inventory = inspect_own_files(OwnFiles(texts, held_out, text_column=text_column))
+        inventory = inspect_user_files(UserFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
         print_message(f"left out: {reason}")
     return read_texts_of_files(inventory, name, paths)
@@ -201,7 +201,7 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
     most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
     money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
-    say(
+    print_result(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
         f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. To send: {most.requests:,} requests, "
         f"at most {most.tokens:,} tokens, {money}.",
@@ -214,7 +214,7 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
 def _say_used(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
     priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
-    say(
+    print_result(
         f"Sent: {budget.requests:,} requests, {budget.tokens:,} tokens{priced}.",
         used={"requests": budget.requests, "tokens": budget.tokens, "cost": cost},
     )
@@ -232,8 +232,8 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
         model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
         if report.pair.benchmark in found:
             conclusions[model] = found[report.pair.benchmark]
-            say(f"\n{model}: {format_answer(conclusions[model])}")
-    say(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
+            print_result(f"\n{model}: {format_answer(conclusions[model])}")
+    print_result(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
 
 def _show_report(report: AskReport) -> None:
@@ -262,4 +262,4 @@ def _say_missing(model: str, documents: Sequence[Row]) -> None:
             f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."
             for row in missing
         )
-        say("\n".join(lines), missing=missing)
+        print_result("\n".join(lines), missing=missing)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all
+from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
-from audit_pipeline.extras.chat.ladder import AskRequest
 from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, hash_normalised_words
+from audit_pipeline.extras.chat.prompt_styles import AskRequest
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
 from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.store.locks import hold_lock
@@ -184,10 +184,10 @@ def ask_missing(
     ask_all(entry, ((request, *prepare_request(entry, request)) for request in requests), budget, keep, notify)
 
 
-def prepare_request(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
+def prepare_request(entry: ChatModel, request: AskRequest) -> tuple[ChatPrompt, Sampling]:
     """Return what is sent for a request."""
     sampling = Sampling(request.get_temperature(entry), entry.answer_tokens, request.draw or None)
-    return Prompt(entry.system_prompt, request.prompt), sampling
+    return ChatPrompt(entry.system_prompt, request.prompt), sampling
 
 
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from audit_pipeline.cli.run_setup import (
 )
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
-from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
+from audit_pipeline.pipeline.console import Columns, print_message, print_result, print_step, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
@@ -70,7 +70,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     from audit_pipeline.extras.controls.config import FILE
 
     config = load_whole_configuration()
-    config.entries_of(FILE).named(name)
+    config.entries_of(FILE).get_entry(name)
     pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
@@ -93,7 +93,7 @@ def study(name: str = argument()) -> None:
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
     config = load_whole_configuration()
-    control = config.entries_of(FILE).named(config.entries_of(STUDIES_FILE).named(name).control)
+    control = config.entries_of(FILE).get_entry(config.entries_of(STUDIES_FILE).get_entry(name).control)
     print_problems(config.problems)
     paths = get_writable_paths()
 
@@ -113,7 +113,7 @@ def study(name: str = argument()) -> None:
         for row in _query("SELECT * FROM control_studies WHERE study = $study", study=name)
     ]
     show_table("study", rows_shown, _STUDY)
-    say(f"\nReport: {paths.report}", report=paths.report)
+    print_result(f"\nReport: {paths.report}", report=paths.report)
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
@@ -130,7 +130,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
             for role, aurocs in found.items()
         }
         blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
-        say(
+        print_result(
             f"\nInstrument check: AUROC of members against held-out texts: {words['exposed']}; "
             f"in the control model, which saw neither: {words['twin']}; "
             f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
@@ -153,7 +153,7 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
             role: ", ".join(f"{share:.0%}" for share in shares.values()) or "not searched"
             for role, shares in found.items()
         }
-        say(
+        print_result(
             f"\nMemorisation check: of texts that were {', '.join(map(str, found['exposed']))} times in training, the "
             f"model gives word for word (p ≥ {REPRODUCED_FROM}): {words['exposed']}; the control model, which saw none "
             f"of them: {words['twin']}",
@@ -220,7 +220,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
 
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
-    say(f"\n{spec.settings.description}", famous_texts=spec.name)
+    print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
     say_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
@@ -243,7 +243,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
             ("copies", "installed_copies", format_thousands),
         ],
     )
-    say(
+    print_result(
         "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
         "copies: the licence files of installed packages that hold it, an estimate of how often the model has read it."
     )
@@ -297,7 +297,7 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
             f"score --model {model} --texts FILE --out scores.parquet": "texts of your own",
         }
     )
-    say(f"\nEverything lies under {DataPaths.from_environment().root}")
+    print_result(f"\nEverything lies under {DataPaths.from_environment().root}")
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:

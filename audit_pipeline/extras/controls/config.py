@@ -161,7 +161,7 @@ FILE = EntryFile(
     "it says which models are trained here",
     lambda name, fields, folder: validate_as(ControlEntry, {**fields, "name": name}),
     is_optional=True,
-    leads=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", or_elsewhere=True)),
+    references=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", allow_external=True)),
     dimension="control",
 )
 
@@ -192,7 +192,7 @@ STUDIES_FILE = EntryFile(
     "it says what is varied",
     lambda name, fields, folder: validate_as(StudyEntry, {**fields, "name": name}),
     is_optional=True,
-    leads=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
+    references=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
     dimension="study",
     compare=_find_invalid_variations,
 )

@@ -68,7 +68,7 @@ def search_benchmarks(
         [len(context or "") for built in read for context in built.contexts],
         [number for number, built in enumerate(read) for _ in range(built.examples.num_rows)],
     )
-    file = paths.rewritten_file(CORPUS_OVERLAP.name, CORPUS_OVERLAP.per, f"{benchmarks[0]}|{corpus.name}")
+    file = paths.rewritten_file(CORPUS_OVERLAP.name, CORPUS_OVERLAP.partitioned_by, f"{benchmarks[0]}|{corpus.name}")
     checkpoint = file.with_name(".search.partial")
     result = search_corpus(audited, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
     names = [

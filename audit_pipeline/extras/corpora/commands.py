@@ -19,8 +19,8 @@ from audit_pipeline.cli.command_declaration import (
     Place,
     Section,
     command,
-    note_state,
     option,
+    record_exit_state,
 )
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
@@ -35,9 +35,9 @@ from audit_pipeline.pipeline.console import (
     Row,
     is_json_output,
     print_message,
+    print_result,
     print_skipped,
     print_step,
-    say,
     show_progress,
     show_table,
 )
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.benchmark_search import OverlapReport
-    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item
+    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, TestItem
     from audit_pipeline.extras.corpora.model_results import MatchedResults
     from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult
     from audit_pipeline.readers.text_rows import TextRow
@@ -172,7 +172,7 @@ def overlap(
         result, pa.concat_tables([report.texts for report in reports]), pa.concat_tables(spans), quoted=quoted
     )
     publish(paths, include_text=quoted)
-    say(f"Report: {paths.report}", report=paths.report)
+    print_result(f"Report: {paths.report}", report=paths.report)
 
 
 def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
@@ -224,7 +224,7 @@ def _search_file(
         checkpoint.unlink(missing_ok=True)
     _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
-        say(f"Every text and every passage: {out}", out=out)
+        print_result(f"Every text and every passage: {out}", out=out)
 
 
 def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
@@ -278,9 +278,9 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     passages = [{name: value for name, value in row.items() if name not in hidden} for row in longest]
     show_table("passages", passages, _QUOTED_PASSAGES if quoted else _PASSAGES)
     if contaminated := sum(bool(row["contaminated"]) for row in rows):
-        note_state("contaminated")
+        record_exit_state("contaminated")
     verdicts = Counter(row["verdict"] for row in rows)
-    say(
+    print_result(
         describe_overlap(result, verdicts, len(rows)) + ".",
         texts=len(rows),
         verdicts=dict(verdicts),
@@ -289,7 +289,7 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         shards=len(result.corpus.shards),
         is_complete=result.is_complete,
     )
-    say(
+    print_result(
         f"Contaminated by the rule {result.rule.name} ({result.rule.source}): {contaminated:,} of {len(rows):,}.",
         contaminated=contaminated,
         rule=result.rule.name,
@@ -419,7 +419,9 @@ def _judge_benchmark(
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
             print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
-        say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
+        print_result(
+            f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task}
+        )
 
 
 def _show_corpus(found: CorpusFindings) -> None:
@@ -427,7 +429,7 @@ def _show_corpus(found: CorpusFindings) -> None:
     read = found.overlap.slice(0, 1).to_pylist()[0]
     part = f"{read['shards_read']} of {read['shards']} shards were read"
     facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
-    say(
+    print_result(
         f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
         corpus={"name": found.corpus, **facts},
     )
@@ -442,7 +444,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
     means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
-    say(
+    print_result(
         f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
         f"{matched.unmatched:,} result(s) belong to no item{means}.",
         results={
@@ -457,7 +459,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     return file.task or str(manifest["family"]), matched
 
 
-def _show_items(judged: Sequence[Item]) -> None:
+def _show_items(judged: Sequence[TestItem]) -> None:
     """Show the items that are not clean (the first of them), worst first, and the counts."""
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
@@ -468,14 +470,14 @@ def _show_items(judged: Sequence[Item]) -> None:
     )
     show_table("items", [asdict(item) for item in (judged if is_json_output() else shown[:_SHOWN_ITEMS])], _ITEMS)
     if len(shown) > _SHOWN_ITEMS:
-        say(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
+        print_result(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
     if counts["contaminated"]:
-        note_state("contaminated")
+        record_exit_state("contaminated")
     listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict])
-    say(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
+    print_result(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
 
 
-def _show_accuracy(judged: Sequence[Item]) -> None:
+def _show_accuracy(judged: Sequence[TestItem]) -> None:
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
     from audit_pipeline.extras.corpora.model_results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
@@ -484,7 +486,7 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
     compared = compare_accuracy(judged)
     shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
-    say(
+    print_result(
         f"Contaminated minus clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
@@ -525,4 +527,4 @@ def count(
     print_skipped(counted.skipped.first, counted.skipped.count)
     _print_ignored(list_corpus_files(corpus)[1], corpus)
     distinct = int((counted.counts > 0).sum())
-    say(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")
+    print_result(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")

@@ -71,7 +71,7 @@ FILE = EntryFile(
     "it says in which corpora token frequencies are counted",
     _build_reference_entry,
     is_optional=True,
-    is_of_audits=True,
+    affects_audits=True,
     dimension="corpus",
     always=(DEFAULT,),
 )

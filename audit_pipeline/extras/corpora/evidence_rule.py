@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.alignment import Flags, flag_run_starts
 from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
-from audit_pipeline.extras.corpora.text_index import HashTable, Passage, PassageSet, TextIndex, build_hash_table
+from audit_pipeline.extras.corpora.text_index import FoundPassage, HashTable, PassageSet, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
 
@@ -189,18 +189,18 @@ class EvidenceJudge:
         is_shared = self._index.templates[begin:end] | self._is_shared[self._index.run_at[begin:end]]
         return _cover_runs(is_shared, min(self._index.n, end - begin))
 
-    def flag_passage_words(self, text: int, kept: Passage) -> Flags:
+    def flag_passage_words(self, text: int, kept: FoundPassage) -> Flags:
         """Return which words of a text (bool [its words]) a passage holds."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         matched = np.zeros(end - begin, np.bool_)
         matched[kept.first - begin : kept.end - begin] = kept.flags
         return matched
 
-    def is_explained_by_chance(self, text: int, kept: Passage) -> bool:
+    def is_explained_by_chance(self, text: int, kept: FoundPassage) -> bool:
         """Return whether chance may explain what a passage holds of a text's own."""
         return self._compute_own_chance(text, kept) > CHANCE
 
-    def _compute_own_chance(self, text: int, kept: Passage) -> float:
+    def _compute_own_chance(self, text: int, kept: FoundPassage) -> float:
         """Return how many documents are expected to hold what a passage has of a text's own."""
         matched = self.flag_passage_words(text, kept)
         words = self._list_words(text, self.flag_own_words(text, matched))
@@ -216,7 +216,7 @@ class EvidenceJudge:
         words = words[~self._evidence.is_label[words]]
         return bool(2.0 ** -self._bits[words].sum() <= CHANCE)
 
-    def judge(self, texts: Sequence[str], question: int) -> TextEvidence:
+    def classify_text(self, texts: Sequence[str], question: int) -> TextEvidence:
         """Return what was found of the text ``question`` of ``texts`` and of its answer, where it has one."""
         answer = int(self._evidence.answer_of[question])
         parts = [question] if answer < 0 else [question, answer]
@@ -230,14 +230,14 @@ class EvidenceJudge:
         for kept in self._answered.get(question, []) if has_evidence else []:
             own = self._list_words(question, self.flag_own_words(question, self.flag_passage_words(question, kept)))
             chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
-            part = self._name_part(texts[question], question, kept)
+            part = self._classify_part(texts[question], question, kept)
             if len(own) and chance <= CHANCE:
                 candidates.append((chance, "question and answer" if part == "text" else part))
         for text in parts:
             for kept in self._passages.get(text, []):
                 chance = self._compute_own_chance(text, kept)
                 if chance <= CHANCE:
-                    part = self._name_part(texts[text], text, kept)
+                    part = self._classify_part(texts[text], text, kept)
                     whole: OverlapPart = "text" if answer < 0 else "question" if text == question else "answer"
                     candidates.append((chance, whole if part == "text" else part))
         if candidates:
@@ -250,7 +250,7 @@ class EvidenceJudge:
         ]
         return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found")
 
-    def _name_part(self, characters: str, text: int, kept: Passage) -> OverlapPart:
+    def _classify_part(self, characters: str, text: int, kept: FoundPassage) -> OverlapPart:
         """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
         matched = self.flag_passage_words(text, kept)
         asked = find_question(characters)
@@ -312,9 +312,9 @@ def find_question(text: str) -> tuple[int, int] | None:
     return None
 
 
-def group_by_text(index: TextIndex, passages: Iterable[Passage]) -> dict[int, list[Passage]]:
+def group_by_text(index: TextIndex, passages: Iterable[FoundPassage]) -> dict[int, list[FoundPassage]]:
     """Return the passages of each text that has any."""
-    grouped: dict[int, list[Passage]] = defaultdict(list)
+    grouped: dict[int, list[FoundPassage]] = defaultdict(list)
     for kept in passages:
         grouped[int(index.find_texts(np.array([kept.first]))[0])].append(kept)
     return grouped

@@ -94,7 +94,7 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
         raise DataError("dc_pdd scores the first token too: it needs the start-token policy 'always'")
     if model.entry.reference_corpus is None:
         raise DataError(f"no reference corpus: give {name} a reference_corpus in config/models.yaml")
-    entry = load_references().named(model.entry.reference_corpus)
+    entry = load_references().get_entry(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
     if not paths.token_frequencies(entry.name, tokenizer).exists():
         raise DataError(
@@ -120,7 +120,7 @@ def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     if corpus is None or model.start_token_policy != "always" or not references.names:
         # Without a file of corpora none is configured; the scores of dc_pdd say what is missing.
         return None
-    entry = references.named(corpus)
+    entry = references.get_entry(corpus)
     return None if entry.hub is not None else entry
 
 
@@ -138,7 +138,7 @@ def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: Dat
     """
     if model.reference_corpus is None or model.start_token_policy != "always":
         return {}
-    entry = load_references().named(model.reference_corpus)
+    entry = load_references().get_entry(model.reference_corpus)
     path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
     if not path.exists() or (metadata := _read_table(path)[1]).get("settings_digest") != entry.settings_digest:
         return {}

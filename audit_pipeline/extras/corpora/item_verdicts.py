@@ -62,7 +62,7 @@ class ModelEvidence:
 
 
 @dataclass(frozen=True)
-class Item:
+class TestItem:
     """One item of a test set.
 
     ``where`` (the part of it that was found), ``covered``, ``passages`` and ``documents`` are those of
@@ -93,7 +93,7 @@ def judge_items(
     corpus: CorpusFindings | None,
     evidence: ModelEvidence | None = None,
     correct: Mapping[str, float] | None = None,
-) -> list[Item]:
+) -> list[TestItem]:
     """Return a row for each of ``examples`` (schema EXAMPLES), in their order; ``correct`` is by example_id.
 
     The stronger verdict holds, the corpus's or the model's. An item that was not found is *clean* only where all of the
@@ -128,7 +128,7 @@ def judge_items(
             stronger = VERDICTS.index(sign) < VERDICTS.index(verdict)
             verdict = sign if stronger else verdict
             reason = "; ".join(filter(None, (reason, words)))
-        items.append(Item(**row, verdict=verdict, reason=reason, **facts))
+        items.append(TestItem(**row, verdict=verdict, reason=reason, **facts))
     return items
 
 

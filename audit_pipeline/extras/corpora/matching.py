@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.alignment import Alignment, Seeds, align_copies
 from audit_pipeline.extras.corpora.evidence_rule import NEAR, EvidenceIndex
-from audit_pipeline.extras.corpora.text_index import FIRST, Matches, Passage, Place, TextIndex
+from audit_pipeline.extras.corpora.text_index import FIRST, FoundPassage, Matches, TextIndex, TextPosition
 from audit_pipeline.extras.corpora.word_hashes import (
     BLOCK,
     Hashes,
@@ -102,7 +102,7 @@ class Matcher:
 
     def _find_passages(
         self, held: list[tuple[CorpusDocument, str]], found: Places, runs: Places, document: Places, words: Words
-    ) -> list[Passage]:
+    ) -> list[FoundPassage]:
         """Return what is equal word for word. ``found`` [k]: words at which runs begin that the index holds; ``runs``
         [k] which they are, ``document`` [k] whose."""
         hit, word = self._expand(found, runs)
@@ -133,7 +133,7 @@ class Matcher:
         found: Places,
         runs: Places,
         document: Places,
-    ) -> tuple[list[Passage], list[Passage]]:
+    ) -> tuple[list[FoundPassage], list[FoundPassage]]:
         """Return the copies of every text that a document has enough seeds of, and those of questions with the answer
         near."""
         assert self._evidence is not None
@@ -161,20 +161,20 @@ class Matcher:
                 self._evidence.share,
                 int(self._least_seeds[of_text]),
             )
-        passages: list[Passage] = []
-        answered: list[Passage] = []
+        passages: list[FoundPassage] = []
+        answered: list[FoundPassage] = []
         originals = OriginalTexts(held)
         for number, alignments in copies.items():
             of_document, of_text = divmod(number, texts)
             bounds = first_word[of_document : of_document + 2]
             own = words.hashes[bounds[0] : bounds[1]]
 
-            def describe(copy: Alignment, number: int = number, bounds: Places = bounds) -> Passage:
+            def describe(copy: Alignment, number: int = number, bounds: Places = bounds) -> FoundPassage:
                 of_document, of_text = divmod(number, texts)
                 first = int(index.first_word[of_text])
                 start = int(words.starts[bounds[0] + copy.begin])
                 stop = int(words.ends[bounds[0] + copy.stop - 1])
-                return Passage(
+                return FoundPassage(
                     first + copy.first,
                     first + copy.end,
                     1,
@@ -228,7 +228,7 @@ class Matcher:
         return counts
 
 
-def _group_passages(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[Passage]:
+def _group_passages(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[FoundPassage]:
     """Passages from rows of (word, length, document, start, end), each with its documents; one that a document holds
     twice counts once, at its first place."""
     rows = found[np.lexsort(found.T[::-1])]
@@ -242,7 +242,7 @@ def _group_passages(found: Places, held: list[tuple[CorpusDocument, str]], shard
             for _, _, number, start, stop in rows[begin : min(end, begin + FIRST)].tolist()
         ]
         word, length = rows[begin, :2].tolist()
-        yield Passage(word, word + length, end - begin, places)
+        yield FoundPassage(word, word + length, end - begin, places)
 
 
 class OriginalTexts:
@@ -252,7 +252,7 @@ class OriginalTexts:
         self._held = held
         self._maps: dict[int, tuple[Places, Places]] = {}
 
-    def locate(self, shard: int, number: int, start: int, end: int) -> Place:
+    def locate(self, shard: int, number: int, start: int, end: int) -> TextPosition:
         """Return the place of a document's characters [start, end)."""
         document, normal = self._held[number]
         if normal is not document.text:
@@ -261,7 +261,7 @@ class OriginalTexts:
             starts, ends = self._maps[number]
             start, end = int(starts[start]), int(ends[end - 1])
         names = document.row, document.document, document.url
-        return Place(shard, *names, start, end, *extract_context(document.text, start, end))
+        return TextPosition(shard, *names, start, end, *extract_context(document.text, start, end))
 
 
 def _count_matched(copy: Alignment, first: int, end: int) -> int:

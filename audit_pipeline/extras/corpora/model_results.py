@@ -20,7 +20,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.builders.templated import ItemTemplates
 from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.item_verdicts import Item, Record, Verdict
+from audit_pipeline.extras.corpora.item_verdicts import Record, TestItem, Verdict
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
@@ -237,7 +237,7 @@ def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[st
 
 
 def list_clean_positions(
-    items: Sequence[Item], manifest: Record, matched: MatchedResults | None
+    items: Sequence[TestItem], manifest: Record, matched: MatchedResults | None
 ) -> tuple[list[int], int]:
     """Return the places of clean items in the task's documents, ascending, and how many clean items have none.
 
@@ -275,13 +275,13 @@ class AccuracyComparison:
     method: str
 
 
-def measure_accuracy(items: Sequence[Item], *verdicts: Verdict) -> Rate:
+def measure_accuracy(items: Sequence[TestItem], *verdicts: Verdict) -> Rate:
     """Return the accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
     chosen = [(item.correct, item.group) for item in items if item.verdict in verdicts and item.correct is not None]
     return grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
 
 
-def compare_accuracy(items: Sequence[Item], *, seed: int = 0) -> AccuracyComparison:
+def compare_accuracy(items: Sequence[TestItem], *, seed: int = 0) -> AccuracyComparison:
     """Compare the accuracy on contaminated and on clean items, of those that have a result.
 
     The interval is made of those of the two accuracies, taken as independent: where groups have items of both sides it

@@ -49,7 +49,7 @@ _LONGEST_IDENTITY = 1000
 
 
 @dataclass(frozen=True)
-class Shard:
+class CorpusShard:
     """One file of a corpus, or all documents of a source. ``stamp``: changes with what lies there. ``bytes``: its size
     on disk; None where that is not known."""
 
@@ -113,7 +113,7 @@ class ShardedCorpus:
     """
 
     name: str
-    shards: Sequence[Shard]
+    shards: Sequence[CorpusShard]
     selected: Sequence[int]
     ignored: Sequence[str] = ()
 
@@ -137,17 +137,19 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     references, path = load_references(), Path(corpus).expanduser()
     name = corpus if corpus in references.names else os.path.basename(os.path.realpath(path))
     if corpus in references.names:
-        entry = references.named(corpus)
+        entry = references.get_entry(corpus)
         column, ignored = text_column or entry.text_column, list[str]()
         if entry.path is not None:
             shards, ignored = _list_shards(entry.path, column)
         elif entry.package is not None:
             stamp = corpus_from_source(entry.package, DataPaths.from_environment()).digest
-            shards = [Shard(entry.package, stamp, None, source=entry.package)]
+            shards = [CorpusShard(entry.package, stamp, None, source=entry.package)]
         else:
             commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
             shards = [
-                Shard(file, commit, None, address=build_hub_address(str(entry.hub), commit, file), text_column=column)
+                CorpusShard(
+                    file, commit, None, address=build_hub_address(str(entry.hub), commit, file), text_column=column
+                )
                 for file in files
             ]
     elif name in references.names:
@@ -165,14 +167,16 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     return ShardedCorpus(name, shards, selected, ignored)
 
 
-def _list_shards(path: Path, text_column: str | None) -> tuple[list[Shard], list[str]]:
+def _list_shards(path: Path, text_column: str | None) -> tuple[list[CorpusShard], list[str]]:
     """The files at a path as shards, and what else lies there."""
     shards = []
     files, ignored = list_corpus_files(path)
     for file in files:
         name = name_corpus_file(file, path)
         status = file.stat()
-        shards.append(Shard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column))
+        shards.append(
+            CorpusShard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column)
+        )
     return shards, ignored
 
 
@@ -375,7 +379,7 @@ def _prepare_passages(index: TextIndex, evidence: EvidenceIndex | None) -> Passa
 
 
 def search_shard(
-    index: TextIndex, number: int, shard: Shard, evidence: EvidenceIndex | None = None
+    index: TextIndex, number: int, shard: CorpusShard, evidence: EvidenceIndex | None = None
 ) -> tuple[ShardReport, Mapping[str, Any]]:
     """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
     found = _prepare_passages(index, evidence)

@@ -13,7 +13,7 @@ from audit_pipeline.extras.corpora.alignment import flag_run_starts
 from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, group_by_text
 from audit_pipeline.extras.corpora.matching import extract_context
 from audit_pipeline.extras.corpora.search import SearchResult
-from audit_pipeline.extras.corpora.text_index import Passage, TextIndex
+from audit_pipeline.extras.corpora.text_index import FoundPassage, TextIndex
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, OverlapVerdict
 from audit_pipeline.tables.table import Table
@@ -56,7 +56,7 @@ def build_overlap_tables(
 
 
 def _describe_items(
-    result: SearchResult, passages: Mapping[int, Sequence[Passage]], judge: EvidenceJudge | None
+    result: SearchResult, passages: Mapping[int, Sequence[FoundPassage]], judge: EvidenceJudge | None
 ) -> Iterator[Mapping[str, object]]:
     """Yield the columns of corpus_overlap for each item."""
     index, rule = result.index, result.rule
@@ -65,7 +65,7 @@ def _describe_items(
     # word in a passage, and in a passage that is a copy.
     found_at, covered_at, copied_at = np.zeros((3, len(index.run_at)), np.bool_)
     found_at[looked_for] = result.passages.documents_of_run[index.run_at[looked_for]] > 0
-    copies: dict[int, list[Passage]] = defaultdict(list)
+    copies: dict[int, list[FoundPassage]] = defaultdict(list)
     for part, kept_of_part in passages.items():
         for kept in kept_of_part:
             covered_at[kept.first : kept.end] |= kept.flags
@@ -81,7 +81,7 @@ def _describe_items(
         )
         share = covered / words if words else None
         if judge is not None:
-            shown = judge.judge(result.parts, question)
+            shown = judge.classify_text(result.parts, question)
             contaminated = shown.is_contaminated
         else:
             verdict: OverlapVerdict = "not found"
@@ -111,7 +111,7 @@ def _describe_items(
         }
 
 
-def _find_matched_part(index: TextIndex, border: int, passages: Sequence[Passage]) -> OverlapPart | None:
+def _find_matched_part(index: TextIndex, border: int, passages: Sequence[FoundPassage]) -> OverlapPart | None:
     """Return what passages hold of a text, wherever: of its question before ``border`` (0: it has none), its answer."""
     if not border:
         return "text" if passages else None
@@ -120,13 +120,13 @@ def _find_matched_part(index: TextIndex, border: int, passages: Sequence[Passage
     return "question and answer" if question and answer else "question" if question else "answer" if answer else None
 
 
-def _is_shared(result: SearchResult, part: int, kept: Passage, judge: EvidenceJudge | None) -> bool:
+def _is_shared(result: SearchResult, part: int, kept: FoundPassage, judge: EvidenceJudge | None) -> bool:
     if judge is not None:
         return judge.is_explained_by_chance(part, kept)
     return _count_documents_of_rarest_run(result, kept) > COMMON_FROM
 
 
-def _count_documents_of_rarest_run(result: SearchResult, kept: Passage) -> int:
+def _count_documents_of_rarest_run(result: SearchResult, kept: FoundPassage) -> int:
     """Return how many documents hold the run that fewest hold, of those that a passage holds whole."""
     is_whole = flag_run_starts(kept.flags, min(result.index.n, kept.end - kept.first))
     runs = result.index.run_at[kept.first : kept.end][is_whole]
@@ -134,7 +134,12 @@ def _count_documents_of_rarest_run(result: SearchResult, kept: Passage) -> int:
 
 
 def _describe_spans(
-    result: SearchResult, text: str, question: int, part: int, passages: Sequence[Passage], judge: EvidenceJudge | None
+    result: SearchResult,
+    text: str,
+    question: int,
+    part: int,
+    passages: Sequence[FoundPassage],
+    judge: EvidenceJudge | None,
 ) -> Iterator[Mapping[str, object]]:
     index, offset = result.index, 0 if part == question else len(result.parts[question])
     for kept in passages:

@@ -27,7 +27,7 @@ FIRST = 5
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class TextPosition:
     """Where a passage is: the shard's number, the row, what the document calls itself, the characters there."""
 
     shard: int
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass
-class Passage:
+class FoundPassage:
     """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
 
     ``matched``: of each word 1 or 0, whether the documents have it; empty: they have all.
@@ -51,7 +51,7 @@ class Passage:
     first: int
     end: int
     documents: int
-    places: list[Place]
+    places: list[TextPosition]
     matched: str = ""
     is_sentence: bool = False
 
@@ -66,8 +66,8 @@ class Matches:
     """What documents hold: passages, those of questions with the answer near, and how many documents hold each of
     ``runs`` [k] and each of all words of the texts (int64 [v])."""
 
-    passages: Iterable[Passage]
-    answered: Iterable[Passage]
+    passages: Iterable[FoundPassage]
+    answered: Iterable[FoundPassage]
     runs: Places
     documents: Places
     documents_of_word: Places | None = None
@@ -79,23 +79,23 @@ class LongestPassages:
     def __init__(self) -> None:
         # In ascending order, by first word and so by last: none lies within another.
         self._firsts: list[int] = []
-        self._kept: list[Passage] = []
+        self._kept: list[FoundPassage] = []
 
-    def __iter__(self) -> Iterator[Passage]:
+    def __iter__(self) -> Iterator[FoundPassage]:
         return iter(self._kept)
 
-    def choose(self) -> list[Passage]:
+    def choose(self) -> list[FoundPassage]:
         """Return the passages in order."""
         return self._kept
 
-    def merge(self, passages: Iterable[Passage]) -> None:
+    def merge(self, passages: Iterable[FoundPassage]) -> None:
         """Add what other documents hold."""
         for passage in passages:
             kept = self._insert_or_extend(passage.first, passage.end, passage.documents)
             if kept is not None:
                 kept.places = sorted([*kept.places, *passage.places])[:FIRST]
 
-    def _insert_or_extend(self, first: int, end: int, documents: int) -> Passage | None:
+    def _insert_or_extend(self, first: int, end: int, documents: int) -> FoundPassage | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
         takes the place of those that lie within it."""
         at = bisect_left(self._firsts, first)
@@ -110,7 +110,7 @@ class LongestPassages:
         last = at
         while last < len(self._kept) and self._kept[last].end <= end:
             last += 1
-        kept = Passage(first, end, documents, [])
+        kept = FoundPassage(first, end, documents, [])
         self._kept[at:last], self._firsts[at:last] = [kept], [first]
         return kept
 
@@ -124,12 +124,12 @@ class AlignedPassages:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._forms: dict[tuple[int, int, str], Passage] = {}
+        self._forms: dict[tuple[int, int, str], FoundPassage] = {}
 
-    def __iter__(self) -> Iterator[Passage]:
+    def __iter__(self) -> Iterator[FoundPassage]:
         return iter([self._forms[form] for form in sorted(self._forms)])
 
-    def merge(self, passages: Iterable[Passage]) -> None:
+    def merge(self, passages: Iterable[FoundPassage]) -> None:
         """Add what other documents hold. A document has one passage per form."""
         for passage in passages:
             form = passage.first, passage.end, passage.matched
@@ -141,13 +141,13 @@ class AlignedPassages:
                 known.places = sorted([*known.places, *passage.places])[:FIRST]
                 known.is_sentence |= passage.is_sentence
 
-    def choose(self) -> list[Passage]:
+    def choose(self) -> list[FoundPassage]:
         """Return the forms that are the largest ones with some word of a text, in order.
 
         Of two forms with equally many matched words the first one is larger. ``documents`` of the result counts the
         documents of all forms that hold at least ``share`` of the words of the stretch.
         """
-        chosen: list[Passage] = []
+        chosen: list[FoundPassage] = []
         for forms in _group_overlapping(iter(self)):
             base = forms[0].first
             masks = [int(form.matched[::-1], 2) << (form.first - base) for form in forms]
@@ -170,9 +170,9 @@ class AlignedPassages:
         return chosen
 
 
-def _group_overlapping(passages: Iterator[Passage]) -> Iterator[list[Passage]]:
+def _group_overlapping(passages: Iterator[FoundPassage]) -> Iterator[list[FoundPassage]]:
     """Yield groups of passages, which are sorted by their first words, that overlap one after the other."""
-    group: list[Passage] = []
+    group: list[FoundPassage] = []
     end = 0
     for passage in passages:
         if group and passage.first >= end:
@@ -203,7 +203,7 @@ class PassageSet:
             self.passages = AlignedPassages(share)
             self.answered = AlignedPassages(share)
 
-    def __iter__(self) -> Iterator[Passage]:
+    def __iter__(self) -> Iterator[FoundPassage]:
         return iter(self.passages.choose())
 
     def merge(self, matches: Matches) -> None:
@@ -238,12 +238,12 @@ class PassageSet:
         )
 
 
-def _to_record(kept: Passage) -> Mapping[str, Any]:
+def _to_record(kept: FoundPassage) -> Mapping[str, Any]:
     return {**vars(kept), "places": [list(vars(place).values()) for place in kept.places]}
 
 
-def _passage_from_record(fields: Mapping[str, Any]) -> Passage:
-    return Passage(**{**fields, "places": [Place(*place) for place in fields["places"]]})
+def _passage_from_record(fields: Mapping[str, Any]) -> FoundPassage:
+    return FoundPassage(**{**fields, "places": [TextPosition(*place) for place in fields["places"]]})
 
 
 MOST_PLACES = 100

@@ -18,7 +18,14 @@ from audit_pipeline.cli.run_setup import (
     resolve_model_option,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, print_message, print_step, report_slow_work, say, show_table
+from audit_pipeline.pipeline.console import (
+    Columns,
+    print_message,
+    print_result,
+    print_step,
+    report_slow_work,
+    show_table,
+)
 from audit_pipeline.pipeline.options import BENCHMARK, EXISTING_FILE, FILE, RunOptions
 
 if TYPE_CHECKING:
@@ -82,7 +89,7 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         }
     if not facts:
         raise DataError("no benchmark is fit to be audited, so no plan was sealed")
-    say("\n".join(words), plans=facts)
+    print_result("\n".join(words), plans=facts)
 
 
 @command(Place(Section.PROOF, 20), prints="facts")
@@ -109,7 +116,7 @@ def pack(
     pairs = [Pair(spec.name, configured.name) for spec in specs]
     files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=print_step)
     size, sha256 = out.stat().st_size, file_sha256(out)
-    say(
+    print_result(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
@@ -142,14 +149,14 @@ def verify(
     weights = None if model is None else resolve_model_option(model)
     with report_slow_work("checking") as on_step:
         on_step("the pack")
-        from audit_pipeline.extras.evidence_packs.verify import Rerun, verify_pack
+        from audit_pipeline.extras.evidence_packs.verify import PackRerun, verify_pack
 
-        again = None if weights is None else Rerun(rerun or 0, seed or 0, weights)
+        again = None if weights is None else PackRerun(rerun or 0, seed or 0, weights)
         checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))
     show_table("checks", [{"ok": check.ok, "what": check.what, "words": check.words} for check in checks], _CHECKS)
     failed = sum(check.ok is False for check in checks)
     undecided = sum(check.ok is None for check in checks)
     words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - undecided} checks passed"
-    say(f"{words}; {undecided} neither passed nor failed", failed=failed, undecided=undecided)
+    print_result(f"{words}; {undecided} neither passed nor failed", failed=failed, undecided=undecided)
     if failed:
         sys.exit(1)

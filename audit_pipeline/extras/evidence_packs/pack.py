@@ -132,7 +132,7 @@ class _PackContent:
     def has_partition(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs to the pairs."""
         first = partition.partition("|")[0]
-        match table.per:
+        match table.partitioned_by:
             case "pair":
                 return partition in {pair.partition for pair in self.pairs}
             case "benchmark" | "overlap":

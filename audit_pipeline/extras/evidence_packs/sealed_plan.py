@@ -46,7 +46,9 @@ DIGESTS = ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")
 _OF_THE_MOMENT = ("lineage_head", "rows_forgotten", "texts_in_cache")
 """What differs between two plans of the same audit that were sealed one after the other."""
 _CACHED = ("base", "extraction", "grid")
-RESULTS = tuple(table for table in TABLES.values() if table.per == "pair" and table.append_only and table is not PLANS)
+RESULTS = tuple(
+    table for table in TABLES.values() if table.partitioned_by == "pair" and table.append_only and table is not PLANS
+)
 """The tables that a run of the model on a pair writes."""
 
 

@@ -65,7 +65,7 @@ _LARGEST_RATIO = 200
 
 
 @dataclass(frozen=True)
-class Check:
+class PackCheck:
     """What was checked and what came of it; ``ok`` None: it neither passed nor failed, and the words say why."""
 
     what: str
@@ -74,7 +74,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Rerun:
+class PackRerun:
     """How many texts, and how many windows, are run again, drawn by which seed, and with which weights."""
 
     count: int
@@ -83,8 +83,8 @@ class Rerun:
 
 
 def verify_pack(
-    file: Path, *, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
-) -> Iterator[Check]:
+    file: Path, *, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
+) -> Iterator[PackCheck]:
     """Yield every check of the pack in ``file``, as it is made. The pack is not changed.
 
     ``certificates``: those of timestamp authorities that the verifier trusts (PEM). Raises OSError where the disk is
@@ -95,24 +95,24 @@ def verify_pack(
         unpacked = list(_attempt("files", _unpack(file, Path(folder))))
         yield from unpacked
         if not all(check.ok for check in unpacked):
-            yield Check("everything else", None, "not checked: files are not as they were packed")
+            yield PackCheck("everything else", None, "not checked: files are not as they were packed")
             return
         [tags] = Path(folder).glob(f"*/{_TAG_MANIFEST}")
         checks = _check_payload(tags.parent / "data", rerun, certificates, on_step)
         yield from _attempt("everything else", checks)
 
 
-def _attempt(what: str, checks: Iterator[Check]) -> Iterator[Check]:
+def _attempt(what: str, checks: Iterator[PackCheck]) -> Iterator[PackCheck]:
     """Yield the checks, and a failed one where an error stops them: any error may come of what others wrote."""
     try:
         yield from checks
     except Exception as error:
         if isinstance(error, OSError) and is_full_disk(error):
             raise
-        yield Check(what, False, f"stopped by {type(error).__name__}: {to_one_line(error)}")
+        yield PackCheck(what, False, f"stopped by {type(error).__name__}: {to_one_line(error)}")
 
 
-def _unpack(file: Path, folder: Path) -> Iterator[Check]:
+def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
     """Unpack the bag in a zip file; check that it holds every file that its manifests name, as it was, and no other.
 
     The package bagit does not serve here: it passes over lines of a manifest that it cannot read, and does not see
@@ -134,9 +134,11 @@ def _unpack(file: Path, folder: Path) -> Iterator[Check]:
     if wrong or len(bags) != 1 or len(members) != len(found):
         names = ", ".join(escape_unprintable(path.relative_to(folder).as_posix()) for path in wrong)
         words = f"{len(members)} files in {len(bags)} bags; changed, missing, or in no manifest: {names or 'none'}"
-        yield Check("files", False, words)
+        yield PackCheck("files", False, words)
         return
-    yield Check("files", True, f"{len(found):,} files are as they were packed, by their sha256, and there is no other")
+    yield PackCheck(
+        "files", True, f"{len(found):,} files are as they were packed, by their sha256, and there is no other"
+    )
 
 
 def _read_manifest(path: Path) -> dict[Path, str]:
@@ -146,8 +148,8 @@ def _read_manifest(path: Path) -> dict[Path, str]:
 
 
 def _check_payload(
-    payload: Path, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
-) -> Iterator[Check]:
+    payload: Path, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
+) -> Iterator[PackCheck]:
     about = read_json(payload / PACK)
     # An entry could name files, servers or code apart from what a pack writes.
     config = payload / WORKSPACE / "config" / "models.yaml"
@@ -158,7 +160,7 @@ def _check_payload(
         raise DataError(f"{PACK} names no benchmark")
     theirs, ours = about["code_digest"], code_digest()
     differs = f"another than made the pack ({theirs[:16]}, here {ours[:16]}): numbers may differ for that reason"
-    yield Check(
+    yield PackCheck(
         "code", theirs == ours or None, f"the same that made the pack: {ours[:16]}" if theirs == ours else differs
     )
     with use_workspace(payload / WORKSPACE, own_data=True):
@@ -166,7 +168,7 @@ def _check_payload(
         on_step("the lineage")
         ledger = read_ledger(paths)
         yield from _attempt("tables against lineage", _check_ledger_and_tables(paths, ledger))
-        verification = _Verification(load_tokenized(load_models().named(about["model"]), paths), paths, ledger)
+        verification = _Verification(load_tokenized(load_models().get_entry(about["model"]), paths), paths, ledger)
         for pair in pairs:
             yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
             on_step(f"the findings of {pair.benchmark}")
@@ -176,12 +178,12 @@ def _check_payload(
                 yield from _attempt(f"{pair.benchmark} run again", verification.check_rerun(pair, rerun))
 
 
-def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[Check]:
+def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
     """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
     that its line names, none is missing, and none was put in."""
     others = f"; {ledger.forgotten:,} are links alone: what they are of cannot be seen here" if ledger.forgotten else ""
     words = f"{len(ledger.lines):,} lines follow one another{others}"
-    yield Check("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
+    yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
     files = verify_files(paths, ledger)
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
     for entry in files.missing:
@@ -191,7 +193,7 @@ def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[Check
         if wrote_more or not any((other.table, other.partition) == (entry.table, entry.partition) for other in later):
             problems.append(f"{entry.table} of {entry.partition} is missing")
     count = sum(map(len, files.by_table.values()))
-    yield Check(
+    yield PackCheck(
         "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
     )
 
@@ -207,7 +209,7 @@ class _Verification:
     def _list_entries(self, table: Table, pair: Pair, run_id: str) -> list[Entry]:
         return [entry for entry in self.ledger.list_entries(table.name, pair.partition) if entry.run_id == run_id]
 
-    def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
+    def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[PackCheck]:
         """Check that every sealed plan is as it was sealed, and whether the findings were planned beforehand by it."""
         what = f"plan of {pair.benchmark}"
         # By their places in the ledger, whatever clocks say.
@@ -217,7 +219,7 @@ class _Verification:
             for row in read_table(file, PLANS, label=what).to_pylist()
         }
         if not rows:
-            yield Check(what, None, "not planned beforehand: no plan was sealed")
+            yield PackCheck(what, None, "not planned beforehand: no plan was sealed")
         heads = [line.digest for line in self.ledger.lines]
         for place, row in sorted(rows.items()):
             plan = plan_from_row(row)
@@ -227,7 +229,7 @@ class _Verification:
             reasons = self._explain_not_planned(plan, place, rows, pair)
             order = f"not planned beforehand: {'; '.join(reasons)}" if reasons else "by the lineage before the findings"
             words = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
-            yield Check(what, None if reasons else True, words)
+            yield PackCheck(what, None if reasons else True, words)
 
     def _explain_not_planned(self, plan: SealedPlan, place: int, places: Iterable[int], pair: Pair) -> list[str]:
         """Say why ``plan``, which is at ``place`` in the lineage, does not show that the current findings were planned;
@@ -268,7 +270,7 @@ class _Verification:
     def _read_run(self, table: Table, pair: Pair, run_id: str) -> pa.Table:
         return read_table(file_of(self.paths, table, pair.partition, run_id), table, label=table.name)
 
-    def check_findings(self, pair: Pair) -> Iterator[Check]:
+    def check_findings(self, pair: Pair) -> Iterator[PackCheck]:
         """Compute scores, findings and what extraction shows again, and compare every number."""
         runs = self._read_runs(pair)
         packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
@@ -285,19 +287,19 @@ class _Verification:
         for table, rows in packed.items():
             what = f"{table.name} of {pair.benchmark}"
             if not file_of(self.paths, table, pair.partition, _RUN).is_file():
-                yield Check(what, None, "not computed again")
+                yield PackCheck(what, None, "not computed again")
                 continue
             difference = find_difference(table, rows, self._read_run(table, pair, _RUN))
             equal = f"{len(rows):,} rows computed again are equal to the last digit"
-            yield Check(what, difference is None, difference or equal)
+            yield PackCheck(what, difference is None, difference or equal)
         if earlier:
             words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
-            yield Check(f"earlier runs of {pair.benchmark}", None, words)
+            yield PackCheck(f"earlier runs of {pair.benchmark}", None, words)
 
-    def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
+    def check_rerun(self, pair: Pair, rerun: PackRerun) -> Iterator[PackCheck]:
         """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
         if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
-            yield Check(f"{pair.benchmark} run again", None, "a model on a server is not run again")
+            yield PackCheck(f"{pair.benchmark} run again", None, "a model on a server is not run again")
             return
         generator = np.random.default_rng(rerun.seed)
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
@@ -336,17 +338,17 @@ class _Verification:
             for window in encode_windows_at(self.model, texts[name], places, options.lengths)
         ]
 
-    def _compare_logprobs(self, what: str, packed: pa.Table, again: pa.Table, rerun: Rerun) -> Check:
+    def _compare_logprobs(self, what: str, packed: pa.Table, again: pa.Table, rerun: PackRerun) -> PackCheck:
         mine, theirs = map(_index_logprobs_by_text, (packed, again))
         if {key: len(values) for key, values in mine.items()} != {key: len(values) for key, values in theirs.items()}:
-            return Check(what, False, "the pack lacks some that were run, or their tokens are others")
+            return PackCheck(what, False, "the pack lacks some that were run, or their tokens are others")
         distances = np.concatenate([np.abs(mine[key] - theirs[key]) for key in mine])
         mean, dtype = float(distances.mean()), self.model.entry.dtype
         words = (
             f"{len(mine)}, drawn by the seed {rerun.seed}: log-probabilities differ by {mean:.2g} nat a token in the"
             f" mean, {distances.max():.2g} at most; the tolerance is a mean of {TOLERANCE[dtype]:g} ({dtype})"
         )
-        return Check(what, mean <= TOLERANCE[dtype], words)
+        return PackCheck(what, mean <= TOLERANCE[dtype], words)
 
 
 def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:

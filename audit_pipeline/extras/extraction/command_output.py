@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, report_slow_work, say, show_table
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_result, report_slow_work, show_table
 from audit_pipeline.report.number_format import (
     DASH,
     format_draws,
@@ -183,7 +183,9 @@ def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Ex
         reverse=True,
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
-        say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
+        print_result(
+            f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window."
+        )
     return by_strength[:_SHOWN_DOCUMENTS]
 
 
@@ -220,7 +222,7 @@ def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], fi
 
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
-        say("", grid=rows)
+        print_result("", grid=rows)
     of_whole = dict(
         zip((result.document.name for result in extractions), summarise_grid(extractions, findings), strict=True)
     )
@@ -251,26 +253,26 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     searched = [result for result in extractions if len(result.windows)]
     audited, held_out = _filter_by_side(searched, "audited"), _filter_by_side(searched, "held_out")
     if not audited:
-        say("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
+        print_result("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
     apart = sum(result.memorisation.set_apart for result in audited)
     if apart:
-        say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
+        print_result(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
     claim = find_extraction_claim(sum(result.memorisation.reproduced for result in audited))
-    say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
+    print_result(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if not all(result.windows.top_is_known for result in audited):
-        say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
+        print_result(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
     if any(result.memorisation.greedy is None for result in audited):
-        say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
+        print_result(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
         from audit_pipeline.statistics.conformal import MIN_COMPARED
 
         _show_held_out_rates(held_out)
         if len(held_out) < MIN_COMPARED:
             least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
-            say(least, least_p_value=1 / (len(held_out) + 1))
+            print_result(least, least_p_value=1 / (len(held_out) + 1))
     calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
-    say(calibration, calibrated=bool(held_out), calibration=calibration)
+    print_result(calibration, calibrated=bool(held_out), calibration=calibration)
 
 
 def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extraction]:
@@ -314,7 +316,7 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
     if short:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
-        say(words, shorter_than_a_window=short)
+        print_result(words, shorter_than_a_window=short)
     set_apart = (("set apart", "covered_set_apart", format_share),) if any(row["set_apart"] for row in rows) else ()
     columns: Columns = [
         ("document", "document"),

@@ -40,7 +40,7 @@ from audit_pipeline.extras.extraction.command_output import (
 )
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.audit_requests import AuditRequest
-from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
+from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -203,12 +203,14 @@ def _search_and_show(
     if grid is not None:
         show_grid(found, shown, grid)
     elif search.options.grid:
-        say(f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None)
+        print_result(
+            f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None
+        )
     if generation.continued is not None:
         show_continuations(search, backend_of, shown, generation.continued)
     show_claims(found)
     if out is not None:
-        say(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
+        print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
 def _resolve_benchmark(name: str) -> BenchmarkSpec:
@@ -288,7 +290,7 @@ def _show_dry_run(
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
-    say(
+    print_result(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
         f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
@@ -306,5 +308,7 @@ def _show_dry_run(
         # It is asked of the likely passages alone.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            say(f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet.")
+            print_result(
+                f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet."
+            )
     say_sending(to_send, options.limits.require_usable_for(model.entry))

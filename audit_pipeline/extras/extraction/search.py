@@ -110,7 +110,7 @@ class Search:
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
         # Models on servers do not give what a grid is made of.
-        has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
+        has_grid = options.grid and KINDS["grid"].is_available_from(model.has_statistic)
         self._room, _ = window_and_stride(model)
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()

@@ -13,9 +13,9 @@ from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
     print_message,
+    print_result,
     print_step,
     report_slow_work,
-    say,
     show_table,
 )
 from audit_pipeline.report.number_format import format_thousands
@@ -69,7 +69,7 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     if rows:
         show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
     else:
-        say(f"There is nothing to remove of {target}.", **{name: rows})
+        print_result(f"There is nothing to remove of {target}.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
     lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
     if removal.configured:
@@ -82,7 +82,7 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
-        say(escape_control_characters(line))
+        print_result(escape_control_characters(line))
 
 
 @command(Place(Section.UPKEEP, 20))

@@ -148,7 +148,7 @@ def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None
         "pair": {"benchmark": first, "model": second},
         "overlap": {"benchmark": first},
     }
-    return names.get(table.per, {}).get(dimension)
+    return names.get(table.partitioned_by, {}).get(dimension)
 
 
 def _find_name_in_line(line: Line, dimension: Dimension) -> str | None:

@@ -50,14 +50,14 @@ _LOCAL_SETTINGS = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class TextShard:
     """Some texts of a run: ``work`` is theirs alone, their windows renumbered, and ``windows`` are the run's own."""
 
     work: Work
     windows: Sequence[Window]
 
 
-def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[Shard]:
+def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[TextShard]:
     """The work in shards of about ``max_tokens`` tokens or less, texts of like length together, the longest first.
 
     Each worker gets several, so that none waits long for the last; a text is never cut. Every window of ``work`` is in
@@ -78,7 +78,7 @@ def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[Shard]:
         piles[-1].append(text)
         height += tokens[text]
     return [
-        Shard(_select_work_for_texts(work, pile, windows), [window for text in pile for window in windows[text]])
+        TextShard(_select_work_for_texts(work, pile, windows), [window for text in pile for window in windows[text]])
         for pile in piles
     ]
 

@@ -30,14 +30,14 @@ from audit_pipeline.errors import (
     BudgetError,
     ModelError,
     UnansweredError,
+    redact_prompt,
     to_one_line,
-    withhold_quotes,
 )
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.models.usage_budget import Budget, Usage
 from audit_pipeline.readers.guarded_responses import DamagedAnswerError, OversizedAnswerError, read_redacted_response
 from audit_pipeline.readers.retry import (
-    PassingError,
+    RetryableError,
     RetryPolicy,
     build_async_retryer,
     is_transient_status,
@@ -184,7 +184,7 @@ class _Session(Generic[K, T]):
         self._requests, self._read, self._read_refusal = requests, read, read_refusal
         self._retry = build_async_retryer(
             patience,
-            lambda error: isinstance(error, PassingError),
+            lambda error: isinstance(error, RetryableError),
             on_retry=lambda state: client.notify(
                 f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
@@ -243,7 +243,7 @@ class _Session(Generic[K, T]):
     async def _request_with_retries(self, key: K, request: ServerRequest) -> T:
         try:
             return await self._retry.copy()(self._attempt, key, request)
-        except PassingError as fault:
+        except RetryableError as fault:
             tries = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''}"
             raise UnansweredError(
                 f"{self._client.who}: {fault} (after {tries}); try again later",
@@ -289,14 +289,14 @@ class _Session(Generic[K, T]):
             async with asyncio.timeout(self._client.entry.timeout_seconds):
                 return await self._exchange(request)
         except TimeoutError as error:
-            raise PassingError("no answer in time") from error
+            raise RetryableError("no answer in time") from error
         except httpx2.TransportError as error:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error)):
                 raise ModelError(f"{who}: its certificate is not trusted") from error
             is_away = isinstance(error, httpx2.ConnectError)
-            raise PassingError("it cannot be reached" if is_away else "the connection failed") from error
+            raise RetryableError("it cannot be reached" if is_away else "the connection failed") from error
         except DamagedAnswerError as error:
-            raise PassingError(str(error)) from error
+            raise RetryableError(str(error)) from error
         except OversizedAnswerError as error:
             raise OversizedError(f"{who}: {error}") from error
 
@@ -322,7 +322,7 @@ class _Session(Generic[K, T]):
         who, status = self._client.who, answer.status
         words = _IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_WORDS])
         # Of keys servers quote parts.
-        words = "" if status in _OF_KEYS else withhold_quotes(words, request.private)
+        words = "" if status in _OF_KEYS else redact_prompt(words, request.private)
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or is_transient_status(status):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
@@ -332,7 +332,7 @@ class _Session(Generic[K, T]):
                 )
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
-            raise PassingError(what, status, pause)
+            raise RetryableError(what, status, pause)
         advice = _REDIRECTED if 300 <= status < 400 else _ADVICE.get(status, "see {}")
         raise RefusedError(
             f"{who}: {what} to {urlsplit(request.url).path}: {advice.format(self._client.place)}", status, words

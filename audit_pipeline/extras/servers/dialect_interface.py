@@ -200,7 +200,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Dialect:
+class ServerDialect:
     """How a kind of server is asked about a prompt, and how its answer to it is read (raises BadAnswerError)."""
 
     ask: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
@@ -208,7 +208,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Place:
+class AnswerPosition:
     """What an answer holds of one token of the prompt: its own log-probability, the ``best`` ones, best first.
 
     ``own`` is NaN where it is not known.
@@ -259,7 +259,7 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
     raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
-def build_answer(places: Sequence[Place], detail: AnswerDetail, server: str | None = None) -> Answer:
+def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server: str | None = None) -> Answer:
     """Return the statistics of the scored tokens; ``logprob`` is NaN where it is not known.
 
     Raises BadAnswerError where the others cannot be what was asked for.
@@ -301,7 +301,7 @@ def nan_to_minus_inf(logprob: float) -> float:
     return -math.inf if math.isnan(logprob) else logprob
 
 
-def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
+def _best_values_from_places(places: Sequence[AnswerPosition]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
         raise BadAnswerError("its answer lacks the best tokens of some place")
     values: dict[str, npt.NDArray[Any]] = {

@@ -23,7 +23,7 @@ from audit_pipeline.cli.output import build_estimate_formatter
 from audit_pipeline.cli.run_setup import open_texts
 from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY
-from audit_pipeline.pipeline.console import Columns, say, show_table
+from audit_pipeline.pipeline.console import Columns, print_result, show_table
 from audit_pipeline.pipeline.options import FILE, INPUT_FILE, PATH, RunOptions
 from audit_pipeline.report.number_format import format_probability, format_thousands
 
@@ -59,7 +59,7 @@ def draw(
     items = read_items(versions)
     twins = draw_twins(items, secret, authority)
     write_published(out, twins)
-    say(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
+    print_result(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
     _say_secret(secret, twins)
 
 
@@ -80,12 +80,12 @@ def canaries(
 
     twins = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = twins.published_texts
-    say("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
+    print_result("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
     _say_secret(out, twins)
 
 
 def _say_secret(secret: Path, twins: Twins) -> None:
-    say(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
+    print_result(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
 
 
 @command(name="test", keeps=PASSES_KEPT)

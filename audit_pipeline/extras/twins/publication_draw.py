@@ -31,7 +31,7 @@ VERSIONS_COLUMN, NUMBERED_COLUMNS, GROUP_COLUMN = "versions", "version_", "group
 
 
 @dataclass(frozen=True)
-class Item:
+class TwinItem:
     """An item and its ``versions``, two texts or more; ``group``: what it belongs to, by default itself.
 
     ``rest``: the row's other columns, which are published as they are.
@@ -50,7 +50,7 @@ class Twins:
     ``origin``: when they were drawn and what shows it, in words.
     """
 
-    items: Sequence[Item]
+    items: Sequence[TwinItem]
     published: Sequence[int]
     sha256: str
     origin: str
@@ -71,7 +71,7 @@ class Twins:
             )
 
 
-def read_items(path: Path) -> list[Item]:
+def read_items(path: Path) -> list[TwinItem]:
     """Read the items of a file of rows: a name in ``item`` or ``id``, texts in ``versions`` (a list) or in columns
     ``version_1``, ``version_2`` … (blank: the item has fewer), and, if it has one, a ``group``.
 
@@ -80,7 +80,7 @@ def read_items(path: Path) -> list[Item]:
     """
     file = read_rows(path)
     problems = [(skipped.location, skipped.reason) for skipped in file.skipped]
-    items: list[Item] = []
+    items: list[TwinItem] = []
     seen: dict[tuple[str, str], str] = {}
     for row in file.rows:
         item, problem = _parse_item(row)
@@ -98,7 +98,7 @@ def read_items(path: Path) -> list[Item]:
     return items
 
 
-def _parse_item(row: Row) -> tuple[Item, str | None]:
+def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
     """Return the item of a row, as far as it has one, and what is wrong with it."""
     columns = list(row.values)
     name_column = next((found for name in ITEM_COLUMNS if (found := find_column(columns, name))), None)
@@ -112,7 +112,7 @@ def _parse_item(row: Row) -> tuple[Item, str | None]:
     taken = {name_column, listed, grouped, *numbered}
     rest = {column: value for column, value in row.values.items() if column not in taken}
     label = "" if name is None else str(name).strip()
-    item = Item(label, label if group is None else str(group), tuple(map(str, versions)), rest)
+    item = TwinItem(label, label if group is None else str(group), tuple(map(str, versions)), rest)
     faults = [reason for text in versions if (reason := explain_unusable_text(text)) is not None]
     if not label:
         return item, f"has no name in a column {', '.join(ITEM_COLUMNS)}"
@@ -124,7 +124,7 @@ def _parse_item(row: Row) -> tuple[Item, str | None]:
     return item, "has the same version twice" if len(set(versions)) < len(versions) else None
 
 
-def draw_places(items: Sequence[Item], key: str) -> list[int]:
+def draw_places(items: Sequence[TwinItem], key: str) -> list[int]:
     """Return the place of the version of each item that ``key`` (hex) draws: each with the same chance, but for a
     deviation below k / 2^256."""
     places = []
@@ -134,7 +134,7 @@ def draw_places(items: Sequence[Item], key: str) -> list[int]:
     return places
 
 
-def draw_twins(items: Sequence[Item], secret: Path, authority: str | None = None) -> Twins:
+def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = None) -> Twins:
     """Draw the published versions of ``items``, and write the ``secret`` file, readable by its owner alone.
 
     The timestamp of the ``authority`` at a URL, which gets the file's digest alone, is written next to it. Raises
@@ -194,7 +194,7 @@ def read_twins(secret: Path) -> Twins:
     """
     try:
         content, document = read_regular_file(secret), read_json(secret)
-        items = [Item(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
+        items = [TwinItem(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
     except FileNotFoundError as error:
         raise DataError(f"{secret}: no such file") from error
@@ -216,7 +216,7 @@ WORDS: tuple[str, ...] = tuple((files(__package__) / "canary_words.txt").read_te
 """256 common English words: eight bits each."""
 
 
-def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[Item]:
+def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[TwinItem]:
     """Make ``n_sets`` items of 1 + ``alternatives`` random texts each.
 
     The random part of a text is 12 draws from the list of common words (96 random bits), by the operating system's
@@ -240,4 +240,4 @@ def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[
         texts[template.replace(SLOT, " ".join(secrets.choice(WORDS) for _ in range(N_WORDS)))] = None
     every = list(texts)
     names = [f"{number:04d}" for number in range(1, n_sets + 1)]
-    return [Item(name, name, tuple(every[place * size : (place + 1) * size])) for place, name in enumerate(names)]
+    return [TwinItem(name, name, tuple(every[place * size : (place + 1) * size])) for place, name in enumerate(names)]

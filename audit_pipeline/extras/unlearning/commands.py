@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, option
 from audit_pipeline.cli.run_setup import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
-from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
+from audit_pipeline.pipeline.console import Columns, Row, print_message, print_result, show_table
 from audit_pipeline.report.number_format import DASH, format_estimate
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.unlearning.measures import Finding
+    from audit_pipeline.extras.unlearning.measures import ComparisonFinding
 
 
 def _format_unlearning_metric(metric: str) -> str:
@@ -77,11 +77,11 @@ def compare(
     rows = [asdict(finding) for finding in findings]
     found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
     words = "\n".join(["", found.headline, *found.explanation])
-    say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
-    say(f"Report: {paths.report}", report=paths.report)
+    print_result(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
+    print_result(f"Report: {paths.report}", report=paths.report)
 
 
-def _show_unlearning(findings: Sequence[Finding]) -> None:
+def _show_unlearning(findings: Sequence[ComparisonFinding]) -> None:
     """Show every number, both sides in one row."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     reasons: dict[str, dict[str, None]] = {}
@@ -93,4 +93,4 @@ def _show_unlearning(findings: Sequence[Finding]) -> None:
             reasons.setdefault(finding.reason, {})[_format_unlearning_metric(metric)] = None
     show_table("unlearning", list(rows.values()), _UNLEARNING)
     for reason, metrics in reasons.items():
-        say(f"Without a value: {', '.join(metrics)}: {reason}")
+        print_result(f"Without a value: {', '.join(metrics)}: {reason}")

@@ -23,7 +23,7 @@ from audit_pipeline.extras.unlearning.measures import (
     FIRST_CHOICES,
     READS_OF_FIRST_CHOICES,
     ComparedValues,
-    Finding,
+    ComparisonFinding,
     compare_documents,
     compare_texts,
     find_still_reproduced,
@@ -71,7 +71,7 @@ class UnlearningRequest:
         return list({benchmark.name: benchmark for benchmark in (self.forget, self.holdout)}.values())
 
 
-def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[Finding], int]:
+def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[ComparisonFinding], int]:
     """Compare the models on the texts of both sides, from cached statistics and tables alone.
 
     Returns the numbers, and how many texts are left out, as a model scores no token of them. Raises DataError where a
@@ -82,7 +82,9 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequen
     sides = read_sides(request.forget, request.holdout)
     threshold = read_threshold(request.before, request.benchmarks[::-1], paths)
     values = {role: read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
-    reasons = [explain_missing_columns(model.gives, READS_OF_FIRST_CHOICES) for model in request.models.values()]
+    reasons = [
+        explain_missing_columns(model.has_statistic, READS_OF_FIRST_CHOICES) for model in request.models.values()
+    ]
     no_first_choices = next((reason for reason in reasons if reason is not None), None)
     unknown = FIRST_CHOICES if no_first_choices is not None else ()
     read = [column for of in values.values() for name, column in of.items() if name not in unknown]
@@ -98,7 +100,9 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequen
     return findings, int((~scored).sum())
 
 
-def write_comparison(request: UnlearningRequest, findings: Sequence[Finding], paths: DataPaths, *, run_id: str) -> None:
+def write_comparison(
+    request: UnlearningRequest, findings: Sequence[ComparisonFinding], paths: DataPaths, *, run_id: str
+) -> None:
     """Write the rows of a comparison, with the data versions of what was read, as far as the lineage knows them."""
     read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model, benchmark in product(request.models.values(), request.benchmarks):

@@ -118,7 +118,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
     Raises DataError, naming the command, where the model has not been run on all of the texts.
     """
     texts = build_model_inputs(sides.examples)
-    index = StatisticsIndex(read_statistics(model, texts, paths), model.gives)
+    index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
     contexts = sides.examples["context"].to_pylist()
     found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
     missing = np.array([statistics is None for statistics in found])
@@ -268,7 +268,7 @@ def _find_comparable_extraction(
     if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
     written = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-    gives_likeliest, *others = (all(map(other.gives, LIKELIEST)) for other in (model, *models))
+    gives_likeliest, *others = (all(map(other.has_statistic, LIKELIEST)) for other in (model, *models))
     otherwise = None
     if any(others) and not gives_likeliest:
         otherwise = "through an interface that does not give the likeliest tokens, and with another model it was not"

@@ -184,7 +184,7 @@ Values = Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
-class Finding:
+class ComparisonFinding:
     """One number of a comparison: a row of UNLEARNING but for what was compared."""
 
     metric: str
@@ -249,7 +249,7 @@ class ReproducedDocuments:
 
 def compare_texts(
     texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools, missing_choices_reason: str | None
-) -> list[Finding]:
+) -> list[ComparisonFinding]:
     """Return every number that the texts' token statistics give.
 
     ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
@@ -266,7 +266,7 @@ def compare_texts(
     ]
 
 
-def compare_documents(documents: ComparedValues) -> list[Finding]:
+def compare_documents(documents: ComparedValues) -> list[ComparisonFinding]:
     """Return every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
@@ -274,7 +274,7 @@ def compare_documents(documents: ComparedValues) -> list[Finding]:
     return [row for metric in OF_DOCUMENTS for row in _compute_means(metric, documents, "documents")]
 
 
-def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
+def find_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
     """The documents to be forgotten that are still reproduced: a direct observation, which no average outweighs."""
     if documents.reason is not None:
         return _build_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
@@ -284,7 +284,7 @@ def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
     return replace(found, documents=_select_names(documents.names, documents.reproduced))
 
 
-def _compute_means(metric: str, subjects: ComparedValues, things: str) -> Iterator[Finding]:
+def _compute_means(metric: str, subjects: ComparedValues, things: str) -> Iterator[ComparisonFinding]:
     """Yield the mean under every model and of the change, on each side, over what every model gives a number of."""
     columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
@@ -319,7 +319,7 @@ def _measure_mean(
     return compute_mean(values, groups, things=things, bounds=bounds)
 
 
-def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
+def _compute_leakage(texts: ComparedValues) -> Iterator[ComparisonFinding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
@@ -342,7 +342,7 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
         yield _build_finding("privleak", role, "both", n, leak)
 
 
-def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
+def _compute_forget_quality(texts: ComparedValues) -> Iterator[ComparisonFinding]:
     """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
     for role in ("before", "after"):
         for side, chosen in texts.sides:
@@ -363,13 +363,15 @@ def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
             yield _build_finding("forget_quality", role, side, len(set(groups)), found)
 
 
-def _compute_unchanged_shares(texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools) -> Iterator[Finding]:
+def _compute_unchanged_shares(
+    texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools
+) -> Iterator[ComparisonFinding]:
     """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
 
     What hardly moves in the retrained model shows how much the rule finds where the texts were never read.
     """
 
-    def measure_sides(metric: str, role: ComparedModel, hits: Bools, words: str) -> Iterator[Finding]:
+    def measure_sides(metric: str, role: ComparedModel, hits: Bools, words: str) -> Iterator[ComparisonFinding]:
         is_of_threshold = metric != "unchanged"
         for side, of_side in texts.sides:
             chosen = of_side & ~chosen_on if is_of_threshold else of_side
@@ -400,11 +402,15 @@ def _measure_share(hits: Bools | Floats, groups: Sequence[str], meaning: str, th
     return Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, things)}")
 
 
-def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, n: int, found: Measurement | str) -> Finding:
+def _build_finding(
+    metric: str, role: ComparedModel, side: ComparedSide, n: int, found: Measurement | str
+) -> ComparisonFinding:
     """Return a row with the number that was ``found``, or with the reason why there is none."""
     if isinstance(found, str):
-        return Finding(metric, role, side, None, None, None, n, "", found)
-    return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
+        return ComparisonFinding(metric, role, side, None, None, None, n, "", found)
+    return ComparisonFinding(
+        metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None
+    )
 
 
 def _select_names(names: Sequence[str], chosen: Bools) -> list[str]:

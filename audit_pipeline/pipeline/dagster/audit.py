@@ -44,7 +44,7 @@ from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
-from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
+from audit_pipeline.token_statistics.cached_texts import CachePlan
 from audit_pipeline.token_statistics.cached_texts import require_kinds
 
 
@@ -202,7 +202,7 @@ class DryRun:
     for what is done. ``first``: what is made before that. ``not_built``: the benchmarks whose texts are known only
     then. ``cannot``: those that cannot be built, and why."""
 
-    plans: Mapping[str, tuple[PassPlan, str]]
+    plans: Mapping[str, tuple[CachePlan, str]]
     first: Sequence[Step]
     not_built: Sequence[str]
     cannot: Mapping[str, str]

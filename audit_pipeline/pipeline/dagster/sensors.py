@@ -28,7 +28,7 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         TransientError: If the hub cannot be reached. The next tick tries again.
     """
     listed = load_watched()
-    watched = listed.named("hub") if "hub" in listed.names else ()
+    watched = listed.get_entry("hub") if "hub" in listed.names else ()
     if not watched:
         return dg.SkipReason("config/watch.yaml names no owner to watch")
     candidates = [candidate for name in watched for candidate in list_candidates(name)]

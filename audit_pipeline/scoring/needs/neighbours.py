@@ -40,7 +40,7 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         # In an audit, no user has said how they are to be made.
         if self._scope.in_context or self._scope.user_inputs is None:
             return super().explain_missing() or self.not_run
-        given = all(KINDS[kind].is_available_from(self._model.gives) for kind in self.kinds)
+        given = all(KINDS[kind].is_available_from(self._model.has_statistic) for kind in self.kinds)
         return None if given else f"{NOT_GIVEN}: the likeliest tokens, which make neighbours"
 
     def plan(self, texts: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import Float32s, Lacking
+from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import (
@@ -23,7 +23,7 @@ from audit_pipeline.scoring.needs.provider import (
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Plan, collect_lists_by_text
+from audit_pipeline.token_statistics.cached_texts import CachePlan, collect_lists_by_text
 from audit_pipeline.token_statistics.prefixed_texts import (
     compute_prefixed,
     count_own_tokens,
@@ -169,14 +169,14 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             for (shots, _), prefix in self._prefixes.items()
         ]
 
-    def plan(self, texts: Sequence[str]) -> Plan:
+    def plan(self, texts: Sequence[str]) -> CachePlan:
         plans, is_rerun = [], is_prefix_rerun(self._model, self._where)
         for prefix, own in self._list_texts_to_run(texts):
             plan = plan_prefixed(self._model, own, prefix, self._where)
             # The prefix's last token is in each text's pass: it takes the place of the start token.
             again = plan.passes * (len(prefix.ids) - 1) if is_rerun else 0
             plans.append(replace(plan, tokens_to_run=plan.tokens_to_run + again))
-        return reduce(Plan.with_further, plans)
+        return reduce(CachePlan.with_further, plans)
 
     def describe_cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
@@ -204,17 +204,17 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         revealing = self._find_revealing_shots(texts)
 
         def find(scored: TextWithStatistics) -> PrefixedLogProbs:
-            text, found = scored.whole, dict[tuple[int, str], Float32s | Lacking]()
+            text, found = scored.whole, dict[tuple[int, str], Float32s | UnmetNeed]()
             place, sha256 = revealing[text], text_sha256(text)
             for request in self._requested:
                 shots, _ = request
                 if place is not None and place < shots:
-                    found[request] = Lacking(
+                    found[request] = UnmetNeed(
                         f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is "
                         "made of"
                     )
                 elif request in self._obstacles:
-                    found[request] = Lacking(self._obstacles[request])
+                    found[request] = UnmetNeed(self._obstacles[request])
                 else:
                     row = cached[request].get(sha256)
                     found[request] = self._explain_unscored(text, *request) if row is None else row["logprob"]
@@ -222,17 +222,17 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
 
         return find
 
-    def _explain_unscored(self, text: str, shots: int, join: str) -> Lacking:
+    def _explain_unscored(self, text: str, shots: int, join: str) -> UnmetNeed:
         [tokens] = count_own_tokens(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
-            return Lacking("the model has not been run on the text after the prefix: run it again")
+            return UnmetNeed("the model has not been run on the text after the prefix: run it again")
         down = range(shots - 1, 0, -1)
         fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         window = self._window_description
         if crosses_border(self._model, self._prefixes[shots, join], tokens):
             window = self._border_description
-        return Lacking(f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {window}: {would}")
+        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {window}: {would}")
 
 
 class MemberPrefixProvider(PrefixProvider):
@@ -250,7 +250,7 @@ class NonmemberPrefixProvider(PrefixProvider):
 
 
 def _report_joint_progress(
-    on_progress: OnProgress, done: Sequence[RunSummary], plans: Sequence[Plan], progress: Progress
+    on_progress: OnProgress, done: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
 ) -> None:
     """Report several runs in a row as if they were one; ``done`` are those before the present one."""
     on_progress(

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import Lacking, Need, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Need, StatisticsIndex, TextStatistics, UnmetNeed
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, CachePlan, plan, read_statistics
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TextWithStatistics:
     context_tokens: int
 
 
-Lookup = Callable[[TextWithStatistics], T | Lacking | None]
+Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]
 """Looks up what a need is for a text; None where the cache lacks it."""
 
 
@@ -138,7 +138,7 @@ class Provider(Generic[T]):
         """Data versions of what its scores come from, for their lineage."""
         return {}
 
-    def plan(self, texts: Sequence[str]) -> Plan | None:
+    def plan(self, texts: Sequence[str]) -> CachePlan | None:
         """What ``compute`` would run of the audited model; None where that is nothing, or not known beforehand."""
         return None
 
@@ -153,7 +153,7 @@ class Provider(Generic[T]):
     def _read_index(self, texts: Sequence[str], model: TokenizedModel | None = None) -> StatisticsIndex:
         """The cached statistics of ``texts`` by ``model``; None: the audited model."""
         model = model or self._model
-        return StatisticsIndex(read_statistics(model, texts, self._where), model.gives)
+        return StatisticsIndex(read_statistics(model, texts, self._where), model.has_statistic)
 
 
 class DerivedTextsProvider(Provider[T]):
@@ -177,7 +177,7 @@ class DerivedTextsProvider(Provider[T]):
     def explain_missing(self) -> str | None:
         return BY_ITSELF if self._scope.in_context else None
 
-    def plan(self, texts: Sequence[str]) -> Plan | None:
+    def plan(self, texts: Sequence[str]) -> CachePlan | None:
         return plan(self._model, self._flatten_derived_texts(texts), self._where)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:

@@ -15,20 +15,20 @@ import scipy
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, split_detector_names
 from audit_pipeline.detectors.detector import Detector, Settings
-from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import Lookup, Provider, ScoringScope
 
 Floats = npt.NDArray[np.float64]
-Ranks = Sequence[float] | Lacking
+Ranks = Sequence[float] | UnmetNeed
 
 _IN_PARTS = (
     "a text is ranked among all texts of a benchmark, and a file is scored in parts: make the texts a benchmark"
     " (config/benchmarks.yaml) and audit that"
 )
 _IN_CONTEXT = "texts in the context of an input are not ranked"
-_NOT_RUN = Lacking("the model has not been run on the text when the others were ranked: run it again")
+_NOT_RUN = UnmetNeed("the model has not been run on the text when the others were ranked: run it again")
 
 
 class RanksProvider(Provider[Mapping[str, Ranks]]):
@@ -66,12 +66,12 @@ def rank_texts_by_detectors(texts: Mapping[str, TextStatistics], detectors: Sequ
 
     A text that one of them does not score has none, and the reason.
     """
-    lacking, scores = dict[str, Lacking](), dict[str, list[float | None]]()
+    lacking, scores = dict[str, UnmetNeed](), dict[str, list[float | None]]()
     for text, own in texts.items():
         outcomes = {detector.name: detector.score(own, [detector.default])[0] for detector in detectors}
         unscored = [f"{name} does not score it: {found.reason}" for name, found in outcomes.items() if found.reason]
         if unscored:
-            lacking[text] = Lacking(unscored[0])
+            lacking[text] = UnmetNeed(unscored[0])
         else:
             scores[text] = [outcome.score for outcome in outcomes.values()]
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))

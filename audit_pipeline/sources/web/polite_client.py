@@ -29,7 +29,7 @@ from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.readers.guarded_responses import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.readers.retry import (
-    PassingError,
+    RetryableError,
     RetryPolicy,
     build_retryer,
     format_public_error,
@@ -195,14 +195,14 @@ class _PoliteAdapter(GuardedAdapter):
         # Twice the usual pause, then twice as long each time; never less than the server asks for.
         retry = build_retryer(
             RetryPolicy(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
-            lambda error: isinstance(error, PassingError),
+            lambda error: isinstance(error, RetryableError),
             sleep=self._sleep,
         )
         try:
             response = retry(self._send_once, request, max(delay, polite.seconds_between), options, named)
-        except (PassingError, FetchError) as fault:
+        except (RetryableError, FetchError) as fault:
             error = fault
-            if isinstance(fault, PassingError):
+            if isinstance(fault, RetryableError):
                 error = FetchError(url, f"{fault} (after {polite.attempts} attempts); try again later", fault.status)
             self._failures += error.status not in _PAGE_STATUSES
             self._last_failure = str(error)
@@ -248,11 +248,11 @@ class _PoliteAdapter(GuardedAdapter):
         except OversizedAnswerError as error:
             raise FetchError(url, str(error)) from error
         except DamagedAnswerError as error:
-            raise PassingError(str(error)) from error
+            raise RetryableError(str(error)) from error
         except requests.exceptions.SSLError as error:
             raise FetchError(url, f"its certificate is not trusted ({format_public_error(error)})") from error
         except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            raise PassingError(format_request_error(error)) from error
+            raise RetryableError(format_request_error(error)) from error
         finally:
             # Counted from the end of the answer: a slow server gets its pause too.
             self._stamp.touch()
@@ -273,7 +273,7 @@ class _PoliteAdapter(GuardedAdapter):
                 raise FetchError(
                     url, f"{problem}, and asks to be left alone for {requested:.0f} s; try again then", status
                 )
-            raise PassingError(problem, status, requested)
+            raise RetryableError(problem, status, requested)
         if status != 200 and not response.is_redirect:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
 

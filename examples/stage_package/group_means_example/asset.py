@@ -34,8 +34,8 @@ TABLE = Table(
     "the mean score of every group of texts, by one detector",
     current="the mean scores of groups",
     key=("run_id", "benchmark", "model", "group"),
-    per="pair",
-    kept="runs",
+    partitioned_by="pair",
+    storage="runs",
     made_from=("examples", "scores"),
     columns=(
         MODEL,

@@ -22,10 +22,10 @@ from bad_server import Answer, BadServer, Request, fault
 
 from audit_pipeline.extras.chat.config import ChatModel
 
-__all__ = ["DIALECTS", "Asked", "ChatServer", "Dialect", "build_reply", "fault", "quoting"]
+__all__ = ["DIALECTS", "Asked", "ChatServer", "ChatDialect", "build_reply", "fault", "quoting"]
 
-Dialect = Literal["chat", "completions"]
-DIALECTS: tuple[Dialect, ...] = ("chat", "completions")
+ChatDialect = Literal["chat", "completions"]
+DIALECTS: tuple[ChatDialect, ...] = ("chat", "completions")
 Fault = Answer | Callable[[Request], Answer]
 NAME = "made-1-2026"
 """What the server calls its model."""
@@ -35,7 +35,7 @@ NAME = "made-1-2026"
 class Asked:
     """A request as the server understood it; ``at`` in seconds of time.monotonic."""
 
-    dialect: Dialect
+    dialect: ChatDialect
     prompt: str
     system: str | None
     temperature: float | None
@@ -73,7 +73,7 @@ class ChatServer(BadServer):
         """The requests, understood."""
         return [_understand(request) for request in self.requests if request.body]  # killed: none came
 
-    def entry(self, dialect: Dialect = "chat", name: str = "made", **fields: Any) -> ChatModel:
+    def entry(self, dialect: ChatDialect = "chat", name: str = "made", **fields: Any) -> ChatModel:
         """An entry for this server; without a key unless ``key_env`` is given."""
         made = {"name": name, "model": "openai/made-1", "url": f"{self.url}/v1", "interface": dialect}
         return ChatModel(**{**made, **fields})
@@ -104,7 +104,7 @@ def _understand(request: Request) -> Asked:
 
 
 def build_reply(
-    dialect: Dialect,
+    dialect: ChatDialect,
     text: str,
     reason: object = None,
     counts: tuple[object, object] = (5, 3),

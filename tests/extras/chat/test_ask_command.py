@@ -20,7 +20,7 @@ from made_workspace import (
 )
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.extras.chat.ladder import WINDOW
+from audit_pipeline.extras.chat.prompt_styles import WINDOW
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.dagster.partitions import register

@@ -29,7 +29,7 @@ from audit_pipeline.extras.chat.asking import (
 )
 from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.given_outputs import read_outputs
-from audit_pipeline.extras.chat.ladder import AskOptions
+from audit_pipeline.extras.chat.prompt_styles import AskOptions
 from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.usage_budget import Limits

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from bad_server import Answer, truncated
-from chat_server import DIALECTS, NAME, ChatServer, Dialect, build_reply, fault, quoting
+from chat_server import DIALECTS, NAME, ChatServer, ChatDialect, build_reply, fault, quoting
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
-from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate_usage, open_budget
+from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.readers.retry import RetryPolicy
@@ -41,7 +41,7 @@ def ask(
 ) -> tuple[dict[int, ChatReply], Budget]:
     """The answers by the prompts' numbers, and what they took."""
     budget, found = open_budget(entry, limits), {} if replies is None else replies
-    requests = [(number, Prompt(system, prompt), GREEDY) for number, prompt in enumerate(prompts)]
+    requests = [(number, ChatPrompt(system, prompt), GREEDY) for number, prompt in enumerate(prompts)]
     ask_all(entry, requests, budget, found.__setitem__, notify, patience=QUICK)
     return found, budget
 
@@ -52,7 +52,7 @@ def to_answer(reply: dict[str, Any], **fields: Any) -> Answer:
 
 @every_dialect
 def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_of_it(
-    dialect: Dialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
+    dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
     server = chat_server(lambda prompt: f"five words about {prompt.split()[-1]} here")
@@ -81,7 +81,7 @@ def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_o
 
 @every_dialect
 def test_no_key_and_no_address_of_the_environment_is_used(
-    dialect: Dialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
+    dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, other = chat_server(), chat_server()
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
@@ -98,7 +98,7 @@ def test_no_key_and_no_address_of_the_environment_is_used(
 def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_server: Serve) -> None:
     server = chat_server()
     entry = server.entry(model=model, temperature=None if is_newer else 1.0)
-    requests = [(0, Prompt(None, "hello"), Sampling(None if is_newer else 0.0, 20))]
+    requests = [(0, ChatPrompt(None, "hello"), Sampling(None if is_newer else 0.0, 20))]
     ask_all(entry, requests, open_budget(entry, NO_LIMITS), lambda *_: None, print)
     body = json.loads(server.requests[0].body)
     assert body["max_completion_tokens" if is_newer else "max_tokens"] == 20
@@ -121,7 +121,7 @@ def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Ser
 @pytest.mark.parametrize(("said", "kept"), [(7, "7"), ("a \ud83d b 😀", "a \ufffd b 😀")], ids=["number", "half"])
 @every_dialect
 def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
-    dialect: Dialect, said: object, kept: str, chat_server: Serve
+    dialect: ChatDialect, said: object, kept: str, chat_server: Serve
 ) -> None:
     server = chat_server()
     server.faults = [to_answer(build_reply(dialect, str(said), said, model=said, number=said))]
@@ -132,7 +132,7 @@ def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
 
 
 @every_dialect
-def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: Dialect, chat_server: Serve) -> None:
+def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: ChatDialect, chat_server: Serve) -> None:
     server = chat_server()
     for broken in (Answer(b"", reset=True), Answer(b'{"choices"'), Answer(b"{}"), Answer(b"[1]")):
         server.requests.clear()
@@ -147,7 +147,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: Dialect, chat
 
 @every_dialect
 def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
-    dialect: Dialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
     server, told = chat_server(), []
@@ -181,7 +181,7 @@ MOST = (122, 20)
 )
 @every_dialect
 def test_counts_that_cannot_be_are_replaced_by_the_most_that_can(
-    given: tuple[object, object], counted: tuple[int, int], dialect: Dialect, chat_server: Serve
+    given: tuple[object, object], counted: tuple[int, int], dialect: ChatDialect, chat_server: Serve
 ) -> None:
     server = chat_server()
     server.faults = [to_answer(build_reply(dialect, "three made words", None, given))]
@@ -245,7 +245,7 @@ def test_a_limit_of_money_takes_a_price_and_a_dry_run_estimates_by_the_same_boun
     with pytest.raises(ConfigError, match="has no price"):
         open_budget(chat_server().entry(), Limits(max_cost=1.0))
     entry = chat_server().entry(price_in=1000.0, price_out=2000.0)
-    requests = [(Prompt("be brief", "hello"), GREEDY), (Prompt(None, "höhe"), Sampling(1.0, 50))]
+    requests = [(ChatPrompt("be brief", "hello"), GREEDY), (ChatPrompt(None, "höhe"), Sampling(1.0, 50))]
     cost = pytest.approx((218 * 1000 + 70 * 2000) / 1e6)
     assert estimate_usage(entry, requests) == (2, (113 + 20) + (105 + 50), cost)
     assert estimate_usage(chat_server().entry(), []) == (0, 0, None)

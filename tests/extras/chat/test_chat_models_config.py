@@ -39,7 +39,7 @@ def test_a_bad_entry_stops_itself_alone_and_is_told_with_all_files(tmp_path: Pat
     (problem,) = load_configuration(tmp_path).problems_of("chat_models.yaml")
     assert "temprature" in str(problem)
     with pytest.raises(ConfigError):
-        entries.named("bad")
+        entries.get_entry("bad")
 
 
 @pytest.mark.parametrize(

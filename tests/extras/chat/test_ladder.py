@@ -12,7 +12,7 @@ from profiles import max_examples
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.ladder import LADDER, AskOptions, AskRequest, choose_passages, list_requests
+from audit_pipeline.extras.chat.prompt_styles import LADDER, AskOptions, AskRequest, choose_passages, list_requests
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 ENTRY = ChatModel(name="m", model="openai/m", url="http://127.0.0.1:1/v1")

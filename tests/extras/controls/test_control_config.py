@@ -101,4 +101,4 @@ def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: s
     [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
     assert re.search(problem, said)
     with pytest.raises(ConfigError, match=problem):
-        load_configuration(folder).entries_of(STUDIES_FILE).named("rates")
+        load_configuration(folder).entries_of(STUDIES_FILE).get_entry("rates")

@@ -213,18 +213,18 @@ def test_a_wrong_entry_is_named(tmp_path: Path, fields: str, message: str) -> No
     file.write_text(f"references:\n  c: {fields}\n")
     assert any(message in str(problem) for problem in load_references(tmp_path).problems)
     with pytest.raises(ConfigError, match=r"references\.yaml:2: corpus c: "):
-        load_references(tmp_path).named("c")
+        load_references(tmp_path).get_entry("c")
 
 
 def test_names_and_places(tmp_path: Path) -> None:
     file = tmp_path / "references.yaml"
     file.write_text("references:\n  a|b: {path: x, language: en, licence: l}\n")
     with pytest.raises(ConfigError, match="name: "):
-        load_references(tmp_path).named("a|b")
+        load_references(tmp_path).get_entry("a|b")
     assert load_references(tmp_path / "elsewhere").names == ()
     file.write_text("references:\n  books: {path: x, language: en, licence: l}\n")
     entries = load_references(tmp_path)
     assert entries["books"].path == (tmp_path / "x").resolve()
-    assert isinstance(entries.named("books"), ReferenceEntry)
+    assert isinstance(entries.get_entry("books"), ReferenceEntry)
     with pytest.raises(ConfigError, match=r"no corpus 'book' in config/references.yaml; did you mean books\?"):
-        entries.named("book")
+        entries.get_entry("book")

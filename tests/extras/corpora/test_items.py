@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.commands import name_rows
-from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
+from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, ModelEvidence, TestItem, Verdict, judge_items
 from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
     MatchedResults,
@@ -199,8 +199,8 @@ def test_results_are_matched_by_the_text_that_the_entry_makes() -> None:
     assert match_results(results_of(*results), examples_of("a", "b"), MANIFEST).correct == {"b": 1.0}
 
 
-def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> Item:
-    return Item(name, f"made:{name}", group or name, verdict, "", correct=correct)
+def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> TestItem:
+    return TestItem(name, f"made:{name}", group or name, verdict, "", correct=correct)
 
 
 def test_places_of_clean_items() -> None:
@@ -219,7 +219,7 @@ def test_places_of_clean_items() -> None:
         list_clean_positions(items, {**MANIFEST, "spec": {"builder": "temporal"}}, None)
 
 
-def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[Item]:
+def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[TestItem]:
     return [
         *(item(f"m{at}", "contaminated", value) for at, value in enumerate(contaminated)),
         *(item(f"c{at}", "clean", value) for at, value in enumerate(clean)),
@@ -434,7 +434,7 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     both = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))
     assert (both["counts"]["contaminated"], both["counts"]["suspect"]) == (6, 3)
     for table in (CORPUS_OVERLAP, OVERLAP_SPANS):
-        shutil.rmtree(built.paths.rewritten_file(table.name, table.per, "trees|web").parent)
+        shutil.rmtree(built.paths.rewritten_file(table.name, table.partitioned_by, "trees|web").parent)
     wrong = error_of(built.run("items", "--benchmark", "trees"))
     assert wrong.endswith("corpus-audit overlap --benchmark trees --corpus C")
     document = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))

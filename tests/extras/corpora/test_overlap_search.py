@@ -21,8 +21,8 @@ from audit_pipeline.extras.corpora import matching, search
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.search import (
+    CorpusShard,
     SearchResult,
-    Shard,
     ShardedCorpus,
     open_sharded_corpus,
     search_corpus,
@@ -279,14 +279,14 @@ def test_a_shard_that_changes_while_it_is_read_was_not_read_whole(
     write_corpus(tmp_path / "corpus", [text, "nothing"], 2)
     corpus = open_sharded_corpus(str(tmp_path / "corpus"))
     path = Path(str(corpus.shards[0].path))
-    documents_of = Shard.documents
+    documents_of = CorpusShard.documents
 
-    def documents_while_it_changes(shard: Shard) -> Iterator[CorpusDocument | Skipped]:
+    def documents_while_it_changes(shard: CorpusShard) -> Iterator[CorpusDocument | Skipped]:
         yield from documents_of(shard)
         if shard.path == path:
             path.write_bytes(path.read_bytes() * 2)
 
-    monkeypatch.setattr(Shard, "documents", documents_while_it_changes)
+    monkeypatch.setattr(CorpusShard, "documents", documents_while_it_changes)
     result = search_corpus([text], corpus, RULE)
     assert (result.whole_shards, result.is_complete) == (1, False)
     assert "shard-0.jsonl has changed since the search began" in str(result.reports[0].problem)
@@ -313,7 +313,7 @@ def test_files_of_a_data_set_of_the_hub(tmp_path: Path) -> None:
     rows = [{"url": f"http://x/{number}", "text": f"{text} {number}", "language": "en"} for number in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shards = [Shard(name, "commit", None, address=str(tmp_path / name)) for name in ("a.parquet", "b.jsonl")]
+    shards = [CorpusShard(name, "commit", None, address=str(tmp_path / name)) for name in ("a.parquet", "b.jsonl")]
     result = search_corpus([text], ShardedCorpus("hub", shards, [0, 1]), RULE)
     (kept,) = result.passages
     assert kept.documents == 6

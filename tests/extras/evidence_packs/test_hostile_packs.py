@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from profiles import FULL
 
 from audit_pipeline.cli.main_command import main
-from audit_pipeline.extras.evidence_packs.verify import Check, verify_pack
+from audit_pipeline.extras.evidence_packs.verify import PackCheck, verify_pack
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 Members = list[tuple[zipfile.ZipInfo | str, bytes]]
 
 
-def checks_of(file: Path) -> Iterator[Check]:
+def checks_of(file: Path) -> Iterator[PackCheck]:
     return verify_pack(file, rerun=None, certificates=None, on_step=lambda words: None)
 
 

@@ -25,7 +25,7 @@ from tiny_models import save_model
 
 from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
 from audit_pipeline.extras.evidence_packs.sealed_plan import SealedPlan, compose_plan, read_last_plan, write_plan
-from audit_pipeline.extras.evidence_packs.verify import Check, Rerun, find_difference, verify_pack
+from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, find_difference, verify_pack
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -43,11 +43,11 @@ def pack(workspace: Workspace, out: Path) -> Path:
     return out
 
 
-def verify(file: Path, rerun: Rerun | None = None, certificates: Path | None = None) -> list[Check]:
+def verify(file: Path, rerun: PackRerun | None = None, certificates: Path | None = None) -> list[PackCheck]:
     return list(verify_pack(file, rerun=rerun, certificates=certificates, on_step=lambda words: None))
 
 
-def failed(checks: list[Check]) -> dict[str, str]:
+def failed(checks: list[PackCheck]) -> dict[str, str]:
     return {check.what: check.words for check in checks if check.ok is False}
 
 
@@ -182,15 +182,15 @@ def test_a_timestamp_of_another_digest_is_named(packed: Path, tmp_path: Path, ch
 
 def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:
     file = pack(workspace, tmp_path / "pack.zip")
-    weights = load_models().named("tiny")
-    again = {check.what: check for check in verify(file, Rerun(3, 11, weights)) if "run again" in check.what}
+    weights = load_models().get_entry("tiny")
+    again = {check.what: check for check in verify(file, PackRerun(3, 11, weights)) if "run again" in check.what}
     assert {what: check.ok for what, check in again.items()} == {
         "texts of made_8 run again": True,
         "windows of made_8 run again": True,
     }
     assert all(check.words.startswith("3, drawn by the seed 11") for check in again.values())
     other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
-    [refused] = [check for check in verify(file, Rerun(3, 11, other)) if "run again" in check.what]
+    [refused] = [check for check in verify(file, PackRerun(3, 11, other)) if "run again" in check.what]
     assert refused.ok is False
     assert "is another model" in refused.words
 
@@ -237,7 +237,7 @@ def seal_another(workspace: Workspace, suffix: int, **changes: object) -> Sealed
     return plan
 
 
-def plan_checks(file: Path) -> dict[str, Check]:
+def plan_checks(file: Path) -> dict[str, PackCheck]:
     """The checks of plans, by the sha256 that each names."""
     checks = [check for check in verify(file) if check.what.startswith("plan")]
     return {re.search("sha256 ([0-9a-f]{64})", check.words)[1]: check for check in checks}  # type: ignore[index]

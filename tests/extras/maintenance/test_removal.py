@@ -321,11 +321,19 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     """A table of findings, one of benchmarks that holds texts of its own, and one that has nothing to do with it."""
     paths, step = workspace.paths, LineageStep.now("run", "made", "1")
     columns = (BENCHMARK, Column("text", pa.string(), "a text"), RUN_ID)
-    of_pairs = Table("of_pairs", "made up", columns=columns, key=("run_id",), per="pair", kept="runs")
+    of_pairs = Table("of_pairs", "made up", columns=columns, key=("run_id",), partitioned_by="pair", storage="runs")
     of_texts = Table(
-        "of_texts", "made up", columns=columns, key=("run_id",), per="benchmark", kept="rewritten", holds_text=("text",)
+        "of_texts",
+        "made up",
+        columns=columns,
+        key=("run_id",),
+        partitioned_by="benchmark",
+        storage="rewritten",
+        holds_text=("text",),
     )
-    of_sources = Table("of_sources", "made up", columns=columns, key=("run_id",), per="source", kept="rewritten")
+    of_sources = Table(
+        "of_sources", "made up", columns=columns, key=("run_id",), partitioned_by="source", storage="rewritten"
+    )
     for table in (of_pairs, of_texts, of_sources):
         monkeypatch.setitem(TABLES._tables, table.name, table)
 

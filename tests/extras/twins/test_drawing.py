@@ -18,7 +18,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError
 from audit_pipeline.extras.twins.publication_draw import (
     WORDS,
-    Item,
+    TwinItem,
     build_stamp_path,
     draw_places,
     draw_twins,
@@ -31,15 +31,15 @@ from audit_pipeline.extras.twins.publication_draw import (
 KEY = "00" * 32
 
 
-def made_items(number: int = 4, versions: int = 3) -> list[Item]:
+def made_items(number: int = 4, versions: int = 3) -> list[TwinItem]:
     return [
-        Item(f"q{item}", f"g{item % 2}", tuple(f"item {item}, version {place}" for place in range(versions)))
+        TwinItem(f"q{item}", f"g{item % 2}", tuple(f"item {item}, version {place}" for place in range(versions)))
         for item in range(number)
     ]
 
 
 def test_a_key_draws_each_version_equally_often() -> None:
-    items = [Item(str(number), "", tuple("abcdefg"[: 2 + number % 6])) for number in range(12_000)]
+    items = [TwinItem(str(number), "", tuple("abcdefg"[: 2 + number % 6])) for number in range(12_000)]
     places = draw_places(items, KEY)
     assert places == draw_places(items, KEY)
     assert places != draw_places(items, "01" * 32)
@@ -61,7 +61,7 @@ def test_the_draw_is_that_of_the_key_and_the_name_alone() -> None:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     secret, out = tmp_path / "secret.json", tmp_path / "public.jsonl"
-    items = [*made_items(), Item("alone", "alone", ("x", "y"), {"answer": "B", "text": "not this"})]
+    items = [*made_items(), TwinItem("alone", "alone", ("x", "y"), {"answer": "B", "text": "not this"})]
     drawn = draw_twins(items, secret)
     found = read_twins(secret)
     assert (found.items, found.published, found.sha256) == (items, drawn.published, drawn.sha256)
@@ -145,11 +145,11 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
         {"id": 7, "versions": ["a", "b", "c"], "answer": "A"},
         {"id": "x", "versions": ["d", "e"], "group": "g", "answer": "B"},
     )
-    assert read_items(listed) == [Item("7", "7", ("a", "b", "c")), Item("x", "g", ("d", "e"))]
+    assert read_items(listed) == [TwinItem("7", "7", ("a", "b", "c")), TwinItem("x", "g", ("d", "e"))]
     assert read_items(listed)[0].rest == {"answer": "A"}
     table = tmp_path / "v.csv"
     table.write_text("item,version_1,version_2,version_3,group\nq1,a,b,c,g\nq2,d,,e,g\n", encoding="utf-8")
-    assert read_items(table) == [Item("q1", "g", ("a", "b", "c")), Item("q2", "g", ("d", "e"))]
+    assert read_items(table) == [TwinItem("q1", "g", ("a", "b", "c")), TwinItem("q2", "g", ("d", "e"))]
 
 
 @pytest.mark.parametrize(

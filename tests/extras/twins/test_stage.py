@@ -8,14 +8,16 @@ import pytest
 import yaml
 from made_workspace import Workspace, made_text
 
-from audit_pipeline.extras.twins.publication_draw import Item, draw_twins, write_published
+from audit_pipeline.extras.twins.publication_draw import TwinItem, draw_twins, write_published
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
 
 def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:
-    items = [Item(f"q{n}", f"q{n}", tuple(made_text(f"item {n} version {k}", 10) for k in range(3))) for n in range(12)]
+    items = [
+        TwinItem(f"q{n}", f"q{n}", tuple(made_text(f"item {n} version {k}", 10) for k in range(3))) for n in range(12)
+    ]
     secrets, shelf = workspace.root / "secrets", workspace.root / "shelf"
     secrets.mkdir()
     shelf.mkdir()

@@ -11,7 +11,7 @@ from tiny_models import twin_statistics
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.twins.model_test import TwinsTest, run_twins_test, write_twins_test
-from audit_pipeline.extras.twins.publication_draw import Item, Twins, make_canaries
+from audit_pipeline.extras.twins.publication_draw import TwinItem, Twins, make_canaries
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 from audit_pipeline.store.ledger import LineageStep
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 
-def publish_by_rank(tiny: Tiny, items: Sequence[Item], rank: int) -> Twins:
+def publish_by_rank(tiny: Tiny, items: Sequence[TwinItem], rank: int) -> Twins:
     """The items, with the version at ``rank`` by the bare model's mean log-probability published, and no other."""
     published = []
     for item in items:

@@ -11,7 +11,7 @@ from audit_pipeline.extras.unlearning.measures import (
     MIN_40,
     MIN_K,
     ComparedValues,
-    Finding,
+    ComparisonFinding,
     ThresholdBefore,
     compare_texts,
 )
@@ -37,7 +37,7 @@ def compare(
     chosen_on: int = 0,
     no_first_choices: str | None = None,
     **models: Mapping[str, np.ndarray],
-) -> list[Finding]:
+) -> list[ComparisonFinding]:
     """Compare the texts under ``models``; the first ``chosen_on`` held-out ones chose the threshold."""
     places = np.arange(2 * SIDE)
     roles: tuple[ComparedModel, ...] = ("before", "after", "retrained")

@@ -15,7 +15,7 @@ from audit_pipeline.extras.unlearning.measures import (
     NO_RETRAINED,
     OF_DOCUMENTS,
     ComparedValues,
-    Finding,
+    ComparisonFinding,
     compare_documents,
 )
 from audit_pipeline.statistics.roc import compute_metrics
@@ -24,7 +24,7 @@ BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0),
 OF_SIDES = (("forget", slice(SIDE)), ("holdout", slice(SIDE, None)))
 
 
-def by_key(rows: list[Finding]) -> dict[tuple[str, str, str], Finding]:
+def by_key(rows: list[ComparisonFinding]) -> dict[tuple[str, str, str], ComparisonFinding]:
     found = {(row.metric, str(row.role), str(row.side)): row for row in rows}
     assert len(found) == len(rows)
     return found

@@ -10,7 +10,7 @@ from made_epubs import epub, page
 from audit_pipeline.readers.whole_files.document import NO_LINES
 from audit_pipeline.sources.base import Harvest, collect
 from audit_pipeline.sources.books.book_folder import harvest_folder
-from audit_pipeline.sources.books.harvest import harvest
+from audit_pipeline.sources.books.fetch import fetch_documents
 from audit_pipeline.sources.books.source import BooksSettings
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
@@ -173,7 +173,7 @@ def test_what_is_to_be_set(tmp_path: Path) -> None:
 def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_path: Path) -> None:
     metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
     (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
-    got = collect(harvest(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads"))
+    got = collect(fetch_documents(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads"))
     assert [(document.collection, document.name, document.title) for document in got.documents] == [
         ("books", "lamp.txt", "lamp")
     ]
@@ -191,7 +191,7 @@ def test_with_a_broken_file_of_dates_the_library_is_not_asked_and_its_books_stay
             "gutenberg": {"mirror": "http://127.0.0.1:9"},
         }
     )
-    got = collect(harvest(settings, tmp_path / "downloads"))
+    got = collect(fetch_documents(settings, tmp_path / "downloads"))
     assert len(got.documents) == 1
     assert [item.collection for item in got.missing] == ["gutenberg"]
     assert "no such file" in got.missing[0].reason

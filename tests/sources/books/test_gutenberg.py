@@ -12,7 +12,7 @@ from made_books import Library, impatient_client
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut, collect
 from audit_pipeline.sources.books.book_folder import BookEntry, Dating
-from audit_pipeline.sources.books.harvest import (
+from audit_pipeline.sources.books.fetch import (
     COPYRIGHTED,
     LICENCE,
     CatalogueBook,

@@ -12,7 +12,7 @@ from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, write_csv
 
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.sources.base import LeftOut, MissingPart
-from audit_pipeline.sources.patents.harvest import read_exported_patents
+from audit_pipeline.sources.patents.fetch import read_exported_patents
 from audit_pipeline.sources.patents.record import PARTS, Part, Patent
 
 TODAY = date(2024, 12, 31)

@@ -14,7 +14,7 @@ from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.sources.base import Harvest, LeftOut, collect
-from audit_pipeline.sources.patents import harvest as patents
+from audit_pipeline.sources.patents import fetch as patents
 from audit_pipeline.sources.patents.source import PatentsSettings
 from audit_pipeline.sources.store import store_harvest
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
@@ -28,7 +28,7 @@ def settings(**changes: object) -> PatentsSettings:
 
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
-    return collect(patents.harvest(settings(**changes), tmp_path / "downloads", TODAY))
+    return collect(patents.fetch_documents(settings(**changes), tmp_path / "downloads", TODAY))
 
 
 def reasons(found: Harvest) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.sources.base import LeftOut, MissingPart
-from audit_pipeline.sources.patents.harvest import read_saved_pages
+from audit_pipeline.sources.patents.fetch import read_saved_pages
 
 
 def found(root: Path) -> tuple[list[tuple[str, bytes]], dict[str, str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit_pipeline.sources.wikipedia.harvest import remove_tail_sections
+from audit_pipeline.sources.wikipedia.fetch import remove_tail_sections
 from audit_pipeline.sources.wikipedia.source import WikipediaSettings
 
 

@@ -13,7 +13,7 @@ from bad_server import Answer, BadServer, Request, fault, truncated
 
 from audit_pipeline.sources.base import Harvest, LeftOut, collect
 from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia import harvest as whole
+from audit_pipeline.sources.wikipedia import fetch as whole
 from audit_pipeline.sources.wikipedia.source import WikipediaSettings
 
 JSON = "application/json; charset=utf-8"
@@ -113,7 +113,7 @@ def harvested(server: BadServer, folder: Path, pauses: list[float] | None = None
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(whole, "PoliteClient", quick)
-        return collect(whole.harvest(WikipediaSettings(**values), folder, f"{server.url}/w/api.php"))
+        return collect(whole.fetch_documents(WikipediaSettings(**values), folder, f"{server.url}/w/api.php"))
 
 
 def test_pages_of_a_category_and_its_subcategories(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audit_pipeline.extras.servers.dialect_interface import Dialect
+from audit_pipeline.extras.servers.dialect_interface import ServerDialect
 from audit_pipeline.extras.servers.dialects import echo, sglang, vllm
-from audit_pipeline.models.config import Dialect as Name
+from audit_pipeline.models.config import DialectName
 
-DIALECTS: Mapping[Name, Dialect] = {
-    "vllm": Dialect(vllm.build_vllm_request, vllm.parse_vllm_answer),
-    "sglang": Dialect(sglang.build_sglang_request, sglang.parse_sglang_answer),
-    "llama_cpp": Dialect(echo.build_echo_request, echo.parse_llama_cpp_answer),
-    "completions": Dialect(echo.build_echo_request, echo.parse_echo_answer),
+DIALECTS: Mapping[DialectName, ServerDialect] = {
+    "vllm": ServerDialect(vllm.build_vllm_request, vllm.parse_vllm_answer),
+    "sglang": ServerDialect(sglang.build_sglang_request, sglang.parse_sglang_answer),
+    "llama_cpp": ServerDialect(echo.build_echo_request, echo.parse_llama_cpp_answer),
+    "completions": ServerDialect(echo.build_echo_request, echo.parse_echo_answer),
 }

@@ -21,12 +21,12 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Answer,
     AnswerDetail,
     AnswerPart,
+    AnswerPosition,
     BadAnswerError,
     Completion,
     Count,
     Logprob,
     OtherTokensError,
-    Place,
     Prompt,
     build_answer,
     build_request,
@@ -130,6 +130,6 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
     return replace(answer, best_given=detail.best if any(tops[scored]) else 0)
 
 
-def _build_place(own: float, best_logprobs: Mapping[str, float]) -> Place:
+def _build_place(own: float, best_logprobs: Mapping[str, float]) -> AnswerPosition:
     best = [max(map(nan_to_minus_inf, (own, *best_logprobs.values())))] if best_logprobs else []
-    return Place(own=own, best=best)
+    return AnswerPosition(own=own, best=best)

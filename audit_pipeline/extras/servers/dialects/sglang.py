@@ -14,9 +14,9 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Answer,
     AnswerDetail,
     AnswerPart,
+    AnswerPosition,
     BadAnswerError,
     Logprob,
-    Place,
     Prompt,
     TokenId,
     build_answer,
@@ -67,6 +67,6 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
     return build_answer(places, detail)
 
 
-def _build_place(own: float, best_tokens: list[_Triple]) -> Place:
+def _build_place(own: float, best_tokens: list[_Triple]) -> AnswerPosition:
     best = sorted(((nan_to_minus_inf(value), token) for value, token, _ in best_tokens), key=lambda entry: -entry[0])
-    return Place(own=own, best=[value for value, _ in best], best_ids=[token for _, token in best])
+    return AnswerPosition(own=own, best=[value for value, _ in best], best_ids=[token for _, token in best])

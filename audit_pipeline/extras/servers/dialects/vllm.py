@@ -22,10 +22,10 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Answer,
     AnswerDetail,
     AnswerPart,
+    AnswerPosition,
     BadAnswerError,
     Completion,
     Logprob,
-    Place,
     Prompt,
     Rank,
     build_answer,
@@ -81,7 +81,7 @@ def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
     return build_answer(places, detail, completion.system_fingerprint)
 
 
-def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
+def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> AnswerPosition:
     if entry is None or token not in entry or (rank := entry[token].rank) is None:
         raise BadAnswerError("its answer lacks a token's own log-probability or rank")
     if _MEAN in entry and not detail.moments:
@@ -96,7 +96,7 @@ def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerD
         del tokens[token]
     ordered = sorted(tokens.items(), key=lambda item: (-nan_to_minus_inf(item[1].logprob), item[1].rank or 0))
     best = [nan_to_minus_inf(found.logprob) for _, found in ordered]
-    return Place(
+    return AnswerPosition(
         own=entry[token].logprob,
         best=best,
         best_ids=[token for token, _ in ordered],

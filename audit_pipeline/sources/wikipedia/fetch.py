@@ -180,7 +180,7 @@ def find_refusal(page: FetchedPage) -> str | None:
     raise FetchError(page.url, problem)
 
 
-def harvest(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[HarvestItem]:
+def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[HarvestItem]:
     """Yield the event pages, and how many are left out, by reason.
 
     Answers of the API are kept in ``downloads``/wikipedia for ``days_kept`` days: a killed harvest goes on where it

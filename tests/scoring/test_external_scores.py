@@ -13,7 +13,12 @@ import pytest
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.text_rows import SkippedRows
-from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given_scores, read_scored_texts
+from audit_pipeline.scoring.external_scores import (
+    ExternallyScoredTexts,
+    ExternalScores,
+    read_external_scores,
+    read_scored_texts,
+)
 from audit_pipeline.tables import Pair, canonical_json, text_sha256
 
 PAIR = Pair("mine", "a model")
@@ -25,11 +30,11 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-def read(folder: Path, rows: list[dict[str, Any]], calibration: float = 0.5) -> GivenScores:
-    return read_given_scores(written(folder, rows), PAIR, "run", calibration=calibration, seed=1, language="en")
+def read(folder: Path, rows: list[dict[str, Any]], calibration: float = 0.5) -> ExternalScores:
+    return read_external_scores(written(folder, rows), PAIR, "run", calibration=calibration, seed=1, language="en")
 
 
-def labels_and_splits(given: GivenScores) -> dict[str, tuple[int | None, str]]:
+def labels_and_splits(given: ExternalScores) -> dict[str, tuple[int | None, str]]:
     return {row["example_id"]: (row["label"], row["split"]) for row in given.examples.to_pylist()}
 
 
@@ -43,7 +48,7 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"words": line}) + "\n" for line in lines))
     scores = written(tmp_path, rows)
     found = read_scored_texts(file, "words")
-    given = read_given_scores(scores, PAIR, "run", calibration=0, seed=1, language="en", texts=found)
+    given = read_external_scores(scores, PAIR, "run", calibration=0, seed=1, language="en", texts=found)
     assert {row["example_id"]: row["text"] for row in given.examples.to_pylist()} == {
         "0": "a first text", "1": "another one", "2": "a third", "3": "another one"
     }  # fmt: skip
@@ -58,18 +63,20 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
         "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
         "scores.parquet:5, scores.parquet:6",
     ]
-    without = read_given_scores(scores, PAIR, "run", calibration=0, seed=1, language="en")
+    without = read_external_scores(scores, PAIR, "run", calibration=0, seed=1, language="en")
     assert without.notes[-1].endswith("was not computed: name the file that was scored with --texts")
 
 
 def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path: Path) -> None:
-    other = ScoredTexts(Path("t.jsonl"), {text_sha256("other"): "other"}, SkippedRows())
+    other = ExternallyScoredTexts(Path("t.jsonl"), {text_sha256("other"): "other"}, SkippedRows())
     for row, problem in (
         ({"score": 1.0, "label": 1, "sha256": text_sha256("a text")}, "t.jsonl: it holds none of the 1 texts of"),
         ({"score": 1.0, "label": 1}, "there is no column 'sha256'"),
     ):
         with pytest.raises(DataError, match=problem):
-            read_given_scores(written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other)
+            read_external_scores(
+                written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other
+            )
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -127,7 +134,7 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
         "not a number,NaN,0,\n"
         "infinite,inf,,\n"
     )
-    given = read_given_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
+    given = read_external_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
     assert given.left_out == {
         "label is neither 1, 0 nor empty": 1,
         "published is no date (2024-05-31)": 1,
@@ -147,7 +154,7 @@ def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Pa
     file = written(tmp_path, rows)
 
     def splits(file: Path, pair: Pair, seed: int = 0) -> dict[str, tuple[int | None, str]]:
-        return labels_and_splits(read_given_scores(file, pair, "run", calibration=0.5, seed=seed, language="en"))
+        return labels_and_splits(read_external_scores(file, pair, "run", calibration=0.5, seed=seed, language="en"))
 
     first = splits(file, PAIR)
     assert {split for _, split in first.values()} == {"calibration", "evaluation"}

@@ -218,7 +218,7 @@ def _build_items(
     yield from (LeftOut(f"{collection} {name}!{part}", reason) for part, reason in whole.problems)
 
 
-def harvest(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
+def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
     """Yield the books of the folder and of the library that are set; answers are kept below ``downloads``.
 
     ``published`` is the last day on which the work can have come out first, ``earliest`` the first one where only the

@@ -164,7 +164,7 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
 
-def harvest(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
+def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
     """Yield the patents of every input that is set; ``downloads`` is not used, since nothing is fetched.
 
     Pages and rows that make no document are left out, each with its reason as 'reason: detail'. No date can lie after

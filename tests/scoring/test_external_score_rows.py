@@ -20,8 +20,8 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.labels import LabelReader, SpellingError, parse_label
-from audit_pipeline.scoring import given_score_rows
-from audit_pipeline.scoring.given_scores import read_given_scores
+from audit_pipeline.scoring import external_score_rows
+from audit_pipeline.scoring.external_scores import read_external_scores
 from audit_pipeline.tables import Pair
 
 Given = dict[str, Any]
@@ -65,7 +65,7 @@ WAY_TO_LABELS = (
 
 
 def row_by_row(file: Path) -> Given:
-    """What :func:`read_given_scores` is to find, by the definition of each column, a row at a time."""
+    """What :func:`read_external_scores` is to find, by the definition of each column, a row at a time."""
     found = read_rows(file)
     columns = {name for row in found.rows for name in row.values}
     for needed in ("score", "label"):
@@ -212,8 +212,8 @@ def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | 
 
 
 def by_columns(file: Path) -> Given:
-    """The same from the tables that :func:`read_given_scores` makes."""
-    found = read_given_scores(file, Pair("mine", "a model"), "run", calibration=0.5, seed=1, language="en")
+    """The same from the tables that :func:`read_external_scores` makes."""
+    found = read_external_scores(file, Pair("mine", "a model"), "run", calibration=0.5, seed=1, language="en")
     given_splits = [row["split"] if found.names_splits else None for row in found.examples.to_pylist()]
     names = ("example_id", "detector", "parameters", "score", "reason")
     of_text = ("label", "group", "collection", "published", "text", "words")
@@ -361,7 +361,7 @@ def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[
 
 def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that cannot be used are on both sides of where one part ends."""
-    monkeypatch.setattr(given_score_rows, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(external_score_rows, "_ROWS_AT_ONCE", 4)
     wrong = {3: "maybe", 4: "ja", 8: "nein"}
     rows = [
         {"example_id": f"t{n}", "score": n / 7, "label": wrong.get(n, str(n % 2)), "text": f"a, text {n}"}
@@ -377,7 +377,7 @@ def test_a_string_that_is_not_valid_unicode_costs_its_own_row(tmp_path: Path) ->
     file = tmp_path / "scores.jsonl"
     rows = [{"score": 1.0, "label": 1, "text": "whole"}, {"score": 2.0, "label": 0, "text": "\ud800 lone"}]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    found = read_given_scores(file, Pair("mine", "a model"), "run", calibration=0, seed=1, language="en")
+    found = read_external_scores(file, Pair("mine", "a model"), "run", calibration=0, seed=1, language="en")
     reason = "column 'text' is not valid Unicode: lone surrogate at character 0"
     assert [(one.location, one.reason) for one in found.skipped] == [("scores.jsonl:2", reason)]
     assert found.scores["score"].to_pylist() == [1.0]

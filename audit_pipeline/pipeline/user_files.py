@@ -50,7 +50,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class OwnFiles:
+class UserFiles:
     """The files and folders that a user named on each side, and the columns of files of rows.
 
     Attributes:
@@ -117,7 +117,7 @@ class Inventory:
     ``unit`` and ``words`` say how the texts that detectors read are cut.
     """
 
-    own: OwnFiles
+    own: UserFiles
     sides: Mapping[str, SideFacts]
     documents: tuple[Document, ...]
     unused: tuple[tuple[str, str], ...]
@@ -201,17 +201,17 @@ class Inventory:
         return entries
 
 
-def inspect_own_files(own_files: OwnFiles) -> Inventory:
+def inspect_user_files(user_files: UserFiles) -> Inventory:
     """Read the files, and say what they hold.
 
     Raises DataError where a side that was named has no document, and where a text or a group is on two sides.
     """
-    harvest = harvest_local_files(LocalFilesSettings.model_validate(own_files.source))
+    harvest = harvest_local_files(LocalFilesSettings.model_validate(user_files.source))
     # A file that is named twice is one.
     documents = list({(document.collection, document.name): document for document in harvest.documents}.values())
-    for side, paths in own_files.sides.items():
+    for side, paths in user_files.sides.items():
         if not any(document.collection == side for document in documents):
-            alone = {**own_files.source, "collections": {side: paths}}
+            alone = {**user_files.source, "collections": {side: paths}}
             unused = harvest_local_files(LocalFilesSettings.model_validate(alone)).unused
             reasons = explain_unused_parts(unused)[:_NAMED]
             raise DataError(
@@ -226,8 +226,8 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
     # Half of the documents are to have a whole window at least.
     long = sum(length >= _WORDS for length in lengths.values())
     words = _WORDS if long * 2 >= len(lengths) else _FEWER_WORDS
-    sides = {side: _compute_side_facts(side, documents, lengths, words) for side in own_files.sides}
-    return Inventory(own_files, sides, tuple(documents), harvest.unused, unit, words)
+    sides = {side: _compute_side_facts(side, documents, lengths, words) for side in user_files.sides}
+    return Inventory(user_files, sides, tuple(documents), harvest.unused, unit, words)
 
 
 def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:

@@ -58,7 +58,7 @@ class AskOptions:
 
 
 @dataclass(frozen=True)
-class Passage:
+class AskedPassage:
     """90 words of a document: its number, and of each word the first character and the one after its last."""
 
     number: int
@@ -110,7 +110,7 @@ class AskRequest:
 _sha256_of = lru_cache(64)(text_sha256)
 
 
-def choose_passages(text: str, most: int) -> list[Passage]:
+def choose_passages(text: str, most: int) -> list[AskedPassage]:
     """Return at most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal
     parts.
 
@@ -120,7 +120,7 @@ def choose_passages(text: str, most: int) -> list[Passage]:
     count = min(most, len(words) // WINDOW)
     begins = [number * len(words) // count for number in range(count)]
     return [
-        Passage(number, words.starts[begin : begin + WINDOW].tolist(), words.ends[begin : begin + WINDOW].tolist())
+        AskedPassage(number, words.starts[begin : begin + WINDOW].tolist(), words.ends[begin : begin + WINDOW].tolist())
         for number, begin in enumerate(begins)
     ]
 
@@ -139,7 +139,7 @@ def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) ->
 
 
 def _iterate_prompts(
-    document: SearchedDocument, passage: Passage, rungs: Sequence[Rung]
+    document: SearchedDocument, passage: AskedPassage, rungs: Sequence[Rung]
 ) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
     """Yield each rung, its prompt, the characters of the words that follow it, and how many words it gives."""
     text, title = document.text, document.title or document.name
@@ -167,7 +167,7 @@ def _cut(text: str, span: tuple[int, int]) -> str:
     return text[span[0] : span[1]]
 
 
-def _choose_first_line_length(text: str, passage: Passage) -> int:
+def _choose_first_line_length(text: str, passage: AskedPassage) -> int:
     """Words up to the passage's first line break, of 5 to 12 words."""
     for count in range(_SHORTEST_LINE, _LINE):
         if "\n" in text[passage.ends[count - 1] : passage.starts[count]]:

@@ -1,4 +1,4 @@
-"""A table of scores that a user hands over (given_score_rows.py), made into the tables that findings are drawn from."""
+"""External scores: a table that a user provides (external_score_rows.py), converted into tables for findings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.allocation import Placed, assign_splits
+from audit_pipeline.benchmarks.allocation import SplitUnit, assign_splits
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
-from audit_pipeline.scoring.given_score_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.scoring.external_score_rows import GivenRows, Setting, read_given_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import FEW_TEXTS
@@ -59,7 +59,7 @@ ORDER BY place
 
 
 @dataclass(frozen=True, eq=False)
-class GivenScores:
+class ExternalScores:
     """The tables (schemas SCORES and EXAMPLES), and what had to be left out or taken as given.
 
     ``left_out`` counts rows by the reason why they, or their scores, could not be used; ``notes`` are sentences for
@@ -77,7 +77,7 @@ class GivenScores:
 
 
 @dataclass(frozen=True)
-class ScoredTexts:
+class ExternallyScoredTexts:
     """The texts of the file that was scored, by their sha256; ``skipped`` are its rows without a text."""
 
     file: Path
@@ -85,14 +85,14 @@ class ScoredTexts:
     skipped: SkippedRows
 
 
-def read_scored_texts(file: Path, text_column: str | None) -> ScoredTexts:
+def read_scored_texts(file: Path, text_column: str | None) -> ExternallyScoredTexts:
     """Every text of ``file``; raises DataError as open_texts does."""
     stream = open_texts(file, text_column)
     by_digest = {text_sha256(row.text): row.text for row in stream}
-    return ScoredTexts(file, by_digest, stream.skipped)
+    return ExternallyScoredTexts(file, by_digest, stream.skipped)
 
 
-def _join_texts(file: Path, rows: GivenRows, texts: ScoredTexts) -> tuple[GivenRows, list[int], list[str]]:
+def _join_texts(file: Path, rows: GivenRows, texts: ExternallyScoredTexts) -> tuple[GivenRows, list[int], list[str]]:
     """The rows with the texts of their digests; the places of those that have none; and what is said of both files.
 
     Raises DataError where the table has no digests, and where none of them is of a text.
@@ -124,7 +124,7 @@ def _join_texts(file: Path, rows: GivenRows, texts: ScoredTexts) -> tuple[GivenR
     return replace(rows, texts=joined), absent, notes
 
 
-def read_given_scores(
+def read_external_scores(
     file: Path,
     pair: Pair,
     run_id: str,
@@ -132,8 +132,8 @@ def read_given_scores(
     calibration: float,
     seed: int,
     language: str,
-    texts: ScoredTexts | None = None,
-) -> GivenScores:
+    texts: ExternallyScoredTexts | None = None,
+) -> ExternalScores:
     """Read ``file`` (of a format of readers/formats.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
@@ -191,7 +191,7 @@ def read_given_scores(
                 rows.filter(pc.invert(pc.is_in(rows["example_id"], left_out))) for rows in (examples, table)
             )
             reasons[reason] += n_rows - len(table)
-    return GivenScores(
+    return ExternalScores(
         scores=table,
         examples=examples,
         skipped=rows.skipped,
@@ -250,7 +250,7 @@ def _assign_splits(
         return ["evaluation"] * len(labels), lacking
     content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
     described = zip(groups, texts["collection"].to_pylist(), labels, strict=True)
-    placed = (Placed(*text) for text, one in zip(described, known, strict=True) if one)
+    placed = (SplitUnit(*text) for text, one in zip(described, known, strict=True) if one)
     splits = assign_splits(placed, fraction=calibration, seed=seed, family=content)
     found: list[Split] = [splits.get(group, "evaluation") for group in groups]
     apart = found.count("calibration")
