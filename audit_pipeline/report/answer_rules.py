@@ -1,34 +1,29 @@
-"""The answer of one model on one benchmark, as its kind and facts: by AUROCs, or by the documents of a shelf.
+"""Rules that turn the findings of a model on a benchmark into an outcome.
 
-What belongs here: from a claim level, AUROCs, and p- and q-values counted to a kind of answer, which never says more
-than the level allows, and to the facts of its sentences; how many documents have to be compared with for any to stand
-out. What does not: the sentences (answers.yaml), the levels themselves (statistics/claims.py), the p-values
-(statistics/conformal.py), reading tables (pair_answer.py).
+An outcome is a kind of answer (answers.yaml) and the facts of its sentences. It never claims more than the claim level
+allows (statistics/claims.py).
 
-The rule, for the AUROC of the detector that was named beforehand, by its 95% interval:
+If one detector was named beforehand, its AUROC decides, by its 95% interval:
 
-* *separable without a model*: no conclusion, whatever the detector reached.
-* below chance: the opposite direction, and no finding, at any level.
-* *screening only*: above chance is something to look at, and no more.
-* *statistical evidence*: a difference counts where the interval lies above chance and the margin over the blind control
-  above zero. A margin raises no level; the lack of one keeps the report from saying what the level would allow.
-* *sound test*: the interval above chance is enough, for the labels were drawn by chance; where that is somebody's word
-  alone, it is said.
+* *separable without a model*: no conclusion, regardless of the AUROC.
+* The interval lies below chance: the scores point away from training. That is no finding at any level.
+* *screening only*: an interval above chance is worth a closer look, and no evidence.
+* *statistical evidence*: the interval must lie above chance, and the margin over the blind control above zero.
+* *sound test*: an interval above chance is enough, because the labels were drawn by chance. If only a user states that,
+  the answer says so.
 
-"Nothing found" is said where the comparison would have found an effect that matters (AUROC_OF_INTEREST in
-statistics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words
-alone separate from those they are compared with, or where more is flagged, or scores higher, than chance allows,
-though no single document stands out. All of these are no conclusion.
+"Nothing found" requires that the comparison would have found an effect that matters (``AUROC_OF_INTEREST``) and that
+nothing differs. In all other cases without a finding there is no conclusion.
 
-Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks
-better than it is. Of documents the q-values that allow for every detector are taken then.
+If none of several detectors was named, no single AUROC is used: the best of several looks better than it is. Documents
+are then decided by the q-values that allow for every detector.
 
-A document stands out with a q-value (Benjamini-Hochberg) of at most 0.05. Conformal p-values that share their
-calibration documents are positively dependent, so that it controls the false discovery rate (Bates et al. 2023, Annals
-of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, is reported too, and counts over every
-detector where none was named. Where even the smallest q-value that the calibration documents allow lies above that,
-none can, and the report says so instead of "none". Documents stand out with *high* scores; where it is known, or must
-be feared, that scores run against training, none is said to stand out.
+A document stands out if its q-value (Benjamini-Hochberg) is at most 0.05. Conformal p-values that share calibration
+documents are positively dependent, and Benjamini-Hochberg controls the false discovery rate under that dependence
+(Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported as well.
+It counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
+stand out, and the answer says so. Only *high* scores stand out. If scores run against training, or may do so, no
+document stands out.
 """
 
 from __future__ import annotations
@@ -45,6 +40,7 @@ from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
 CHANCE = 0.5
+"""The AUROC of scores that do not separate the two sides."""
 
 SEPARABLE = "separable without a model"
 STATISTICAL = "statistical evidence"
@@ -53,28 +49,67 @@ OPPOSITE = "opposite"
 TRAINING = "training"
 
 Sides = Literal["labelled", "audited against held-out", "none"]
-"""What an AUROC compares: labelled members with non-members, or audited texts with held-out texts."""
+"""The two sides of an AUROC: labelled members and non-members, or audited and held-out texts."""
+
+Outcome = tuple[str, Mapping[str, Any]]
+"""The kind of an answer, and the facts of its sentences that are not findings."""
+
+_Z_95 = 1.959964
+# Outcomes without a finding. If the audited texts together differ from the held-out texts, "texts_differ" replaces them.
+_OUTCOMES_WITHOUT_FINDING = (
+    "no_document_stands_out",
+    "documents_cannot_stand_out",
+    "no_difference",
+    "too_few_texts",
+)
+# Numbers of groups on one side that are mentioned, because the AUROC rests on so few.
+_FEW_GROUPS = range(2, 5)
+# Requirements are rounded to whole documents. This keeps exact values from moving to the next one.
+_ROUNDING_ERROR = 1e-9
 
 
 @dataclass(frozen=True)
 class MetricEstimate:
-    """A number with its 95% interval; where it is not defined, ``method`` says why."""
+    """A metric with its 95% interval.
+
+    Attributes:
+        value: The metric, or None if it is not defined.
+        low: Lower bound of the interval.
+        high: Upper bound of the interval.
+        method: Method of the interval, or the reason why there is none.
+    """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     method: str | None = None
 
+    @property
+    def is_above_chance(self) -> bool:
+        """Return True if the whole interval of an AUROC lies above 0.5."""
+        return self.low is not None and self.low > CHANCE
+
+    @property
+    def is_below_chance(self) -> bool:
+        """Return True if the whole interval of an AUROC lies below 0.5."""
+        return self.high is not None and self.high < CHANCE
+
 
 @dataclass(frozen=True)
 class DocumentFindings:
-    """What a shelf's documents came to, by the headline detector, or by every detector where none was named.
+    """Test results of the audited documents, by the headline detector or by every detector if none was named.
 
-    ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
-    are by detectors that are not known to run against training. ``direction``: which of the labelled texts score
-    higher, training (members), opposite, none; None where none are known. ``calibration_groups``: the fewest that any
-    was compared with; ``smallest_q``: the smallest q-value that so many allow; ``above_all``: documents that score
-    higher than every one they were compared with, by the detector by which most do.
+    Attributes:
+        tested: Number of tested documents.
+        standing_out: Number of documents that stand out.
+        detectors: Number of detectors.
+        tests: Number of p-values.
+        can_stand_out: Number of p-values of detectors that are not known to run against training.
+        direction: Side of known membership that scores higher: "training" (members), "opposite" or "none". None if no
+            membership is known.
+        calibration_groups: Smallest number of documents that a tested document was compared with.
+        smallest_q: Smallest q-value that so many calibration documents allow.
+        above_all: Number of documents that score higher than every comparison document, by the detector with most.
     """
 
     tested: int
@@ -90,7 +125,13 @@ class DocumentFindings:
 
 @dataclass(frozen=True)
 class DetectorFindings:
-    """What one of several detectors came to, where none was named to answer; ``direction`` as of DocumentFindings."""
+    """Findings of one of several detectors, none of which was named.
+
+    Attributes:
+        detector: The detector.
+        auroc: Its AUROC.
+        direction: As in :class:`DocumentFindings`.
+    """
 
     detector: str
     auroc: MetricEstimate
@@ -99,17 +140,31 @@ class DetectorFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class PairFindings:
-    """What the findings of a model on a benchmark came to: what its answer and the sentences around it go by.
+    """Findings of a model on a benchmark.
 
-    ``auroc`` and ``margin`` (over the blind control) are of the detector that answers; where nobody named one of
-    several there are none, but ``every`` one of them. ``blind``: the AUROC of the blind control. ``audited``: documents
-    of unknown membership. ``whole_set``: the direction that dataset inference found. ``flagged``: the share of audited
-    texts at or above the threshold that is quoted, which aims at a share of ``flagged_alpha`` by accident;
-    ``flagged_is_certified``: its false-positive rate is known, so that the share may be shown. ``design_stated_by``:
-    who named the texts that the model has not read; None if that follows from how they were drawn. ``warning``:
-    what to heed when reading the AUROC. ``fewest_groups``: of the compared side that has fewer. ``handed_over``: the
-    scores are a user's own, so their sign may have been forgotten. ``stated_by``: whose word the claim level rests on;
-    None where it is more than that. ``member_before`` and ``nonmember_from``: the dates that labels by date go by.
+    Attributes:
+        sides: The two sides of the AUROC.
+        claim_level: Strongest claim that the design allows (statistics/claims.py), or None without an evaluation.
+        split_verdict: Whether the two sides can be separated without the model.
+        auroc: AUROC of the headline detector, or None if no detector was named.
+        margin: Margin of its AUROC over the blind control.
+        blind: AUROC of the blind control.
+        every: Findings of every detector, if no detector was named.
+        documents: Test results of the documents, or None without tested documents.
+        audited: Number of documents of unknown membership.
+        whole_set: Direction that dataset inference found.
+        flagged: Share of audited texts at or above the quoted threshold.
+        flagged_alpha: Share of texts that the threshold aims to flag by accident.
+        flagged_is_certified: True if the threshold's false-positive rate is known, so that ``flagged`` may be shown.
+        warning: Warning for readers of the AUROC.
+        fewest_groups: Number of groups of the side with fewer groups.
+        handed_over: True for external scores. The user may have forgotten their sign.
+        stated_by: Person whose statement the claim level rests on, or None if it rests on more than a statement.
+        design: How the two sides came about.
+        design_stated_by: Person who named the texts that the model has not read, or None if that follows from how they
+            were drawn.
+        member_before: Latest date of members, if labels follow from dates.
+        nonmember_from: Earliest date of non-members, if labels follow from dates.
     """
 
     sides: Sides
@@ -134,56 +189,26 @@ class PairFindings:
     member_before: str | None = None
     nonmember_from: str | None = None
 
-
-Conclusion = tuple[str, Mapping[str, Any]]
-"""The kind of an answer, and what its sentences say apart from the findings."""
-
-_Z_95 = 1.959964
-_NO_FINDING = ("no_document_stands_out", "documents_cannot_stand_out", "no_difference", "too_few_texts")
-"""What is not said where the audited texts together differ from the held-out texts."""
-_FEW_GROUPS = range(2, 5)
-"""So few groups of a side that an answer by an AUROC says that it rests on them."""
+    @property
+    def aurocs(self) -> list[MetricEstimate]:
+        """Return the AUROC of the headline detector, or those of every detector."""
+        headline = [] if self.auroc is None else [self.auroc]
+        return [*headline, *(finding.auroc for finding in self.every)]
 
 
-def compute_benjamini_yekutieli_factor(tests: int) -> float:
-    """By how much Benjamini and Yekutieli's q-values of so many tests exceed Benjamini and Hochberg's: sum of 1/i."""
-    return sum(1 / place for place in range(1, tests + 1))
-
-
-def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
-    """The smallest q-value (Benjamini and Hochberg 1995) there can be: every p-value is 1 / (groups + 1).
-
-    ``factor``: :func:`compute_benjamini_yekutieli_factor` of the tests for Benjamini and Yekutieli's; larger where not
-    all of them can stand out.
-    """
-    return min(1.0, factor / (calibration_groups + 1)) if tested_documents else 1.0
-
-
-def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
-    """The AUROC that the comparison with the widest interval would have found four times in five; infinite where none
-    has an interval."""
-    widths = [auroc.high - auroc.low for auroc in aurocs if auroc.low is not None and auroc.high is not None]
-    return detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
-
-
-def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -> dict[str, str]:
-    """The answer in sentences, from the results of the detector that was named beforehand, or of every one where none
-    was; ``model`` and ``benchmark`` by their titles.
-
-    A shelf's documents come first: they are the question. Else the AUROC of labelled members against
-    non-members, or of audited against held-out texts, and whether that rests on few groups.
-    """
-    kind, known = decide_outcome(findings)
+def build_answer(findings: PairFindings, model_title: str = "", benchmark_title: str = "") -> dict[str, str]:
+    """Return the answer in sentences, with its outcome and sign."""
+    kind, outcome_facts = decide_outcome(findings)
     labelled = findings.sides == "labelled"
     facts = {
         **vars(findings),
-        "model": model,
-        "benchmark": benchmark,
+        "model": model_title,
+        "benchmark": benchmark_title,
         "first": "members" if labelled else "the audited texts",
         "second": "non-members" if labelled else "the held-out texts",
         "lower": 0,
         "excluded": (),
-        **known,
+        **outcome_facts,
     }
     answer = render_answer(kind, facts, question="question_of_scores")
     if findings.documents is None and findings.fewest_groups in _FEW_GROUPS:
@@ -193,108 +218,97 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
     return answer
 
 
-def decide_outcome(findings: PairFindings) -> Conclusion:
-    """The kind of the answer, and the facts of its sentences."""
-    kind, facts = _conclude_from_scores(findings)
+def decide_outcome(findings: PairFindings) -> Outcome:
+    """Decide the outcome of a model on a benchmark."""
+    kind, facts = _decide_from_scores(findings)
     differences = _find_signs_above_chance(findings)
-    if kind in _NO_FINDING and any(differences.values()):
+    if kind in _OUTCOMES_WITHOUT_FINDING and any(differences.values()):
         return "texts_differ", {**facts, **differences, "null_kind": kind}
     return kind, facts
 
 
-def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
-    """In what the audited texts together lie above what chance allows, though no answer rests on it."""
-    flagged, alpha, documents = findings.flagged, findings.flagged_alpha, findings.documents
-    aurocs = _list_aurocs(findings) if findings.sides == "audited against held-out" else []
-    return {
-        "flagged_too_often": flagged is not None
-        and alpha is not None
-        and flagged.low is not None
-        and flagged.low > alpha,
-        "above_all_too_often": documents is not None and _is_above_all_too_often(documents),
-        "together_higher": next((auroc for auroc in aurocs if auroc.low is not None and auroc.low > CHANCE), None),
-        "set_higher": findings.whole_set == TRAINING,
-    }
-
-
-def _list_aurocs(findings: PairFindings) -> list[MetricEstimate]:
-    named = [] if findings.auroc is None else [findings.auroc]
-    return [*named, *(finding.auroc for finding in findings.every)]
-
-
-def _is_above_all_too_often(documents: DocumentFindings) -> bool:
-    """Whether more documents score higher than every comparison document than chance allows: were all exchangeable, the
-    k highest of m + n documents would be k of the m audited ones with the probability C(m, k) / C(m + n, k)."""
-    m, n, k = documents.tested, documents.calibration_groups, documents.above_all
-    return math.comb(m, k) / math.comb(m + n, k) <= P_LEVEL / documents.detectors
-
-
-def _conclude_from_scores(findings: PairFindings) -> Conclusion:
-    documents, audited = findings.documents, findings.audited
-    # Where at least one AUROC is known, and every known one is of equal scores.
-    methods = [auroc.method for auroc in _list_aurocs(findings) if auroc.value is not None]
-    all_equal = bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
-    if all_equal and (documents is not None or findings.split_verdict != SEPARABLE):
+def _decide_from_scores(findings: PairFindings) -> Outcome:
+    """Decide by the documents of a shelf if there are any, else by AUROCs."""
+    if _has_only_equal_scores(findings) and (findings.documents or findings.split_verdict != SEPARABLE):
         return "not_defined", {"lack": "equal"}
-    if documents is not None:
-        return _conclude_by_documents(findings, documents)
+    if findings.documents is not None:
+        return _decide_by_documents(findings, findings.documents)
     if findings.sides == "none" or findings.claim_level is None:
-        return "not_evaluated", {"needed": count_held_out_needed(audited, 1, Q_LEVEL) if audited else None}
+        needed = count_held_out_needed(findings.audited, 1, Q_LEVEL) if findings.audited else None
+        return "not_evaluated", {"needed": needed}
     if findings.every:
-        return _conclude_by_every_detector(findings)
+        return _decide_by_every_detector(findings)
     if findings.auroc is None or findings.auroc.value is None:
         return "not_defined", {"lack": "no number"}
-    return _conclude_by_auroc(findings, findings.auroc)
+    return _decide_by_auroc(findings, findings.auroc)
 
 
-def _conclude_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Conclusion:
-    level, margin = findings.claim_level, findings.margin
+def _has_only_equal_scores(findings: PairFindings) -> bool:
+    """Return True if at least one AUROC is known, and every known one is of equal scores."""
+    methods = [auroc.method or "" for auroc in findings.aurocs if auroc.value is not None]
+    return bool(methods) and all(method.endswith(ALL_EQUAL) for method in methods)
+
+
+def _decide_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Outcome:
     if findings.split_verdict == SEPARABLE:
-        return "separable", {"scores_lower": auroc.high is not None and auroc.high < CHANCE}
+        return "separable", {"scores_lower": auroc.is_below_chance}
     if auroc.low is None or auroc.high is None:
         return "not_defined", {"lack": "no interval"}
-    if auroc.high < CHANCE:
+    if auroc.is_below_chance:
         return "reversed_difference", {}
-    if auroc.low <= CHANCE:
-        return _conclude_no_difference([auroc])
-    is_larger = margin is not None and margin.low is not None and margin.low > 0
-    statistical = "evidence_of_training" if is_larger else "difference_within_control"
-    kinds = {SOUND: "sound_evidence_of_training", STATISTICAL: statistical}
-    return kinds.get(level or "", "difference_to_look_at"), {}
+    if not auroc.is_above_chance:
+        return _decide_without_difference([auroc])
+    if findings.claim_level == SOUND:
+        return "sound_evidence_of_training", {}
+    if findings.claim_level != STATISTICAL:
+        return "difference_to_look_at", {}
+    margin = findings.margin
+    if margin is not None and margin.low is not None and margin.low > 0:
+        return "evidence_of_training", {}
+    return "difference_within_control", {}
 
 
-def _conclude_no_difference(bounded: Sequence[MetricEstimate], lower: int = 0) -> Conclusion:
-    """No difference, by what the comparison would have found."""
-    detectable = find_detectable_auroc(bounded)
-    times = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
+def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance: int = 0) -> Outcome:
+    """Distinguish a null result from a comparison that could hardly have found an effect that matters."""
+    detectable = find_detectable_auroc(aurocs)
+    # The standard error shrinks with the square root of the number of texts.
+    times_as_many_texts = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
     kind = "too_few_texts" if detectable > AUROC_OF_INTEREST else "no_difference"
-    return kind, {"detectable": detectable, "times": times, "lower": lower}
+    return kind, {"detectable": detectable, "times": times_as_many_texts, "lower": n_below_chance}
 
 
-def _conclude_by_every_detector(findings: PairFindings) -> Conclusion:
-    known = [finding.auroc for finding in findings.every if finding.auroc.value is not None]
-    bounded = [auroc for auroc in known if auroc.low is not None and auroc.high is not None]
-    lower = sum(auroc.high is not None and auroc.high < CHANCE for auroc in bounded)
+def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
+    """Return the AUROC that the comparison with the widest interval finds with a power of 80%.
+
+    It is infinite if no AUROC has an interval.
+    """
+    widths = [auroc.high - auroc.low for auroc in aurocs if auroc.low is not None and auroc.high is not None]
+    return detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
+
+
+def _decide_by_every_detector(findings: PairFindings) -> Outcome:
+    with_value = [finding.auroc for finding in findings.every if finding.auroc.value is not None]
+    with_interval = [auroc for auroc in with_value if auroc.low is not None and auroc.high is not None]
+    n_below_chance = sum(auroc.is_below_chance for auroc in with_interval)
     if findings.split_verdict == SEPARABLE:
-        return "separable", {"scores_lower": lower > 0}
-    if not bounded:
+        return "separable", {"scores_lower": n_below_chance > 0}
+    if not with_interval:
         methods = dict.fromkeys(finding.auroc.method or "not defined" for finding in findings.every)
         return "not_defined", {"lack": "no intervals", "methods": list(methods)}
-    if lower == len(bounded):
+    if n_below_chance == len(with_interval):
         return "reversed_difference", {}
-    if not any(auroc.low is not None and auroc.low > CHANCE for auroc in bounded):
-        return _conclude_no_difference(bounded, lower)
-    values = [auroc.value for auroc in known if auroc.value is not None]
-    return "no_detector_named", {"lowest": min(values), "highest": max(values), "lower": lower}
+    if not any(auroc.is_above_chance for auroc in with_interval):
+        return _decide_without_difference(with_interval, n_below_chance)
+    values = [auroc.value for auroc in with_value if auroc.value is not None]
+    return "no_detector_named", {"lowest": min(values), "highest": max(values), "lower": n_below_chance}
 
 
-def _conclude_by_documents(findings: PairFindings, documents: DocumentFindings) -> Conclusion:
-    # By which known members score lower.
-    excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
+def _decide_by_documents(findings: PairFindings, documents: DocumentFindings) -> Outcome:
+    detectors_against_training = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     facts: dict[str, Any] = {
         "those": format_count_with_noun(documents.tested, "document", "documents"),
         "against": format_count_with_noun(documents.calibration_groups, "held-out document", "held-out documents"),
-        "excluded": excluded,
+        "excluded": detectors_against_training,
     }
     if _is_direction_opposite(findings, documents):
         return "documents_opposite_direction", facts
@@ -302,42 +316,104 @@ def _conclude_by_documents(findings: PairFindings, documents: DocumentFindings) 
         return "documents_stand_out", facts
     if findings.split_verdict == SEPARABLE:
         return "separable", {**facts, "scores_lower": False}
-    reach = _compute_significance_requirements(documents)
-    can = not reach["too_few"] and reach["together"] <= compute_min_documents_for_effect(documents.tested)
-    return ("no_document_stands_out" if can else "documents_cannot_stand_out"), {**facts, **reach}
+    requirements = _compute_significance_requirements(documents)
+    facts.update(requirements)
+    max_documents = compute_min_documents_for_effect(documents.tested)
+    if requirements["too_few"] or requirements["together"] > max_documents:
+        return "documents_cannot_stand_out", facts
+    return "no_document_stands_out", facts
+
+
+def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) -> bool:
+    """Return True if high scores are no sign of training.
+
+    Texts of known membership decide. Without them, scores of this project point towards training. External scores are
+    assumed to point away from it if the audited texts together score lower than the held-out texts, by dataset
+    inference or by every AUROC.
+    """
+    if documents.direction is not None or not findings.handed_over or findings.sides == "labelled":
+        return documents.direction == OPPOSITE
+    if findings.whole_set == OPPOSITE:
+        return True
+    with_interval = [auroc for auroc in findings.aurocs if auroc.high is not None]
+    return bool(with_interval) and all(auroc.is_below_chance for auroc in with_interval)
 
 
 def _compute_significance_requirements(documents: DocumentFindings) -> dict[str, Any]:
-    """What would have had a q-value of 0.05: one document, where ``as_high`` comparison documents may score as high
-    (0 or more), or else ``together`` documents, each by so many detectors (``by_each``) higher than all of these.
+    """Compute what it would have taken for a document to stand out.
 
-    ``alone``: comparison documents that a single document needs; ``too_few``: there are so few that none can stand out,
-    and ``fewest`` would be needed.
+    Returns:
+        ``as_high``: number of comparison documents that may score as high as a single document that stands out.
+        Negative if a single document cannot stand out.
+        ``together``: number of documents that stand out together if each scores higher than all comparison documents.
+        ``by_each``: number of detectors by which each of them has to do so.
+        ``alone``: number of comparison documents that a single document needs.
+        ``too_few``: True if no document can stand out.
+        ``fewest``: number of comparison documents from which on a document can stand out.
     """
-    factor = compute_benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
-    groups = documents.calibration_groups
-    as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
+    factor = 1.0
+    if documents.detectors > 1:
+        factor = compute_benjamini_yekutieli_factor(documents.tests)
+    n_ranks = documents.calibration_groups + 1
+    as_high = math.floor(Q_LEVEL * n_ranks / (documents.tests * factor) + _ROUNDING_ERROR) - 1
     by_each = max(1, documents.can_stand_out // documents.tested)
-    together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1) * by_each) - 1e-9)
+    together = 1
+    if as_high < 0:
+        together = math.ceil(factor * documents.tests / (Q_LEVEL * n_ranks * by_each) - _ROUNDING_ERROR)
     return {
         "as_high": as_high,
         "by_each": by_each,
-        "together": together if as_high < 0 else 1,
+        "together": together,
         "alone": count_held_out_needed(documents.tests, 1, Q_LEVEL, factor),
         "too_few": documents.smallest_q > Q_LEVEL,
         "fewest": count_held_out_needed(documents.tests, max(1, documents.can_stand_out), Q_LEVEL, factor),
     }
 
 
-def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) -> bool:
-    """Whether high scores are no sign of training: texts of known membership decide; without them it is assumed.
+def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
+    """Compute the ratio of Benjamini and Yekutieli's q-values to Benjamini and Hochberg's: sum of 1/i, i = 1..n."""
+    return sum(1 / place for place in range(1, n_tests + 1))
 
-    It is assumed of a user's own scores where no text is a known member, and the audited texts together score lower
-    than those held out: by every AUROC, or by dataset inference.
+
+def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
+    """Compute the smallest possible q-value (Benjamini and Hochberg 1995): every p-value is 1 / (groups + 1).
+
+    Args:
+        factor: :func:`compute_benjamini_yekutieli_factor` for Benjamini and Yekutieli's q-values, times the share of
+            tests to those that can stand out.
     """
-    if documents.direction is not None or not findings.handed_over or findings.sides == "labelled":
-        return documents.direction == OPPOSITE
-    if findings.whole_set == OPPOSITE:
-        return True
-    highs = [auroc.high for auroc in _list_aurocs(findings) if auroc.high is not None]
-    return bool(highs) and all(high < CHANCE for high in highs)
+    if not tested_documents:
+        return 1.0
+    return min(1.0, factor / (calibration_groups + 1))
+
+
+def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
+    """Find the measures by which the audited texts together exceed chance. The outcome does not rest on them."""
+    together_higher = None
+    if findings.sides == "audited against held-out":
+        together_higher = next((auroc for auroc in findings.aurocs if auroc.is_above_chance), None)
+    documents = findings.documents
+    return {
+        "flagged_too_often": _is_flagged_too_often(findings.flagged, findings.flagged_alpha),
+        "above_all_too_often": documents is not None and _is_above_all_too_often(documents),
+        "together_higher": together_higher,
+        "set_higher": findings.whole_set == TRAINING,
+    }
+
+
+def _is_flagged_too_often(flagged: MetricEstimate | None, alpha: float | None) -> bool:
+    if flagged is None or flagged.low is None or alpha is None:
+        return False
+    return flagged.low > alpha
+
+
+def _is_above_all_too_often(documents: DocumentFindings) -> bool:
+    """Return True if more documents than chance allows score higher than every comparison document.
+
+    If all m audited and n comparison documents are exchangeable, the k highest are all audited with the probability
+    C(m, k) / C(m + n, k). The level is divided by the number of detectors (Bonferroni).
+    """
+    m = documents.tested
+    n = documents.calibration_groups
+    k = documents.above_all
+    return math.comb(m, k) / math.comb(m + n, k) <= P_LEVEL / documents.detectors

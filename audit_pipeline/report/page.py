@@ -1,13 +1,11 @@
-"""Pages as data: the sections, and what their queries yield of the warehouse, for one model or across models.
+"""Report pages as data: the rows of every section, for one model or across models.
 
-What belongs here: finding the sections in the folder sections/, what a query's head says of it, which pages there are,
-the tables that their queries go by, running the queries. What does not: the queries (sections/, sql/), columns that
-Python makes (section_data.py), rendering templates (html.py), files (files.py).
+A section is a query (sections/NN_name.sql) and a template (sections/NN_name.html.j2). NN orders the sections of a page.
+If the query is not enough, a function of section_data.py completes its rows. A folder with the section's name contains
+the parts of its rows: each part is a query and a template as well, joined by model and benchmark. A column ``in_all``
+contains the number of rows without the query's limit. It is not part of the row.
 
-A section is two files of one name, NN_name.sql and NN_name.html.j2, and where its query is not enough a function
-(section_data.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as
-well: they belong to the row of the same model and benchmark. A column in_all says how many rows there would be without
-a limit; it counts and is no part of a row.
+html.py renders the templates, and files.py writes the pages.
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ from typing import Any, Literal, NamedTuple
 import duckdb
 
 from audit_pipeline.report import display_priority
-from audit_pipeline.report.section_data import SECTION_FUNCTIONS, Results, describe_results
+from audit_pipeline.report.section_data import RAW_PREFIX, ROW_FUNCTIONS, Results, describe_results
+from audit_pipeline.report.sentences import list_limits
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
 from audit_pipeline.warehouse.query import open_read_only
@@ -39,7 +38,14 @@ _NAMED = re.compile(r"(\d+)_(\w+)\.sql")
 
 @dataclass(frozen=True)
 class SectionFiles:
-    """A section: its query, the path of its template, and the sections of its rows."""
+    """A section of the report.
+
+    Attributes:
+        name: Name without the number.
+        sql: Query of its rows.
+        template: Path of its template below sections/.
+        parts: Sections inside each of its rows.
+    """
 
     name: str
     sql: str
@@ -49,13 +55,15 @@ class SectionFiles:
 
 @cache
 def list_sections() -> tuple[SectionFiles, ...]:
-    """All sections, in the order of the page."""
-    found = [section for folder in (SECTIONS, *list_plugin_section_folders()) for section in _read_sections(folder, "")]
-    return tuple(sorted(found, key=lambda section: section.template))
+    """Return all sections in the order of the page."""
+    sections: list[SectionFiles] = []
+    for folder in (SECTIONS, *list_plugin_section_folders()):
+        sections += _read_sections(folder, "")
+    return tuple(sorted(sections, key=lambda section: section.template))
 
 
 def list_plugin_section_folders() -> list[Traversable]:
-    """The folders of sections that stages of installed packages bring."""
+    """Return the section folders of the stages of installed packages."""
     return [stage.section for _, stage in load_stage_plugins() if getattr(stage, "section", None) is not None]
 
 
@@ -64,7 +72,9 @@ def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]
     sections = []
     for name in sorted(filter(_NAMED.fullmatch, files)):
         stem = name.removesuffix(".sql")
-        parts = _read_sections(files[stem], f"{prefix}{stem}/") if stem in files else ()
+        parts: tuple[SectionFiles, ...] = ()
+        if stem in files:
+            parts = _read_sections(files[stem], f"{prefix}{stem}/")
         sql = files[name].read_text(encoding="utf-8")
         sections.append(SectionFiles(stem.partition("_")[2], sql, f"{prefix}{stem}.html.j2", parts))
     return tuple(sections)
@@ -92,25 +102,29 @@ _PLACES = (
     f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
     f"rule_place(rule, alpha) AS {display_priority.build_rule_place_sql()}",
 )
-"""Macros that order rows by lists of Python."""
+"""SQL macros that order rows by lists that Python declares."""
 
 
 class Rows(list[dict[str, Any]]):
-    """The rows of a section; ``in_all``: how many there are, those that are not listed included."""
+    """The rows of a section.
+
+    Attributes:
+        in_all: Number of rows without the query's limit.
+    """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), in_all: int | None = None) -> None:
         super().__init__(rows)
-        self.in_all = len(self) if in_all is None else in_all
+        self.in_all = in_all if in_all is not None else len(self)
 
     @property
     def more(self) -> int:
-        """How many rows are not listed."""
+        """Return the number of rows that are not listed."""
         return self.in_all - len(self)
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """What one page says: the rows of every section, by name."""
+    """One page of the report: the rows of every section by name."""
 
     kind: Kind
     title: str
@@ -120,10 +134,14 @@ class ReportPage:
 
 @dataclass(frozen=True)
 class Site:
-    """What all pages share, read once.
+    """Data that all pages share, read once.
 
-    ``results``: of every model. ``controls`` are the models that were trained here: each has its own page and a row in
-    the instrument check, and no answer among those of audited models.
+    Attributes:
+        results: Results of every model.
+        controls: Models that were trained here. Each has a page and a row in the instrument check. They are not
+            listed among the audited models.
+        findings: Number of rows of the view ``leaderboard``.
+        gaps: Number of rows of the view ``gaps``.
     """
 
     results: Results
@@ -133,20 +151,20 @@ class Site:
 
 
 def count_left_out_rows(sections: Mapping[str, Rows]) -> dict[str, int]:
-    """How many rows of each section are not listed."""
+    """Return the number of rows per section that are not listed."""
     return {name: rows.more for name, rows in sections.items()}
 
 
 def query_rows(connection: Connection, sql: str) -> list[dict[str, Any]]:
-    """The rows of a query; a number that is not finite is None, because JSON has no other word for it."""
-    # Not connection.sql, which plans every query twice.
+    """Return the rows of a query. Numbers that are not finite become None, because JSON cannot represent them."""
+    # connection.sql would plan every query twice.
     result = connection.execute(sql)
     columns = [name for name, *_ in result.description]
     return [_replace_non_finite(dict(zip(columns, row, strict=True))) for row in result.fetchall()]
 
 
 def prepare_connection(connection: Connection) -> None:
-    """Make the macros of the queries, and the tables of what was found (answers.sql, site.sql)."""
+    """Create the macros of the queries and the tables of results (sql/macros.sql, options.sql, answers.sql)."""
     connection.execute(_read_sql("macros"))
     for macro in _PLACES:
         connection.execute(f"CREATE TEMP MACRO {macro}")
@@ -155,7 +173,7 @@ def prepare_connection(connection: Connection) -> None:
 
 
 def read_site(connection: Connection) -> Site:
-    """What all pages share, of a connection that is prepared."""
+    """Read the data that all pages share. The connection must be prepared (:func:`prepare_connection`)."""
     connection.execute(_read_sql("site"))
     checks = query_rows(connection, "SELECT * EXCLUDE (place) FROM instrument_checks ORDER BY place")
     return Site(
@@ -167,21 +185,28 @@ def read_site(connection: Connection) -> Site:
 
 
 def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ()) -> Results:
-    queries = ("FROM answers", "FROM tests ORDER BY place", "FROM extraction_counts", "FROM chat_counts")
-    answers, tests, searches, chats = (query_rows(connection, query) for query in queries)
-    return describe_results(answers, tests, searches, chats, checks)
+    return describe_results(
+        answers=query_rows(connection, "FROM answers"),
+        tests=query_rows(connection, "FROM tests ORDER BY place"),
+        searches=query_rows(connection, "FROM extraction_counts"),
+        chats=query_rows(connection, "FROM chat_counts"),
+        checks=checks,
+    )
 
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
-    """Every model's page, in order."""
-    most = display_priority.max_sections_per_model(len(site.results.models))
+    """Yield the page of each model, ordered by the models' names."""
+    max_sections = display_priority.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
-        own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
-        yield model, _read_page(connection, own, model=model, sections_shown=most, include_text=include_text)
+        results = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
+        yield (
+            model,
+            _read_page(connection, results, model=model, sections_shown=max_sections, include_text=include_text),
+        )
 
 
 def read_page_across_models(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
-    """The page across models: every answer, and the evidence for all of them."""
+    """Read the page across models: all answers and their evidence."""
     audited = site.results.select(lambda name: name not in site.controls)
     return _read_page(connection, audited, model=None, sections_shown=0, include_text=include_text)
 
@@ -189,7 +214,7 @@ def read_page_across_models(connection: Connection, site: Site, *, include_text:
 def _read_page(
     connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
 ) -> ReportPage:
-    """The page of a ``model``, or across models (None), with the rows of every section."""
+    """Read the page of a model, or the page across models if ``model`` is None."""
     results = replace(results, answers=display_priority.sort_by_importance(results.answers))
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
@@ -201,7 +226,7 @@ def _read_page(
 def create_page_tables(
     connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
 ) -> None:
-    """Make the tables that the queries of a page read; ``model`` None: across models."""
+    """Create the tables that the queries of a page read. ``model`` is None for the page across models."""
     parameters = {
         "kind": "across" if model is None else "model",
         "model": model,
@@ -210,15 +235,24 @@ def create_page_tables(
     }
     connection.execute(_PAGE, parameters)
     for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: display_priority.MAX_ANSWERS])):
-        columns = ("model", "benchmark", "detector", "parameters")
-        given = {f"{column.removesuffix('s')}s": [pair[column] for pair in pairs] for column in columns}
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)
+        pair_columns = {
+            "models": [pair["model"] for pair in pairs],
+            "benchmarks": [pair["benchmark"] for pair in pairs],
+            "detectors": [pair["detector"] for pair in pairs],
+            "parameters": [pair["parameters"] for pair in pairs],
+        }
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", pair_columns)
     connection.execute(_read_sql("page"))
 
 
 class Conclusions(NamedTuple):
-    """What the report's first screen says of a model, as JSON has it: ``answers`` and ``word_for_word``, what it gives
-    of documents, and ``in_answers``, what it said of them when asked in words, by benchmark; ``tests`` of whole sets.
+    """The conclusions on the first screen of a model's page, as JSON rows.
+
+    Attributes:
+        answers: Answers from scores, by benchmark.
+        tests: Tests of whole sets.
+        word_for_word: Searches for passages that the model continues word for word, by benchmark.
+        in_answers: Questions to a model that answers in words, by benchmark.
     """
 
     answers: Mapping[str, Row]
@@ -234,65 +268,84 @@ _SEARCH_WORDS = (
 
 
 def read_conclusions(warehouse: Path, model: str) -> Conclusions:
-    """What is concluded of a model; raises DataError where there is no warehouse that can be read."""
+    """Read the conclusions about a model.
+
+    Raises:
+        DataError: If the warehouse is missing or unreadable.
+    """
     with open_read_only(warehouse) as connection:
         prepare_connection(connection)
         results = _read_results(connection).select(lambda name: name == model)
 
-    def take(row: Row, *more: str) -> dict[str, Any]:
-        return to_json_row({name: row[name] for name in (*_SEARCH_WORDS, *more)})
+    def select(row: Row, *more_columns: str) -> dict[str, Any]:
+        return to_json_row({name: row[name] for name in (*_SEARCH_WORDS, *more_columns)})
 
+    word_for_word = {}
+    for row in results.searches:
+        word_for_word[row["benchmark"]] = select(row, "set_apart_in_words", "tried", "planned")
+    tests = []
+    for test in results.tests:
+        shown_columns = test.keys() - {"run_id", "place"}
+        tests.append(to_json_row({name: test[name] for name in test if name in shown_columns}))
     return Conclusions(
         answers={row["benchmark"]: to_json_row(row) for row in results.answers},
-        tests=[
-            to_json_row({name: row[name] for name in row if name not in ("run_id", "place")}) for row in results.tests
-        ],
-        word_for_word={
-            row["benchmark"]: take(row, "set_apart_in_words", "tried", "planned") for row in results.searches
-        },
-        in_answers={row["benchmark"]: take(row, "unanswered_in_words") for row in results.chats},
+        tests=tests,
+        word_for_word=word_for_word,
+        in_answers={row["benchmark"]: select(row, "unanswered_in_words") for row in results.chats},
     )
 
 
 def to_json_row(row: Row) -> dict[str, Any]:
-    """A row as JSON has it, without the columns that are for Python alone."""
-    shown = {name: value for name, value in row.items() if not name.startswith("_")}
-    known: dict[str, Any] = json.loads(json.dumps(shown, default=_encode_date))
-    return known
+    """Convert a row to JSON values. Columns that only a section's function reads are dropped."""
+    json_row: dict[str, Any] = json.loads(json.dumps(_drop_raw_columns(row), default=_encode_date))
+    return json_row
 
 
 def read_named_detector(connection: Connection, model: str, benchmark: str) -> str | None:
-    """The detector that was named to answer when a user's own scores were evaluated; None where none was."""
-    options = query_rows(connection, _read_sql("options"))
-    mine = [row["settings"] for row in options if (row["model"], row["benchmark"]) == (model, benchmark)]
-    named: str | None = json.loads(mine[0]).get("headline") if mine else None
-    return named
+    """Return the detector that the user named for an evaluation of external scores, or None."""
+    for row in query_rows(connection, _read_sql("options")):
+        if (row["model"], row["benchmark"]) == (model, benchmark):
+            headline: str | None = json.loads(row["settings"]).get("headline")
+            return headline
+    return None
 
 
 def _query_section_rows(connection: Connection, section: SectionFiles, results: Results) -> Rows:
-    found = _complete_rows(query_rows(connection, section.sql), section.name, results)
-    for part in section.parts if found else ():
-        of_pairs: dict[Pair, list[dict[str, Any]]] = {}
-        for row in _complete_rows(query_rows(connection, part.sql), part.name, results):
-            of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
-        for row in found:
-            row[part.name] = _build_rows(of_pairs.get((row["model"], row["benchmark"]), []))
+    rows = _complete_rows(query_rows(connection, section.sql), section.name, results)
+    if not rows:
+        return Rows()
+    for part in section.parts:
+        rows_by_pair: dict[Pair, list[dict[str, Any]]] = {}
+        for part_row in _complete_rows(query_rows(connection, part.sql), part.name, results):
+            pair = (part_row.pop("model"), part_row.pop("benchmark"))
+            rows_by_pair.setdefault(pair, []).append(part_row)
+        for row in rows:
+            row[part.name] = _build_rows(rows_by_pair.get((row["model"], row["benchmark"]), []))
     if section.parts:
-        for row in found:
+        for row in rows:
             row["left_out"] = count_left_out_rows({part.name: row[part.name] for part in section.parts})
-    return _build_rows(found)
+    return _build_rows(rows)
 
 
 def _complete_rows(rows: list[dict[str, Any]], section: str, results: Results) -> list[dict[str, Any]]:
-    """The rows with what Python makes of them, without the columns that are for that alone."""
-    if rows and section in SECTION_FUNCTIONS:
-        SECTION_FUNCTIONS[section](rows, results)
-    return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
+    """Apply the section's function, if it has one, and drop the columns that only the function reads."""
+    if section == "limits":
+        return list_limits()
+    complete = ROW_FUNCTIONS.get(section)
+    if complete is not None:
+        rows = [complete(row, results) for row in rows]
+    return [_drop_raw_columns(row) for row in rows]
+
+
+def _drop_raw_columns(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith(RAW_PREFIX)}
 
 
 def _build_rows(rows: list[dict[str, Any]]) -> Rows:
     counts = [row.pop("in_all", None) for row in rows]
-    return Rows(rows, counts[0] if counts else 0)
+    if not counts:
+        return Rows()
+    return Rows(rows, counts[0])
 
 
 def _replace_non_finite(value: Any) -> Any:
@@ -300,13 +353,15 @@ def _replace_non_finite(value: Any) -> Any:
         return {name: _replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_replace_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def _encode_date(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat().replace("+00:00", "Z")
-    raise TypeError(f"a report holds no {type(value).__name__}: {value!r}")
+    raise TypeError(f"cannot write a {type(value).__name__} to the report: {value!r}")
 
 
 def _read_sql(name: str) -> str:

@@ -1,11 +1,10 @@
-"""The columns of the sections that Python makes: sentences, curves, facts of nested JSON. One function a section.
+"""Section rows that SQL cannot complete: sentences, ROC curves, facts of nested JSON.
 
-What belongs here: results with their sentences, and for each section (or part) that needs more than its query the
-function that completes its rows. What does not: the rules and sentences (summary.py, answer_rules.py, answers.yaml),
-the queries (sections/, sql/).
+A section (page.py) is a query, a template and, if the query is not enough, a function of this module. The function takes
+a row of the query and the results of the page, and returns the row that the template formats. Columns named ``raw_…``
+are inputs of the function. Neither the page nor its JSON copy contains them.
 
-A function is named as its section, and gets its rows and the results of the page. A column of a query whose name begins
-with an underscore is for its function alone: neither page nor JSON copy has it.
+The rules and sentences are in summary.py, answer_rules.py and answers.yaml, the queries in sections/ and sql/.
 """
 
 from __future__ import annotations
@@ -22,36 +21,9 @@ from typing import Any
 import numpy as np
 
 from audit_pipeline import extras
+from audit_pipeline.report import document_answers, notes, picture_data, sentences, summary
 from audit_pipeline.report.display_priority import MAX_ANSWERS
-from audit_pipeline.report.document_answers import compare_words, compute_log10_draws, describe_asking, describe_search
-from audit_pipeline.report.notes import (
-    describe_attempts,
-    describe_blind_control,
-    describe_claim_level,
-    describe_design,
-    describe_dose,
-    describe_error_rates,
-    describe_label_origin,
-    describe_plan,
-    describe_verdict,
-)
 from audit_pipeline.report.number_format import cut
-from audit_pipeline.report.picture_data import bin_scores, build_study_panels, thin_roc_curve
-from audit_pipeline.report.sentences import (
-    address_third_party,
-    list_limits,
-    render_list,
-    render_phrase,
-    suggest_methods,
-)
-from audit_pipeline.report.summary import (
-    describe_instrument,
-    describe_set_test,
-    find_test_claim_source,
-    group_by_subject,
-    render_page_summary,
-    sort_by_display_place,
-)
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
@@ -59,18 +31,39 @@ from audit_pipeline.statistics.roc import roc_points
 from audit_pipeline.tables import PAIR_STATES
 
 Row = dict[str, Any]
+Pair = tuple[str, str]
 
-MOST_FACTS = 60
-"""Facts of one thing, at most: a manifest can hold thousands."""
-MOST_SEARCHES = 12
-"""Searches, and models that were asked in words, that the first screen lists."""
-_ANSWER = ("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim", "brief")
+RAW_PREFIX = "raw_"
+"""Prefix of the query columns that only a section's function reads."""
+MAX_FACTS = 60
+"""Maximum number of facts listed from one JSON document. A manifest can hold thousands."""
+MAX_SEARCHES = 12
+"""Maximum number of searches, and of models asked in words, on the first screen."""
+_ANSWER_COLUMNS = (
+    "outcome",
+    "sign",
+    "question",
+    "headline",
+    "explanation",
+    "how_sure",
+    "what_would_change",
+    "claim",
+    "brief",
+)
+_COUNT_COLUMNS = ("model", "benchmark", "model_title", "benchmark_title", "documents", "reproduced", "held_out")
 
 
 @dataclass(frozen=True)
 class Results:
-    """Answers, tests of whole sets, searches for passages, and what was asked in words, with their sentences: of all
-    models, or of one page. ``checks``: the rows of the instrument check."""
+    """Results with their sentences, of all models or of one page.
+
+    Attributes:
+        answers: Answers from scores, one per model and benchmark.
+        tests: Tests of whole sets.
+        searches: Searches for passages that a model continues word for word.
+        chats: Questions to models that answer in words.
+        checks: Rows of the instrument check.
+    """
 
     answers: Sequence[Row]
     tests: Sequence[Row]
@@ -79,88 +72,143 @@ class Results:
     checks: Sequence[Row]
 
     def select(self, is_shown: Callable[[str], bool]) -> Results:
-        """Those of models that a page shows."""
-        results = (self.answers, self.tests, self.searches, self.chats)
-        answers, tests, searches, chats = ([row for row in rows if is_shown(row["model"])] for rows in results)
-        return Results(answers, tests, searches, chats, self.checks)
+        """Return the results of the models for which ``is_shown`` returns True."""
+
+        def keep(rows: Sequence[Row]) -> list[Row]:
+            return [row for row in rows if is_shown(row["model"])]
+
+        return Results(keep(self.answers), keep(self.tests), keep(self.searches), keep(self.chats), self.checks)
+
+    @cached_property
+    def tests_done(self) -> list[Row]:
+        """Return the tests that were not refused."""
+        return [test for test in self.tests if test["refused"] is None]
 
     @cached_property
     def models(self) -> list[str]:
-        """Every model with a result."""
+        """Return the sorted names of all models with a result."""
         rows = (*self.answers, *self.tests, *self.searches, *self.chats)
         return sorted({row["model"] for row in rows})
+
+    @cached_property
+    def by_pair(self) -> Mapping[Pair, Sequence[Row]]:
+        """Return all results of each model and benchmark: chats, searches, tests, answers."""
+        results: dict[Pair, list[Row]] = defaultdict(list)
+        for row in (*self.chats, *self.searches, *self.tests_done, *self.answers):
+            results[row["model"], row["benchmark"]].append(row)
+        return results
 
 
 def describe_results(
     answers: Iterable[Row], tests: Iterable[Row], searches: Iterable[Row], chats: Iterable[Row], checks: Sequence[Row]
 ) -> Results:
-    """Add the sentences to rows of the tables of these names (sql/answers.sql)."""
-    headlines: dict[str, set[str]] = defaultdict(set)
-    for check in checks:
-        headlines[check["control"]].add(check["detector"])
+    """Add sentences to the rows of the tables that sql/answers.sql creates."""
     return Results(
-        [_describe_answer(row) for row in answers],
-        [_describe_test(row) for row in tests],
-        [_describe_search(row) for row in searches],
-        [{**row, **describe_asking(row["model_title"], row["benchmark_title"], row)} for row in chats],
-        [{**row, "answers": row["detector"] == choose_headline_detector(headlines[row["control"]])} for row in checks],
+        answers=list(map(_describe_answer, answers)),
+        tests=list(map(_describe_test, tests)),
+        searches=list(map(_describe_search, searches)),
+        chats=list(map(_describe_chat, chats)),
+        checks=_mark_headline_detectors(checks),
     )
 
 
 def _describe_answer(row: Row) -> Row:
-    level, verdict, stated_by = row["claim_level"], row["split_verdict"], row["claim_stated_by"]
-    done = [name for name, is_done in (("search", row["_searched"]), ("twins", row["_twins"])) if is_done]
-    changes = (row["what_would_change"], suggest_methods(row["outcome"], done))  # type: ignore[arg-type]
+    stated_by = row["claim_stated_by"]
+    claim_in_words = None
+    if row["claim_level"] is not None:
+        claim_in_words = notes.describe_claim_level(row["claim_level"], stated_by)
+    verdict_in_words = None
+    if row["split_verdict"] is not None:
+        verdict_in_words = notes.describe_verdict(row["split_verdict"], stated_by)
+    labels_by = notes.describe_label_origin(row["raw_builder"], row["raw_origin"], row["design_stated_by"])
     return {
         **row,
         **_describe_attempted(row),
-        "labels_by": describe_label_origin(row["_builder"], row["_origin"], row["design_stated_by"]),
-        "claim_in_words": None if level is None else describe_claim_level(level, stated_by),
-        "verdict_in_words": None if verdict is None else describe_verdict(verdict, stated_by),
-        "what_would_change": " ".join(filter(None, changes)),
-        "brief": render_phrase("brief_of_scores", row),
-        "design_in_words": describe_design(row["design"], row["_builder"], row["design_stated_by"]),
+        "labels_by": labels_by,
+        "claim_in_words": claim_in_words,
+        "verdict_in_words": verdict_in_words,
+        "what_would_change": _join_with_suggestions(row),
+        "brief": sentences.render_phrase("brief_of_scores", row),
+        "design_in_words": notes.describe_design(row["design"], row["raw_builder"], row["design_stated_by"]),
     }
 
 
+def _join_with_suggestions(row: Row) -> str:
+    """Return what would change the answer, followed by the methods that were not tried yet."""
+    methods_done = []
+    if row["raw_searched"]:
+        methods_done.append("search")
+    if row["raw_twins"]:
+        methods_done.append("twins")
+    suggestions = sentences.suggest_methods(row["outcome"], methods_done)  # type: ignore[arg-type]
+    return " ".join(filter(None, (row["what_would_change"], suggestions)))
+
+
 def _describe_test(row: Row) -> Row:
-    stated_by = find_test_claim_source(row, row["_design_stated_by"], row["_blind"])
-    return {**row, **describe_set_test(row, handed_over=row["_handed_over"], stated_by=stated_by)}
+    stated_by = summary.find_test_claim_source(row, row["raw_design_stated_by"], row["raw_blind"])
+    return {**row, **summary.describe_set_test(row, handed_over=row["raw_handed_over"], stated_by=stated_by)}
 
 
 def _describe_search(row: Row) -> Row:
     counts = {
         **row,
-        "without_window": row["_without_window"],
-        "stand_out": row["_stand_out"],
+        "without_window": row["raw_without_window"],
+        "stand_out": row["raw_stand_out"],
         "window": row["prefix_tokens"] + row["suffix_tokens"],
         "grid": bool(row["grid_settings"]),
-        "asked": row["_asked"],
-        "design_stated_by": row["_design_stated_by"],
+        "asked": row["raw_asked"],
+        "design_stated_by": row["raw_design_stated_by"],
     }
-    return {**row, **describe_search(row["model_title"], row["benchmark_title"], counts), **_describe_attempted(row)}
+    answer = document_answers.describe_search(row["model_title"], row["benchmark_title"], counts)
+    return {**row, **answer, **_describe_attempted(row)}
 
 
 def _describe_attempted(row: Row) -> Row:
-    return {"tried": describe_attempts(row["_attempted"]), "planned": describe_plan(row["_attempted"])}
+    attempted = row["raw_attempted"]
+    return {"tried": notes.describe_attempts(attempted), "planned": notes.describe_plan(attempted)}
+
+
+def _describe_chat(row: Row) -> Row:
+    return {**row, **document_answers.describe_asking(row["model_title"], row["benchmark_title"], row)}
+
+
+def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
+    """Add the column ``answers``: True for the detector that answers for its control."""
+    detectors: dict[str, set[str]] = defaultdict(set)
+    for check in checks:
+        detectors[check["control"]].add(check["detector"])
+    marked = []
+    for check in checks:
+        headline = choose_headline_detector(detectors[check["control"]])
+        marked.append({**check, "answers": check["detector"] == headline})
+    return marked
 
 
 def list_facts(value: object) -> list[dict[str, str]]:
-    """Nested JSON as names and values, 60 at most, each cut to a bounded length."""
-    return [{"name": cut(name, 200), "value": cut(word, 1000)} for name, word in flatten_json(value)[:MOST_FACTS]]
+    """Return nested JSON as at most 60 names and values of bounded length."""
+    return [{"name": cut(name, 200), "value": cut(text, 1000)} for name, text in flatten_json(value)[:MAX_FACTS]]
 
 
 def flatten_json(value: object, *, key: str = "") -> list[tuple[str, str]]:
-    """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
+    """Return nested JSON as (key, value) pairs.
+
+    Nested keys are joined by " › ". A list of plain values is one pair. Empty values are skipped.
+    """
+    prefix = f"{key} › " if key else ""
+    pairs: list[tuple[str, str]] = []
     if isinstance(value, Mapping):
-        lines = [flatten_json(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
-        return [line for group in lines for line in group]
+        for name, item in value.items():
+            pairs += flatten_json(item, key=f"{prefix}{name}")
+        return pairs
     if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-        lines = [flatten_json(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
-        return [line for group in lines for line in group]
+        for position, item in enumerate(value, start=1):
+            pairs += flatten_json(item, key=f"{key} › {position}")
+        return pairs
     if isinstance(value, list):
         value = ", ".join(_format_value(item) for item in value)
-    return [] if value is None or value == "" else [(key, _format_value(value))]
+    if value is None or value == "":
+        return []
+    return [(key, _format_value(value))]
 
 
 def _format_value(value: object) -> str:
@@ -169,234 +217,280 @@ def _format_value(value: object) -> str:
     return str(value)
 
 
-def _first_screen(rows: list[Row], results: Results) -> None:
-    (row,) = rows
-    shown, tests = results.answers[:MAX_ANSWERS], results.tests
-    made = [test for test in tests if test["refused"] is None]
-    every = [*results.answers, *made, *results.searches, *results.chats]
-    pairs = {(result["model"], result["benchmark"]) for result in every}
-    models, titles = (sorted({result[name] for result in every}) for name in ("model_title", "benchmark_title"))
-    dates = [when for when in (*(r["audited_at"] for r in results.answers), *(r["finished_at"] for r in made)) if when]
-    summary = render_page_summary(
-        models,
-        titles,
-        group_by_subject(shown, tests, results.searches, results.chats),
-        len(results.answers),
-        refused=len(tests) - len(made),
-        own_documents=row["_own_documents"],
+def _complete_first_screen(row: Row, results: Results) -> Row:
+    every_result = [*results.answers, *results.tests_done, *results.searches, *results.chats]
+    pairs = {(result["model"], result["benchmark"]) for result in every_result}
+    title_pairs = {(result["model_title"], result["benchmark_title"]) for result in every_result}
+    finish_times = [answer["audited_at"] for answer in results.answers]
+    finish_times += [test["finished_at"] for test in results.tests_done]
+    known_times = [time for time in finish_times if time]
+    texts = summary.render_page_summary(
+        sorted({model for model, _ in title_pairs}),
+        benchmarks=_sort_benchmarks(title_pairs),
+        subjects=summary.group_by_subject(
+            results.answers[:MAX_ANSWERS], results.tests, results.searches, results.chats
+        ),
+        pairs=len(results.answers),
+        refused=len(results.tests) - len(results.tests_done),
+        own_documents=row["raw_own_documents"],
     )
-    heading = row["heading"] or summary["heading"]
-    row.update(summary, heading=heading, instrument_words=describe_instrument(results.checks), tests=len(made))
-    row.update(models=len({model for model, _ in pairs}), benchmarks=len({name for _, name in pairs}), pairs=len(pairs))
-    row.update(first_audited=min(dates, default=None), last_audited=max(dates, default=None))
-    counts = ("model", "benchmark", "model_title", "benchmark_title", "documents", "reproduced", "held_out")
-    for name, found, more in (
-        ("word_for_word", results.searches, ("held_out_reproduced", "tried", "planned")),
-        ("in_answers", results.chats, ("held_out_reproduced",)),
-    ):
-        ordered = sorted(found, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
-        row[f"more_{name}"] = max(0, len(ordered) - MOST_SEARCHES)
-        row[name] = [{key: result[key] for key in (*counts, *more, *_ANSWER)} for result in ordered[:MOST_SEARCHES]]
+    return {
+        **row,
+        **texts,
+        "heading": row["heading"] or texts["heading"],
+        "instrument_words": summary.describe_instrument(results.checks),
+        "tests": len(results.tests_done),
+        "models": len(dict(pairs)),
+        "benchmarks": len(_sort_benchmarks(pairs)),
+        "pairs": len(pairs),
+        "first_audited": min(known_times, default=None),
+        "last_audited": max(known_times, default=None),
+        **_list_strongest("word_for_word", results.searches, ("held_out_reproduced", "tried", "planned")),
+        **_list_strongest("in_answers", results.chats, ("held_out_reproduced",)),
+    }
 
 
-def _answers(rows: list[Row], results: Results) -> None:
-    _join(rows, results.answers)
+def _sort_benchmarks(pairs: Iterable[Pair]) -> list[str]:
+    return sorted({benchmark for _, benchmark in pairs})
 
 
-def _corpus_tests(rows: list[Row], results: Results) -> None:
-    by_place = {test["place"]: test for test in results.tests}
-    for row in rows:
-        test = by_place[row.pop("_place")]
-        row.update({name: value for name, value in test.items() if name not in ("run_id", "place")})
+def _list_strongest(name: str, results: Sequence[Row], more_columns: Sequence[str]) -> Row:
+    """Return the results that reproduce most documents as the column ``name``, and the number of remaining ones."""
+    ordered = sorted(results, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
+    columns = (*_COUNT_COLUMNS, *more_columns, *_ANSWER_COLUMNS)
+    return {
+        f"more_{name}": max(0, len(ordered) - MAX_SEARCHES),
+        name: [_select_columns(result, columns) for result in ordered[:MAX_SEARCHES]],
+    }
 
 
-def _join(rows: list[Row], results: Sequence[Row], columns: Sequence[str] | None = None) -> None:
-    """Add the results of the same model and benchmark to rows, or some of their ``columns``."""
-    by_pair = {(result["model"], result["benchmark"]): result for result in results}
-    for row in rows:
-        result = by_pair[row["model"], row["benchmark"]]
-        row.update(result if columns is None else {name: result[name] for name in columns})
+def _select_columns(row: Row, columns: Iterable[str]) -> Row:
+    return {name: row[name] for name in columns}
 
 
-def _extraction(rows: list[Row], results: Results) -> None:
-    words = ("claim_in_words", "set_apart_in_words", "calibration_in_words", "tried", "planned")
-    _join(rows, results.searches, ("headline", "explanation", "claim", *words))
-    for row in rows:
-        doses: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        for point in row["_doses"]:
-            doses[point["control"], point["benchmark"]].append(point)
-        row["absence"] = [describe_dose(points, row["reproduced"]) for points in doses.values()]
+def _complete_answers(row: Row, results: Results) -> Row:
+    return {**row, **_find_pair(results.answers, row)}
 
 
-def _reproduced_documents(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        row["log10_draws"] = compute_log10_draws(row["log_p"])
+def _find_pair(results: Iterable[Row], row: Row) -> Row:
+    """Return the result of the row's model and benchmark."""
+    pair = (row["model"], row["benchmark"])
+    return next(result for result in results if (result["model"], result["benchmark"]) == pair)
 
 
-def _passages(rows: list[Row], results: Results) -> None:
-    _reproduced_documents(rows, results)
-    for row in rows:
-        cost = compute_log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) if row["_price"] else None
-        row["log10_cost"] = None if cost is None else cost / math.log(10)
-    _strongest_answers(rows, results)
+def _complete_corpus_tests(row: Row, results: Results) -> Row:
+    test = next(test for test in results.tests if test["place"] == row["raw_place"])
+    shown_columns = test.keys() - {"run_id", "place"}
+    return {**row, **{name: test[name] for name in test if name in shown_columns}}
 
 
-def _strongest_answers(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        is_known = row["_original"] is not None and row["_given"] is not None
-        row["original"], row["given"] = compare_words(row["_original"], row["_given"]) if is_known else ([], [])
+def _complete_extraction(row: Row, results: Results) -> Row:
+    points_by_control: dict[Pair, list[Row]] = defaultdict(list)
+    for point in row["raw_doses"]:
+        points_by_control[point["control"], point["benchmark"]].append(point)
+    columns = ("headline", "explanation", "claim", "claim_in_words", "set_apart_in_words", "calibration_in_words")
+    return {
+        **row,
+        **_select_columns(_find_pair(results.searches, row), (*columns, "tried", "planned")),
+        "absence": [notes.describe_dose(points, row["reproduced"]) for points in points_by_control.values()],
+    }
 
 
-def _asked(rows: list[Row], results: Results) -> None:
-    words = ("claim_in_words", "calibration_in_words", "unanswered_in_words")
-    _join(rows, results.chats, ("headline", "explanation", "claim", *words))
-    for row in rows:
-        row["warning"] = render_phrase("versions", {"versions": len(row["versions"])}) or None
+def _complete_reproduced_documents(row: Row, results: Results) -> Row:
+    return {**row, "log10_draws": document_answers.compute_log10_draws(row["log_p"])}
 
 
-def _detectors(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        known = row["auroc"]["value"] is not None
-        row["warning"] = warn_of_few_texts(row["n_members"], row["n_nonmembers"]) if known else None
+def _complete_passages(row: Row, results: Results) -> Row:
+    log10_cost = None
+    if row["raw_price"]:
+        log10_cost = compute_log_cost_of_draws(row["log_p"], row["raw_window"], row["raw_price"]) / math.log(10)
+    completed = {**_complete_reproduced_documents(row, results), "log10_cost": log10_cost}
+    return _complete_strongest_answers(completed, results)
 
 
-def _curves(rows: list[Row], results: Results) -> None:
-    """ROC curves, as fine as a picture shows them, the diagonal where one side has no scores; and spreads of scores."""
-    for row in rows:
-        members, others = (np.array(row[side] or [], dtype=np.float64) for side in ("_members", "_others"))
-        fpr, tpr = np.array([0.0, 1.0]), np.array([0.0, 1.0])
-        if len(members) and len(others):
-            points = roc_points(np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)]))
-            fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
-        row["fpr"], row["tpr"] = np.round(fpr, 6).tolist(), np.round(tpr, 6).tolist()
-        spread = bin_scores(members, others)
-        row["edges"] = [float(f"{edge:.9g}") for edge in spread["edges"]]
-        for side in ("members", "nonmembers"):
-            row[side] = np.round(spread[side], 5).tolist()
+def _complete_strongest_answers(row: Row, results: Results) -> Row:
+    """Add the words of the document and of the model, each marked if the other side has them too."""
+    if row["raw_original"] is None or row["raw_given"] is None:
+        return {**row, "original": [], "given": []}
+    original, given = document_answers.compare_words(row["raw_original"], row["raw_given"])
+    return {**row, "original": original, "given": given}
 
 
-def _error_rates(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        signs = [result["sign"] for result in (*results.searches, *results.answers[:MAX_ANSWERS])]
-        facts = {**row["_facts"], "signs": signs, "instrument": describe_instrument(results.checks)}
-        row["parts"] = describe_error_rates(facts)
+def _complete_asked(row: Row, results: Results) -> Row:
+    columns = ("headline", "explanation", "claim", "claim_in_words", "calibration_in_words", "unanswered_in_words")
+    warning = sentences.render_phrase("versions", {"versions": len(row["versions"])})
+    return {**row, **_select_columns(_find_pair(results.chats, row), columns), "warning": warning or None}
 
 
-def _series(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        row["summary"] = render_phrase("series_summary", {"points": row["points"]})
-        for document in row["found"]:
-            document["words"] = render_phrase("along_series", document)
+def _complete_detectors(row: Row, results: Results) -> Row:
+    warning = None
+    if row["auroc"]["value"] is not None:
+        warning = warn_of_few_texts(row["n_members"], row["n_nonmembers"])
+    return {**row, "warning": warning}
 
 
-def _splits(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        row["verdict_in_words"] = describe_verdict(row["split_verdict"])
+def _complete_curves(row: Row, results: Results) -> Row:
+    """Add the ROC curve and the score histograms of one detector.
+
+    The curve has the resolution of the picture. It is the diagonal if one side has no scores.
+    """
+    members = np.array(row["raw_members"] or [], dtype=np.float64)
+    nonmembers = np.array(row["raw_others"] or [], dtype=np.float64)
+    fpr = tpr = np.array([0.0, 1.0])
+    if len(members) and len(nonmembers):
+        labels = np.repeat([1, 0], [len(members), len(nonmembers)])
+        points = roc_points(np.concatenate([members, nonmembers]), labels)
+        fpr, tpr = picture_data.thin_roc_curve(points.fpr, points.tpr)
+    bins = picture_data.bin_scores(members, nonmembers)
+    return {
+        **row,
+        "fpr": np.round(fpr, 6).tolist(),
+        "tpr": np.round(tpr, 6).tolist(),
+        "edges": [float(f"{edge:.9g}") for edge in bins["edges"]],
+        "members": np.round(bins["members"], 5).tolist(),
+        "nonmembers": np.round(bins["nonmembers"], 5).tolist(),
+    }
 
 
-def _coverage(rows: list[Row], results: Results) -> None:
-    for count in rows[0]["counts"]:
-        count["meaning"] = PAIR_STATES[count["status"]]
+def _complete_error_rates(row: Row, results: Results) -> Row:
+    facts = {
+        **row["raw_facts"],
+        "signs": [result["sign"] for result in (*results.searches, *results.answers[:MAX_ANSWERS])],
+        "instrument": summary.describe_instrument(results.checks),
+    }
+    return {**row, "parts": notes.describe_error_rates(facts)}
 
 
-def _changes(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        for finding, changed in zip(row["findings"], row["_changed"], strict=True):
-            finding["because"] = render_list("other_changes", changed)
+def _complete_series(row: Row, results: Results) -> Row:
+    documents = []
+    for document in row["found"]:
+        documents.append({**document, "words": sentences.render_phrase("along_series", document)})
+    series_summary = sentences.render_phrase("series_summary", {"points": row["points"]})
+    return {**row, "summary": series_summary, "found": documents}
 
 
-def _instrument(rows: list[Row], results: Results) -> None:
-    shown = ("control", "benchmark", "detector", "parameters", "exposed", "twin", "blind", "answers")
-    for row in rows:
-        row["checks"] = [{name: check[name] for name in shown} for check in results.checks]
-        row["studies"] = [
-            {"name": study["name"], "panels": build_study_panels(study["results"])} for study in row["_results"]
-        ]
+def _complete_splits(row: Row, results: Results) -> Row:
+    return {**row, "verdict_in_words": notes.describe_verdict(row["split_verdict"])}
 
 
-def _limits(rows: list[Row], results: Results) -> None:
-    rows[:] = list_limits()
+def _complete_coverage(row: Row, results: Results) -> Row:
+    return {**row, "counts": [{**count, "meaning": PAIR_STATES[count["status"]]} for count in row["counts"]]}
 
 
-def _sheets(rows: list[Row], results: Results) -> None:
-    by_pair: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    made = [{**test, "how_sure": test["claim_in_words"]} for test in results.tests if test["refused"] is None]
-    for result in (*results.chats, *results.searches, *made, *results.answers):
-        by_pair[result["model"], result["benchmark"]].append(result)
-    for row in rows:
-        own = by_pair[row["model"], row["benchmark"]]
-        row["question"] = address_third_party(own[-1]["question"])
-        row["held_out_by"] = describe_design(
-            row["_design"], row["_builder"], row["_design_stated_by"], phrase="held_out_by"
-        )
-        row["answers"] = [
-            {
-                **{name: answer[name] for name in ("sign", "headline", "brief")},
-                **{name: address_third_party(answer[name]) for name in ("explanation", "how_sure")},
-                "claim_level": answer.get("claim_level"),
-            }
-            for answer in sort_by_display_place(own)
-        ]
-        row["not_shown"] = render_list("not_shown", {"signs": [answer["sign"] for answer in own]})
-        row["labels_by"] = describe_label_origin(row["_builder"], row["_origin"], row["_design_stated_by"])
-        row["words_alone"] = describe_blind_control(row["_blind"]) if row["_has_scores"] else None
-        row["tried"] = [words for words in map(describe_attempts, row["_attempted"]) if words is not None]
-        row["planned"] = [words for words in map(describe_plan, row["_attempted"]) if words is not None]
+def _complete_changes(row: Row, results: Results) -> Row:
+    findings = []
+    for finding, other_changes in zip(row["findings"], row["raw_changed"], strict=True):
+        findings.append({**finding, "because": sentences.render_list("other_changes", other_changes)})
+    return {**row, "findings": findings}
 
 
-def _benchmarks(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        manifest = json.loads(row["_manifest"] or "{}")
-        for check in row["checks"]:
-            check["counts"] = []
-        for check, made in zip(row["checks"], manifest.get("checks") or [], strict=False):
-            check["counts"] = list_facts(made.get("counts"))
-        left_out = ("benchmark", "digest", "design", "label_source", "description", "checks", "matched")
-        row["manifest"] = list_facts({name: value for name, value in manifest.items() if name not in left_out})
+def _complete_instrument(row: Row, results: Results) -> Row:
+    columns = ("control", "benchmark", "detector", "parameters", "exposed", "twin", "blind", "answers")
+    studies = []
+    for study in row["raw_results"]:
+        studies.append({"name": study["name"], "panels": picture_data.build_study_panels(study["results"])})
+    return {**row, "checks": [_select_columns(check, columns) for check in results.checks], "studies": studies}
 
 
-def _manifest(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        # An evaluation of a user's own scores writes its report itself.
-        report = ["corpus-audit report"] if row["_has_models"] else []
-        row["commands"] = [_build_command(**pair) for pair in row["_pairs"]] + report
-        for environment in row["environments"]:
-            environment["packages"] = list_facts(json.loads(environment["packages"] or "null"))
+def _complete_sheets(row: Row, results: Results) -> Row:
+    """Return the exhibit of one model and benchmark, written for a third party such as a court."""
+    pair_results = results.by_pair[row["model"], row["benchmark"]]
+    words_alone = None
+    if row["raw_has_scores"]:
+        words_alone = notes.describe_blind_control(row["raw_blind"])
+    builder = row["raw_builder"]
+    stated_by = row["raw_design_stated_by"]
+    return {
+        **row,
+        "question": sentences.address_third_party(pair_results[-1]["question"]),
+        "held_out_by": notes.describe_design(row["raw_design"], builder, stated_by, phrase="held_out_by"),
+        "answers": list(map(_address_answer_to_third_party, summary.sort_by_display_place(pair_results))),
+        "not_shown": sentences.render_list("not_shown", {"signs": [result["sign"] for result in pair_results]}),
+        "labels_by": notes.describe_label_origin(builder, row["raw_origin"], stated_by),
+        "words_alone": words_alone,
+        "tried": list(filter(None, map(notes.describe_attempts, row["raw_attempted"]))),
+        "planned": list(filter(None, map(notes.describe_plan, row["raw_attempted"]))),
+    }
+
+
+def _address_answer_to_third_party(answer: Mapping[str, Any]) -> Row:
+    # A test of a whole set is stated with its claim.
+    how_sure = answer["claim_in_words"] if "test" in answer else answer["how_sure"]
+    return {
+        "sign": answer["sign"],
+        "headline": answer["headline"],
+        "brief": answer["brief"],
+        "explanation": sentences.address_third_party(answer["explanation"]),
+        "how_sure": sentences.address_third_party(how_sure),
+        "claim_level": answer.get("claim_level"),
+    }
+
+
+def _complete_benchmarks(row: Row, results: Results) -> Row:
+    """Add the counts of each check and the facts of the benchmark's manifest."""
+    manifest = json.loads(row["raw_manifest"] or "{}")
+    manifest_checks = manifest.get("checks") or []
+    checks = []
+    for position, check in enumerate(row["checks"]):
+        counts: list[dict[str, str]] = []
+        if position < len(manifest_checks):
+            counts = list_facts(manifest_checks[position].get("counts"))
+        checks.append({**check, "counts": counts})
+    shown_elsewhere = {"benchmark", "digest", "design", "label_source", "description", "checks", "matched"}
+    facts = {name: value for name, value in manifest.items() if name not in shown_elsewhere}
+    return {**row, "checks": checks, "manifest": list_facts(facts)}
+
+
+def _complete_manifest(row: Row, results: Results) -> Row:
+    commands = [_build_command(**pair) for pair in row["raw_pairs"]]
+    # An evaluation of external scores writes its report itself.
+    if row["raw_has_models"]:
+        commands.append("corpus-audit report")
+    environments = []
+    for environment in row["environments"]:
+        packages = json.loads(environment["packages"] or "null")
+        environments.append({**environment, "packages": list_facts(packages)})
+    return {**row, "commands": commands, "environments": environments}
 
 
 def _build_command(model: str, benchmark: str, settings: str | None) -> str:
-    """What is typed to have a pair's numbers again; ``settings``: the options that its scores were evaluated with."""
+    """Return the command that computes a pair's numbers again.
+
+    Args:
+        settings: Options of the evaluation as JSON, or None if the pair was audited.
+    """
     if settings is not None:
         return shlex.join(build_evaluate_command(json.loads(settings)))
     return shlex.join(["corpus-audit", "audit", "--model", model, "--benchmark", benchmark])
 
 
-def _lineage(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        row["inputs"] = list_facts(json.loads(row["_upstream_data_versions"] or "null"))
+def _complete_lineage(row: Row, results: Results) -> Row:
+    return {**row, "inputs": list_facts(json.loads(row["raw_upstream_data_versions"] or "null"))}
 
 
-SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
-    "first_screen": _first_screen,
-    "answers": _answers,
-    "extraction": _extraction,
-    "reproduced_documents": _reproduced_documents,
-    "passages": _passages,
-    "asked": _asked,
-    "strongest_answers": _strongest_answers,
-    "corpus_tests": _corpus_tests,
-    "detectors": _detectors,
-    "curves": _curves,
-    "error_rates": _error_rates,
-    "series": _series,
-    "splits": _splits,
-    "coverage": _coverage,
-    "changes": _changes,
-    "instrument": _instrument,
-    "limits": _limits,
-    "sheets": _sheets,
-    "benchmarks": _benchmarks,
-    "manifest": _manifest,
-    "lineage": _lineage,
+RowFunction = Callable[[Row, Results], Row]
+
+ROW_FUNCTIONS: Mapping[str, RowFunction] = {
+    "first_screen": _complete_first_screen,
+    "answers": _complete_answers,
+    "extraction": _complete_extraction,
+    "reproduced_documents": _complete_reproduced_documents,
+    "passages": _complete_passages,
+    "asked": _complete_asked,
+    "strongest_answers": _complete_strongest_answers,
+    "corpus_tests": _complete_corpus_tests,
+    "detectors": _complete_detectors,
+    "curves": _complete_curves,
+    "error_rates": _complete_error_rates,
+    "series": _complete_series,
+    "splits": _complete_splits,
+    "coverage": _complete_coverage,
+    "changes": _complete_changes,
+    "instrument": _complete_instrument,
+    "sheets": _complete_sheets,
+    "benchmarks": _complete_benchmarks,
+    "manifest": _complete_manifest,
+    "lineage": _complete_lineage,
     **{name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()},
 }
+"""The function that completes a row, by the section's name."""

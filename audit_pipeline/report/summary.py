@@ -203,7 +203,7 @@ def render_page_summary(
         "separable": sum(row["outcome"] == "separable" for row in answers),
         "to_look_at": any(find_kind(row["outcome"]).helped_by == "texts that are alike" for row in answers),
         "null_answers": len(null_answers),
-        "unsearched": not all(row["_searched"] for row in null_answers),
+        "unsearched": not all(row["raw_searched"] for row in null_answers),
     }
     parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
     words = {part: render_phrase(f"page_{part}", facts) for part in parts}

@@ -670,7 +670,7 @@ def test_what_the_instrument_check_says(checks: list[dict[str, Any]], said: str)
 
 def result(outcome: str, **columns: Any) -> dict[str, Any]:
     """A result as the order and the summary go by it: of a test where ``test`` names it, of a search or of scores."""
-    of_scores = {} if {"test", "reproduced"} & columns.keys() else {"sides": "labelled", "_searched": False}
+    of_scores = {} if {"test", "reproduced"} & columns.keys() else {"sides": "labelled", "raw_searched": False}
     row = {"model": "M", "benchmark": "B", "outcome": outcome, "sign": find_kind(outcome).sign}
     return {**row, "claim_level": "screening only", "headline": f"{outcome}.", **of_scores, **columns}
 
@@ -729,7 +729,7 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
     assert summary_of(SCREENING, SCREENING)["how_sure"].startswith("No answer from scores is more than a screening")
     assert summary_of(SEEN)["how_sure"].startswith("That the model gives passages word for word is seen directly")
     unsearched, searched = (
-        summary_of(result("no_difference", _searched=done), LOOK)["what_would_change"] for done in (False, True)
+        summary_of(result("no_difference", raw_searched=done), LOOK)["what_would_change"] for done in (False, True)
     )
     assert (render_phrase("search", {}) in unsearched, render_phrase("search", {}) in searched) == (True, False)
     assert summary_of(refused=2, pairs=0)["summary"] == "No test of a whole set could be made."

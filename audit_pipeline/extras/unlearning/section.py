@@ -1,4 +1,4 @@
-"""The section of the report on texts that a model was made to forget: the conclusion of each comparison."""
+"""The conclusions of the report's section on unlearning."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
 
 
-def add_conclusions(rows: list[dict[str, Any]], results: object) -> None:
-    """Add the conclusion to each comparison."""
-    for row in rows:
-        row.update(asdict(conclude_unlearning(row["_compared"], before=row["before"], after=row["model"])))
+def add_conclusion(row: dict[str, Any], results: object) -> dict[str, Any]:
+    """Return a comparison with its conclusion."""
+    conclusion = conclude_unlearning(row["raw_compared"], before=row["before"], after=row["model"])
+    return {**row, **asdict(conclusion)}
 
 
-COMPLETED_BY = {"unlearning": add_conclusions}
-"""What completes the rows of a section's query, by the section's name."""
+COMPLETED_BY = {"unlearning": add_conclusion}
+"""The functions that complete a row of a section's query, by the section's name."""

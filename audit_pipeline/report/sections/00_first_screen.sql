@@ -49,5 +49,5 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
         'table': "table", 'partition': "partition", 'run_id': run_id
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
     (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps,
-    (SELECT documents FROM own) AS _own_documents
+    (SELECT documents FROM own) AS raw_own_documents
 FROM page;

@@ -26,14 +26,14 @@
 SELECT pairs.number, pairs.model, pairs.benchmark, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
     pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price,
-    pairs._attempted.planned_beforehand AS is_planned,
+    pairs.raw_attempted.planned_beforehand AS is_planned,
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,
     count(*) OVER () AS in_all, (
         SELECT coalesce(list({
             'control': control, 'benchmark': benchmark, 'occurrences': occurrences, 'reached': reached
         } ORDER BY control, benchmark, occurrences), []) FROM occurrences WHERE role = 'exposed'
-    ) AS _doses
+    ) AS raw_doses
 FROM extraction_pairs AS pairs
 LEFT JOIN (SELECT * FROM runs WHERE "table" = 'document_memorisation') AS runs USING (model, benchmark, run_id)
 LEFT JOIN benchmarks USING (benchmark)

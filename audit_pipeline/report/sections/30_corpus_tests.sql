@@ -12,7 +12,7 @@
 -- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
 -- p_values_so_far: p-values of tests of this set and model by all runs there were
 -- lineage: number of the lineage entry behind it, in this report
-SELECT tests.place AS _place, entries.number AS lineage, count(*) OVER () AS in_all
+SELECT tests.place AS raw_place, entries.number AS lineage, count(*) OVER () AS in_all
 FROM page_tests AS tests LEFT JOIN entries
     ON entries."table" = 'corpus_tests' AND entries."partition" = tests.benchmark || '|' || tests.model
     AND entries.run_id = tests.run_id

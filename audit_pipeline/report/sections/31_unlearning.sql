@@ -56,7 +56,7 @@ WITH mine AS (
 SELECT comparisons.before, comparisons.model, comparisons.benchmark, comparisons.holdout, comparisons.retrained,
     coalesce(numbers, []) AS numbers,
     coalesce(unknown, []) AS unknown, comparisons.run_id NOT IN (FROM outdated) AS is_current,
-    entries.number AS lineage, count(*) OVER () AS in_all, comparisons.compared AS _compared
+    entries.number AS lineage, count(*) OVER () AS in_all, comparisons.compared AS raw_compared
 FROM comparisons LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)
 LEFT JOIN entries ON entries."table" = 'unlearning'
     AND entries."partition" = comparisons.benchmark || '|' || comparisons.model AND entries.run_id = comparisons.run_id

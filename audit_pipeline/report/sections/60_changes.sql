@@ -70,5 +70,5 @@ SELECT (SELECT coalesce(list({
     (SELECT coalesce(list({
         'benchmark': benchmark_changed, 'model': model_changed, 'code': code_changed, 'inputs': inputs_changed,
         'packages': packages_changed
-    } ORDER BY place), []) FROM changed WHERE place <= 80) AS _changed
+    } ORDER BY place), []) FROM changed WHERE place <= 80) AS raw_changed
 WHERE EXISTS (FROM shown_pairs);

@@ -37,6 +37,6 @@ SELECT
     (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'exposed': exposed, 'twin': twin
     } ORDER BY control, benchmark), []) FROM memorised) AS memorised,
-    (SELECT coalesce(list({'name': study, 'results': results} ORDER BY study), []) FROM trained) AS _results
+    (SELECT coalesce(list({'name': study, 'results': results} ORDER BY study), []) FROM trained) AS raw_results
 WHERE EXISTS (FROM shown_pairs) OR EXISTS (FROM extraction_pairs) OR EXISTS (FROM instrument_checks)
     OR EXISTS (FROM memorised);

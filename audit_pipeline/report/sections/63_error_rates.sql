@@ -13,7 +13,7 @@ WITH done AS (
         'title': benchmark_title, 'documents': documents, 'held_out': held_out, 'held_out_reached': n_reached,
         'held_out_rate': estimate(reached, reached_low, reached_high), 'prefix_tokens': prefix_tokens,
         'suffix_tokens': suffix_tokens, 'stride': stride, 'grid_settings': grid_settings,
-        'attempted': _attempted, 'finished_at': finished_at, 'code_version': code_version
+        'attempted': raw_attempted, 'finished_at': finished_at, 'code_version': code_version
     } ORDER BY number) AS found
     FROM extraction_pairs AS pairs
     LEFT JOIN (
@@ -29,8 +29,8 @@ WITH done AS (
 ), scored AS (
     SELECT list({
         'title': answers.benchmark_title, 'detector': answers.detector, 'tests': answers.documents.tests,
-        'decisions': coalesce(decided.decisions, []), 'attempted': answers._attempted, 'blind': answers.blind,
-        'builder': answers._builder, 'origin': answers._origin, 'design_stated_by': answers.design_stated_by,
+        'decisions': coalesce(decided.decisions, []), 'attempted': answers.raw_attempted, 'blind': answers.blind,
+        'builder': answers.raw_builder, 'origin': answers.raw_origin, 'design_stated_by': answers.design_stated_by,
         'finished_at': done.finished_at, 'code_version': done.code_version
     } ORDER BY shown.place) AS found
     FROM shown_pairs AS shown JOIN answers USING (model, benchmark)
@@ -54,5 +54,5 @@ WITH done AS (
         } ORDER BY benchmark, kind, item), []) FROM all_deviations AS differing WHERE differing.model = page.model)
     } AS facts FROM page WHERE page.kind = 'model'
 )
-SELECT facts.model_title AS model_title, facts AS _facts
+SELECT facts.model_title AS model_title, facts AS raw_facts
 FROM facts WHERE len(facts.searches) > 0 OR len(facts.answers) > 0;

@@ -68,9 +68,9 @@ SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS
     ) AS loaded_from,
     made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all,
-    benchmarks.manifest ->> '$.spec.builder' AS _builder, benchmarks.manifest ->> 'origin' AS _origin,
-    benchmarks.design AS _design, benchmarks.design_stated_by AS _design_stated_by, answers.blind AS _blind, answers.model IS NOT NULL AS _has_scores,
-    [attempt FOR attempt IN [searched._attempted, answers._attempted] IF attempt IS NOT NULL] AS _attempted
+    benchmarks.manifest ->> '$.spec.builder' AS raw_builder, benchmarks.manifest ->> 'origin' AS raw_origin,
+    benchmarks.design AS raw_design, benchmarks.design_stated_by AS raw_design_stated_by, answers.blind AS raw_blind, answers.model IS NOT NULL AS raw_has_scores,
+    [attempt FOR attempt IN [searched.raw_attempted, answers.raw_attempted] IF attempt IS NOT NULL] AS raw_attempted
 FROM pairs LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark)
 LEFT JOIN extraction_counts AS searched USING (model, benchmark)

@@ -49,6 +49,6 @@ SELECT shown.benchmark AS name, cut(nullif(manifest ->> 'description', ''), 600)
     coalesce(sides.sides, []) AS sides, coalesce(checked.checks, []) AS checks,
     coalesce(sources.sources[1:40], []) AS sources,
     greatest(0, coalesce(len(sources.sources), 0) - 40) AS more_sources,
-    in_all, manifest AS _manifest
+    in_all, manifest AS raw_manifest
 FROM shown LEFT JOIN sides USING (benchmark) LEFT JOIN sources USING (benchmark) LEFT JOIN checked USING (benchmark)
 ORDER BY shown.benchmark;

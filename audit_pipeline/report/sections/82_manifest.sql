@@ -15,5 +15,5 @@ SELECT (SELECT greatest(0, count(*) - 40) FROM pairs) AS more_commands,
         FROM environments) AS environments,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'settings': settings
-    } ORDER BY place), []) FROM pairs WHERE place <= 40) AS _pairs,
-    EXISTS (FROM pairs WHERE NOT is_given) AS _has_models;
+    } ORDER BY place), []) FROM pairs WHERE place <= 40) AS raw_pairs,
+    EXISTS (FROM pairs WHERE NOT is_given) AS raw_has_models;

@@ -65,7 +65,7 @@ SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benc
     row_number() OVER (
         ORDER BY status <> 'ok', list_position(['sound test', 'statistical evidence'], claim_level) NULLS LAST,
             tests.p_value, model, benchmark, test, method
-    ) AS place, handed_over AS _handed_over, design_stated_by AS _design_stated_by, blind AS _blind
+    ) AS place, handed_over AS raw_handed_over, design_stated_by AS raw_design_stated_by, blind AS raw_blind
 FROM latest AS tests;
 
 CREATE TEMP TABLE extraction_counts AS
@@ -79,14 +79,14 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
     any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride,
-    count(*) FILTER (side = 'audited' AND windows = 0) AS _without_window,
-    count(*) FILTER (side = 'audited' AND q_bh <= 0.05) AS _stand_out,
+    count(*) FILTER (side = 'audited' AND windows = 0) AS raw_without_window,
+    count(*) FILTER (side = 'audited' AND q_bh <= 0.05) AS raw_stand_out,
     EXISTS (FROM current_chat_documents AS asked
-        WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS _asked,
+        WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS raw_asked,
     max(every.grid_settings) AS grid_settings,
-    any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted,
+    any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS raw_attempted,
     (SELECT any_value(built.design_stated_by) FROM benchmarks AS built WHERE built.benchmark = every.benchmark)
-        AS _design_stated_by
+        AS raw_design_stated_by
 FROM current_document_memorisation AS every LEFT JOIN (
     SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'search'
 ) USING (benchmark, model)
@@ -224,11 +224,11 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         'alpha': rates.alpha
     } END AS documents,
     pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current,
-    pairs.builder AS _builder, pairs.origin AS _origin,
-    present AS _attempted,
+    pairs.builder AS raw_builder, pairs.origin AS raw_origin,
+    present AS raw_attempted,
     EXISTS (FROM extraction_counts AS counted WHERE counted.model = pairs.model
-        AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS _searched,
-    EXISTS (FROM tests WHERE tests.model = pairs.model AND test = 'twins' AND refused IS NULL) AS _twins
+        AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS raw_searched,
+    EXISTS (FROM tests WHERE tests.model = pairs.model AND test = 'twins' AND refused IS NULL) AS raw_twins
 FROM pairs JOIN current_pair_answers AS answer USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
 LEFT JOIN firsts USING (model, benchmark) LEFT JOIN every USING (model, benchmark)
 LEFT JOIN rates ON rates.model = answer.model AND rates.benchmark = answer.benchmark

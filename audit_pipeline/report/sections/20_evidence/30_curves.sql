@@ -13,7 +13,7 @@ WITH compared AS (
 )
 SELECT found.model, found.benchmark, found.detector, found.parameters,
     (pairs.detector = found.detector AND pairs.parameters = found.parameters) IS TRUE AS answers,
-    found.auroc.value AS auroc, compared.members AS _members, compared.others AS _others
+    found.auroc.value AS auroc, compared.members AS raw_members, compared.others AS raw_others
 FROM evidence_settings AS found
 JOIN evidence_pairs AS pairs ON pairs.model = found.model AND pairs.benchmark = found.benchmark
 LEFT JOIN compared ON compared.model = found.model AND compared.benchmark = found.benchmark

@@ -32,8 +32,8 @@ SELECT strongest.model, strongest.benchmark, position AS place, cut(strongest.do
         'differs': suffix_pieces[i] <> first_choice_pieces[i] AND NOT contains(first_choice_pieces[i], chr(65533))
             AND (trim(suffix_pieces[i]) = '' OR trim(suffix_pieces[i]) <> trim(first_choice_pieces[i]))
     } FOR i IN range(1, CASE WHEN page.includes_text THEN len(suffix_pieces) ELSE 0 END + 1)] AS pieces,
-    CASE WHEN page.includes_text THEN given_text END AS _given, array_to_string(suffix_pieces, '') AS _original,
-    pairs.price AS _price, pairs.prefix_tokens + pairs.suffix_tokens AS _window
+    CASE WHEN page.includes_text THEN given_text END AS raw_given, array_to_string(suffix_pieces, '') AS raw_original,
+    pairs.price AS raw_price, pairs.prefix_tokens + pairs.suffix_tokens AS raw_window
 FROM strongest JOIN extraction_pairs AS pairs USING (model, benchmark) CROSS JOIN page
 LEFT JOIN documents USING (document_id)
 ORDER BY strongest.benchmark, position;

@@ -21,6 +21,6 @@ WITH strongest AS (
 SELECT placed.model, benchmark, place, cut(document_id, 300) AS document_id, cut(title, 300) AS title, passage, rung,
     draw, words_in, words_out, longest_run, near_span, run_start, run_end, cut(answered_by, 200) AS answered_by,
     asked_at, cut(finish_reason, 100) AS finish_reason, cut(provider_request_id, 200) AS provider_request_id,
-    CASE WHEN page.includes_text THEN original_excerpt END AS _original,
-    CASE WHEN page.includes_text THEN output_excerpt END AS _given
+    CASE WHEN page.includes_text THEN original_excerpt END AS raw_original,
+    CASE WHEN page.includes_text THEN output_excerpt END AS raw_given
 FROM placed CROSS JOIN page ORDER BY benchmark, place;
