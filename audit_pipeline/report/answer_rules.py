@@ -20,7 +20,7 @@ are then decided by the q-values that allow for every detector.
 
 A document stands out if its q-value (Benjamini-Hochberg) is at most 0.05. Conformal p-values that share calibration
 documents are positively dependent, and Benjamini-Hochberg controls the false discovery rate under that dependence
-(Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported as well.
+(Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported too.
 It counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
 stand out, and the answer says so. Only *high* scores stand out. If scores run against training, or may do so, no
 document stands out.
@@ -54,8 +54,9 @@ Sides = Literal["labelled", "audited against held-out", "none"]
 Outcome = tuple[str, Mapping[str, Any]]
 """The kind of an answer, and the facts of its sentences that are not findings."""
 
+_SIDE_NAMES: Mapping[Sides, tuple[str, str]] = {"labelled": ("members", "non-members")}
 _Z_95 = 1.959964
-# Outcomes without a finding. If the audited texts together differ from the held-out texts, "texts_differ" replaces them.
+# Outcomes without a finding. "texts_differ" replaces them if the audited texts together differ from the others.
 _OUTCOMES_WITHOUT_FINDING = (
     "no_document_stands_out",
     "documents_cannot_stand_out",
@@ -108,7 +109,7 @@ class DocumentFindings:
         direction: Side of known membership that scores higher: "training" (members), "opposite" or "none". None if no
             membership is known.
         calibration_groups: Smallest number of documents that a tested document was compared with.
-        smallest_q: Smallest q-value that so many calibration documents allow.
+        smallest_q: Smallest q-value that this number of calibration documents allows.
         above_all: Number of documents that score higher than every comparison document, by the detector with most.
     """
 
@@ -125,7 +126,7 @@ class DocumentFindings:
 
 @dataclass(frozen=True)
 class DetectorFindings:
-    """Findings of one of several detectors, none of which was named.
+    """Findings of one of several detectors if none was named.
 
     Attributes:
         detector: The detector.
@@ -199,13 +200,13 @@ class PairFindings:
 def build_answer(findings: PairFindings, model_title: str = "", benchmark_title: str = "") -> dict[str, str]:
     """Return the answer in sentences, with its outcome and sign."""
     kind, outcome_facts = decide_outcome(findings)
-    labelled = findings.sides == "labelled"
+    first, second = _SIDE_NAMES.get(findings.sides, ("the audited texts", "the held-out texts"))
     facts = {
         **vars(findings),
         "model": model_title,
         "benchmark": benchmark_title,
-        "first": "members" if labelled else "the audited texts",
-        "second": "non-members" if labelled else "the held-out texts",
+        "first": first,
+        "second": second,
         "lower": 0,
         "excluded": (),
         **outcome_facts,
@@ -258,18 +259,23 @@ def _decide_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Outcome:
         return "reversed_difference", {}
     if not auroc.is_above_chance:
         return _decide_without_difference([auroc])
+    return _name_difference(findings), {}
+
+
+def _name_difference(findings: PairFindings) -> str:
+    """Return the outcome of an AUROC above chance, as far as the claim level allows."""
     if findings.claim_level == SOUND:
-        return "sound_evidence_of_training", {}
+        return "sound_evidence_of_training"
     if findings.claim_level != STATISTICAL:
-        return "difference_to_look_at", {}
+        return "difference_to_look_at"
     margin = findings.margin
     if margin is not None and margin.low is not None and margin.low > 0:
-        return "evidence_of_training", {}
-    return "difference_within_control", {}
+        return "evidence_of_training"
+    return "difference_within_control"
 
 
 def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance: int = 0) -> Outcome:
-    """Distinguish a null result from a comparison that could hardly have found an effect that matters."""
+    """Decide between a null result and a comparison that could hardly have found an effect that matters."""
     detectable = find_detectable_auroc(aurocs)
     # The standard error shrinks with the square root of the number of texts.
     times_as_many_texts = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
@@ -327,9 +333,8 @@ def _decide_by_documents(findings: PairFindings, documents: DocumentFindings) ->
 def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) -> bool:
     """Return True if high scores are no sign of training.
 
-    Texts of known membership decide. Without them, scores of this project point towards training. External scores are
-    assumed to point away from it if the audited texts together score lower than the held-out texts, by dataset
-    inference or by every AUROC.
+    Texts of known membership decide. Without them, only the direction of external scores is in doubt. It is opposite if
+    the audited texts together score lower than the held-out texts, by dataset inference or by every AUROC.
     """
     if documents.direction is not None or not findings.handed_over or findings.sides == "labelled":
         return documents.direction == OPPOSITE
@@ -342,14 +347,10 @@ def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) 
 def _compute_significance_requirements(documents: DocumentFindings) -> dict[str, Any]:
     """Compute what it would have taken for a document to stand out.
 
-    Returns:
-        ``as_high``: number of comparison documents that may score as high as a single document that stands out.
-        Negative if a single document cannot stand out.
-        ``together``: number of documents that stand out together if each scores higher than all comparison documents.
-        ``by_each``: number of detectors by which each of them has to do so.
-        ``alone``: number of comparison documents that a single document needs.
-        ``too_few``: True if no document can stand out.
-        ``fewest``: number of comparison documents from which on a document can stand out.
+    A single document stands out if at most ``as_high`` comparison documents score as high. A negative number means that
+    a single document cannot stand out. Then ``together`` documents stand out if each scores higher than all comparison
+    documents by ``by_each`` detectors. A single document needs ``alone`` comparison documents. ``too_few`` is True if
+    no document can stand out, and ``fewest`` comparison documents are needed for any to do so.
     """
     factor = 1.0
     if documents.detectors > 1:
@@ -379,8 +380,10 @@ def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: f
     """Compute the smallest possible q-value (Benjamini and Hochberg 1995): every p-value is 1 / (groups + 1).
 
     Args:
-        factor: :func:`compute_benjamini_yekutieli_factor` for Benjamini and Yekutieli's q-values, times the share of
-            tests to those that can stand out.
+        calibration_groups: Number of documents that a tested document is compared with.
+        tested_documents: Number of tested documents.
+        factor: :func:`compute_benjamini_yekutieli_factor` for Benjamini and Yekutieli's q-values, times the ratio of
+            all tests to those that can stand out.
     """
     if not tested_documents:
         return 1.0
@@ -410,7 +413,7 @@ def _is_flagged_too_often(flagged: MetricEstimate | None, alpha: float | None) -
 def _is_above_all_too_often(documents: DocumentFindings) -> bool:
     """Return True if more documents than chance allows score higher than every comparison document.
 
-    If all m audited and n comparison documents are exchangeable, the k highest are all audited with the probability
+    Let m audited and n comparison documents be exchangeable. Then the k highest are all audited with the probability
     C(m, k) / C(m + n, k). The level is divided by the number of detectors (Bonferroni).
     """
     m = documents.tested

@@ -1,10 +1,7 @@
-"""What the report shows where there is too much: which answers come first, and which get a section of their own.
+"""Limits of the report, and the order in which answers are shown.
 
-What belongs here: the limits and the order of what matters. What does not: reading the views (page.py), what is
-said of what is left out (sections/).
-
-A section takes two pictures and as many tables, and an answer is one line of a table. With thousands of pairs a page
-would take an hour to write and nobody could open it. What is left out is all in the warehouse.
+A page with all details of thousands of pairs would take an hour to write, and no browser could open it. The warehouse
+contains everything that the report omits.
 """
 
 from __future__ import annotations
@@ -16,33 +13,43 @@ from audit_pipeline.report.sentences import find_kind
 from audit_pipeline.statistics.evaluate_options import PREFERRED
 
 MAX_ANSWERS = 300
+"""Maximum number of answers on a page, one line each."""
 MAX_SECTIONS = 12
+"""Maximum number of evidence sections on a model's page. A section has two pictures and as many tables."""
 MAX_PICTURED = 40
-"""Sections of all models' reports together, as long as every model has one."""
+"""Maximum number of evidence sections on all pages together, if every model has at least one."""
 CHOSEN_RULES = (("certified", 0.05), ("marginal", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
-"""The threshold whose rates are quoted: the first of these that exists. The first screen shows a certified one only."""
+"""Rule and alpha of the quoted threshold: the first that exists. The first screen shows certified rates only."""
 
 
 def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
+    """Sort answers by importance.
 
-    def importance(answer: Mapping[str, Any]) -> tuple[object, ...]:
-        auroc, documents = answer["auroc"], answer["documents"]
-        low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
-        found = documents["standing_out"] if documents else 0
-        place = find_kind(answer["outcome"]).place
-        return not answer["is_current"], place, -found, -low, answer["model"], answer["benchmark"]
-
-    return sorted(answers, key=importance)
+    Answers of the current benchmark come first. Then the outcome decides, the number of documents that stand out, and
+    the lower bound of the AUROC.
+    """
+    return sorted(answers, key=_build_importance_key)
 
 
-def max_sections_per_model(models: int) -> int:
-    """How many sections a model's report has at most, where so many models have a report."""
-    return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, models)))
+def _build_importance_key(answer: Mapping[str, Any]) -> tuple[object, ...]:
+    auroc = answer["auroc"]
+    lower_bound = -1.0
+    if auroc and auroc["low"] is not None:
+        lower_bound = auroc["low"]
+    n_standing_out = 0
+    if answer["documents"]:
+        n_standing_out = answer["documents"]["standing_out"]
+    place = find_kind(answer["outcome"]).place
+    return not answer["is_current"], place, -n_standing_out, -lower_bound, answer["model"], answer["benchmark"]
+
+
+def max_sections_per_model(n_models: int) -> int:
+    """Return the maximum number of evidence sections per page if the report has ``n_models`` pages."""
+    return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, n_models)))
 
 
 def build_rule_place_sql() -> str:
-    """The place of a threshold (``rule``, ``alpha``) among those whose rates are quoted: the lowest is quoted."""
+    """Build the SQL expression that ranks a threshold (``rule``, ``alpha``). The lowest rank is quoted."""
     places = (
         f"WHEN rule = '{rule}' AND alpha IS NOT DISTINCT FROM {alpha or 'NULL'} THEN {place}"
         for place, (rule, alpha) in enumerate(CHOSEN_RULES)
@@ -51,7 +58,14 @@ def build_rule_place_sql() -> str:
 
 
 def classify_headline_choice(detector: str | None, requested_detector: str | None) -> str | None:
-    """Why a detector is the headline: named by whoever ran this, one of ours (default), or alone; None: none is."""
+    """Return why a detector is the headline detector, or None if there is none.
+
+    It was named by the user ("named"), it is one of ours ("default"), or it is the only one ("alone").
+    """
     if detector is None:
         return None
-    return "named" if requested_detector else "default" if detector in PREFERRED else "alone"
+    if requested_detector:
+        return "named"
+    if detector in PREFERRED:
+        return "default"
+    return "alone"

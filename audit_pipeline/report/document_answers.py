@@ -1,13 +1,13 @@
-"""The answers about documents: what a model gives of them word for word, and what it said when it was asked in words.
+"""Answers about documents: searches for passages that a model reproduces, and questions to models that answer in words.
 
-What belongs here: from documents counted to the kind of an answer and its sentences. What does not: the claims
-themselves (statistics/claims.py), the searches (extras/extraction/, extras/chat/), the sentences (answers.yaml).
+The functions turn counts of documents into an outcome and its sentences (answers.yaml). The claims are in
+statistics/claims.py, the searches in extras/extraction and extras/chat.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -26,47 +26,60 @@ from audit_pipeline.tables import AskClaim
 
 
 def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a search for passages in sentences, and its claim; ``model`` and ``benchmark`` by their titles.
+    """Return the answer of a search for passages in sentences, and its claim.
 
-    ``counts``: audited ``documents`` with a window, those ``without_window``; of the former those ``reproduced`` and
-    those that ``stand_out`` (q ≤ 0.05) by their strongest window; ``held_out`` documents, ``held_out_reproduced``;
-    ``set_apart``: windows; ``window``: tokens of one; ``reason``: why documents have no window; ``grid``: whether a
-    grid of lengths was tried; ``asked``: whether the model was asked in words for the same documents.
+    Args:
+        model: Title of the model.
+        benchmark: Title of the benchmark.
+        counts: Numbers of audited ``documents`` with a window and ``without_window``; of documents ``reproduced`` and
+            of those that ``stand_out`` (q ≤ 0.05) by their strongest window; of ``held_out`` documents and of
+            ``held_out_reproduced`` ones; of windows ``set_apart``. Also the tokens of a ``window``, the ``reason`` why
+            documents have no window, and the flags ``grid`` (several lengths were tried) and ``asked`` (the model was
+            asked in words about the same documents).
     """
     those = format_count_with_noun(counts["documents"], "document", "documents")
     facts = {"design_stated_by": None, **counts, "model": model, "benchmark": benchmark, "those": those}
-    claim = find_extraction_claim(counts["reproduced"]) if counts["documents"] else None
+    claim = None
+    claim_in_words = None
+    if counts["documents"]:
+        claim = find_extraction_claim(counts["reproduced"])
+        claim_in_words = EXTRACTION_IN_WORDS[claim]
+    calibration_in_words = CALIBRATED_IN_WORDS if counts["held_out"] else NOT_CALIBRATED_IN_WORDS
     return {
         **render_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "brief": render_phrase("brief_of_search", facts),
         "claim": claim,
-        "claim_in_words": None if claim is None else EXTRACTION_IN_WORDS[claim],
+        "claim_in_words": claim_in_words,
         "set_apart_in_words": SET_APART_IN_WORDS if counts["set_apart"] else None,
-        "calibration_in_words": CALIBRATED_IN_WORDS if counts["held_out"] else NOT_CALIBRATED_IN_WORDS,
+        "calibration_in_words": calibration_in_words,
     }
 
 
 def _find_search_kind(counts: Mapping[str, Any]) -> str:
-    """Nothing was found only where most documents were searched and none stands out."""
+    """Return the outcome of a search. A null result requires that most documents were searched."""
     if not counts["documents"]:
         return "passages_too_short"
     if counts["reproduced"]:
         return "passages_reproduced"
     if counts["stand_out"]:
         return "passages_stand_out"
-    is_hardly_searched = counts["without_window"] > counts["documents"]
-    return "passages_hardly_searched" if is_hardly_searched else "passages_not_reproduced"
+    if counts["without_window"] > counts["documents"]:
+        return "passages_hardly_searched"
+    return "passages_not_reproduced"
 
 
 def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a model that was asked in words, in sentences, and its claim; ``model`` and ``benchmark`` by their
-    titles.
+    """Return the answer of a model that was asked in words, in sentences, and its claim.
 
-    ``counts``: audited ``documents`` with an answer at the ``rung`` named beforehand (None: it was not asked at that),
-    those ``unanswered``, those ``reproduced``, those ``not_graded``, those that ``stand_out`` (q ≤ 0.05); held-out
-    ones: ``held_out_asked``, ``held_out`` with an answer, ``held_out_reproduced``; ``compared_with``: those behind the
-    p-values. ``longest_run``: in words. ``elsewhere``: the other rungs at which documents are reproduced, each with
-    ``rung``, ``reproduced`` and ``documents``. ``requests`` at all rungs, and of them the ``not_measured`` ones.
+    Args:
+        model: Title of the model.
+        benchmark: Title of the benchmark.
+        counts: Numbers of audited ``documents`` with an answer in the headline prompt style (``rung``, None if it was
+            not used), of ``unanswered``, ``reproduced`` and ``not_graded`` ones, and of those that ``stand_out``
+            (q ≤ 0.05). Numbers of held-out documents: ``held_out_asked``, ``held_out`` with an answer,
+            ``held_out_reproduced``, and ``compared_with`` for the p-values. Also the ``longest_run`` in words, the
+            other prompt styles with reproduced documents (``elsewhere``), and the ``requests`` of all styles with the
+            ``not_measured`` ones among them.
     """
     claim = _find_asking_claim(counts)
     facts = {
@@ -78,12 +91,18 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
         "longest": format_count_with_noun(counts["longest_run"] or 0, "word", "words"),
         "needed": count_held_out_needed(1, 1, Q_LEVEL),
     }
+    claim_in_words = None
+    calibration_in_words = None
+    if claim is not None:
+        claim_in_words = render_phrase("asked_claim", facts)
+    if claim not in (None, "refused"):
+        calibration_in_words = render_phrase("asked_calibration", facts)
     return {
         **render_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
         "brief": render_phrase("brief_of_asking", facts),
         "claim": claim,
-        "claim_in_words": None if claim is None else render_phrase("asked_claim", facts),
-        "calibration_in_words": None if claim in (None, "refused") else render_phrase("asked_calibration", facts),
+        "claim_in_words": claim_in_words,
+        "calibration_in_words": calibration_in_words,
         "unanswered_in_words": render_phrase("unanswered", facts) or None,
     }
 
@@ -97,7 +116,9 @@ def _find_asking_claim(counts: Mapping[str, Any]) -> AskClaim | None:
         return "not graded"
     if not counts["documents"]:
         return "refused"
-    return "not reproduced" if counts["compared_with"] else "not calibrated"
+    if not counts["compared_with"]:
+        return "not calibrated"
+    return "not reproduced"
 
 
 def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
@@ -107,25 +128,42 @@ def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
         return "asked_without_result"
     if counts["stand_out"]:
         return "asked_stands_out"
-    return "asked_without_result" if counts["unanswered"] > counts["documents"] else "asked_not_reproduced"
+    if counts["unanswered"] > counts["documents"]:
+        return "asked_without_result"
+    return "asked_not_reproduced"
 
 
 def compute_log10_draws(log_p: float | None) -> float | None:
-    """The decimal logarithm of the draws that give a passage at least once with an even chance; None where there is
-    no passage."""
-    return None if log_p is None else compute_log_draws(log_p) / math.log(10)
+    """Compute the decimal logarithm of the draws that yield a passage at least once with a chance of 50%.
+
+    Args:
+        log_p: Log-probability of the passage in nats, or None if there is no passage.
+    """
+    if log_p is None:
+        return None
+    return compute_log_draws(log_p) / math.log(10)
 
 
 def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Two texts as stretches of words (``text``), each with whether the other has it, in the same order."""
-    words = original.split(), given.split()
-    blocks = SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
-    sides: tuple[list[dict[str, object]], list[dict[str, object]]] = [], []
-    for side, own, begins in zip(sides, words, ([b.a for b in blocks], [b.b for b in blocks]), strict=True):
-        end = 0
-        for begin, block in zip(begins, blocks, strict=True):
-            for some, is_common in ((own[end:begin], False), (own[begin : begin + block.size], True)):
-                if some:
-                    side.append({"text": " ".join(some), "is_common": is_common})
-            end = begin + block.size
-    return sides
+    """Split two texts into stretches of words. Each stretch has its ``text`` and ``is_common``.
+
+    A stretch is common if the other text contains it in the same order.
+    """
+    original_words = original.split()
+    given_words = given.split()
+    blocks = SequenceMatcher(None, original_words, given_words, autojunk=False).get_matching_blocks()
+    original_ranges = [(block.a, block.a + block.size) for block in blocks]
+    given_ranges = [(block.b, block.b + block.size) for block in blocks]
+    return _split_words(original_words, original_ranges), _split_words(given_words, given_ranges)
+
+
+def _split_words(words: Sequence[str], common_ranges: Sequence[tuple[int, int]]) -> list[dict[str, object]]:
+    stretches: list[dict[str, object]] = []
+    previous_end = 0
+    for start, end in common_ranges:
+        if previous_end < start:
+            stretches.append({"text": " ".join(words[previous_end:start]), "is_common": False})
+        if start < end:
+            stretches.append({"text": " ".join(words[start:end]), "is_common": True})
+        previous_end = end
+    return stretches

@@ -1,12 +1,7 @@
-"""The files of the reports: a page per model, one across models, a JSON copy next to each, and the glossary.
+"""Files of the report: a page per model, a page across models, a JSON copy of each, and the glossary.
 
-What belongs here: which files there are, and writing them. What does not: what pages say (page.py), how they look
-(html.py, sections/), the queries (sections/).
-
-A page is written again only where what it says, or the code that lays it out, has changed: after an audit of one model
-the others' pages stay as they are.
-
-The version of the copies goes up where a section or a column is renamed, removed or means something else.
+A page is written again only if its content or the code of its layout changed. An audit of one model leaves the pages of
+the other models unchanged.
 """
 
 from __future__ import annotations
@@ -40,16 +35,25 @@ from audit_pipeline.tables import digest
 from audit_pipeline.warehouse.query import open_read_only
 
 SCHEMA_VERSION = "3"
+"""Version of the JSON copies. It changes if a section or a column is renamed, is removed or changes its meaning."""
 ACROSS = "contamination_report.html"
 GLOSSARY = "glossary.html"
 
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What the report across models is of, shown or left out; ``findings``: one per model, benchmark and detector.
+    """Contents of the report.
 
-    ``path`` is the report across models and ``pages`` are those of the models; ``written`` counts the pages that had
-    to be written again, ``bytes`` are those of the report across models.
+    Attributes:
+        path: The page across models.
+        pages: The pages of the models, by model.
+        models: Number of models.
+        benchmarks: Number of benchmarks.
+        pairs: Number of pairs of a model and a benchmark.
+        findings: Number of findings, one per model, benchmark and detector.
+        lineage_gaps: Number of rows without a ledger entry.
+        written: Number of pages that were written again.
+        bytes: Size of the page across models.
     """
 
     path: Path
@@ -64,15 +68,20 @@ class ReportSummary:
 
 
 def json_copy_path(page: Path) -> Path:
-    """The JSON copy of a page."""
+    """Return the path of a page's JSON copy."""
     return page.with_suffix(".json")
 
 
 def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -> ReportSummary:
-    """Write every report of a warehouse into ``folder``; ``include_text=False`` quotes none of the audited texts.
+    """Write all pages of a warehouse, and remove the pages of models that the warehouse no longer contains.
 
-    Pages of models that the warehouse holds no more are removed. Raises DataError where the warehouse is missing or
-    unreadable, or where a page cannot be written.
+    Args:
+        warehouse: The DuckDB file.
+        folder: Folder of the pages.
+        include_text: False if the pages must not quote audited texts.
+
+    Raises:
+        DataError: If the warehouse is missing or unreadable, or if a page cannot be written.
     """
     now = datetime.now(UTC)
     with _open_warehouse(warehouse) as connection:
@@ -109,14 +118,13 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise DataError(
-                f"the warehouse {warehouse} lacks what the report shows ({to_one_line(error)}): it was "
-                "built by another"
-                " version; build it again: corpus-audit report"
+                f"the warehouse {warehouse} was built by another version and lacks tables of the report "
+                f"({to_one_line(error)}). Build it again: corpus-audit report"
             ) from error
 
 
 def page_as_json(page: ReportPage) -> dict[str, Any]:
-    """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
+    """Return a page as JSON: the rows of every section, and the number of rows that are not listed."""
     head = {
         "schema_version": SCHEMA_VERSION,
         "kind": page.kind,
@@ -129,14 +137,14 @@ def page_as_json(page: ReportPage) -> dict[str, Any]:
 
 
 def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
-    """Write page and JSON copy unless both are there and say the same; how many pages were written."""
+    """Write a page and its JSON copy if their content changed. Return the number of pages written, 0 or 1."""
     content = page_as_json(page)
     data_version = digest(content)
     if path.exists() and _read_data_version(json_copy_path(path)) == data_version:
         return 0
     _write_file(path, render_page(page, written_at=now, pages=names, data_version=data_version).encode())
     copy = to_json_row({"written_at": now, "whole_sha256": data_version, **content})
-    # Last: a page without its copy is written again.
+    # The copy is written last, so that an interrupted write leaves a page without a copy, which is written again.
     _write_file(json_copy_path(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1
 
@@ -146,7 +154,9 @@ def _write_file(path: Path, content: bytes) -> None:
         with write_atomically(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
-        raise DataError(f"the report {path} cannot be written ({error}): is the disk full or read-only?") from error
+        raise DataError(
+            f"cannot write the report {path}: {error}. Check that the disk is writable and not full."
+        ) from error
 
 
 def _read_data_version(copy: Path) -> object:
@@ -157,8 +167,8 @@ def _read_data_version(copy: Path) -> object:
 
 
 def _remove_other_pages(folder: Path, pages: set[Path]) -> None:
-    """Remove the pages of models that are gone: somebody may have asked for them to be forgotten."""
-    kept = pages | {json_copy_path(page) for page in pages}
+    """Remove the pages of models that were removed. A user may have requested their removal."""
+    current_files = pages | {json_copy_path(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):
-        if file.suffix in {".html", ".json"} and file not in kept:
+        if file.suffix in {".html", ".json"} and file not in current_files:
             remove(file)

@@ -1,11 +1,9 @@
-"""The page of a report: HTML made of its data; and the glossary of the documentation as a page next to it.
+"""HTML of the report's pages and of the glossary.
 
-What belongs here: the template environment, and what templates need apart from the data. What does not: what the report
-says (page.py), what the terms mean (docs/glossary.md, of which an installed package has a copy), the layout (sections/,
-templates/), writing files (files.py).
+This module renders the templates of sections/ and templates/. page.py reads the data, and files.py writes the files.
 
-Audited texts and the names of models, benchmarks and documents are untrusted: Jinja2 escapes everything, and only the
-pictures, whose own text matplotlib has escaped, are put in as they are.
+Audited texts and the names of models, benchmarks and documents are untrusted. Jinja2 escapes all of them. Only pictures
+are inserted without escaping, because plots.py escapes their texts.
 """
 
 from __future__ import annotations
@@ -51,29 +49,30 @@ from audit_pipeline.tables import UNLEARNING_METRICS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
-TEMPLATE, GLOSSARY_TEMPLATE = "page.html.j2", "glossary.html.j2"
+TEMPLATE = "page.html.j2"
+GLOSSARY_TEMPLATE = "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
-"""Of a scale's width, left free at both ends: a dot at the end is whole."""
+"""Margin at both ends of a scale, as a share of its width, so that a dot at the end is complete."""
 LIMITS: Mapping[str, int] = {
     "first_tests": 3,  # tests of whole sets on the first screen
-    "first_answers": 3,  # answers in full where there are several
-    "most_units": 120,  # documents that a picture shows one by one; of more it shows the share
-    "most_drawn": 8,  # answers in the picture of all of them
-    "most_counted": 4,  # rows of documents in that picture
-    "most_listed": 5,  # models on benchmarks whose answers the first screen lists, a line each
-    "most_documents": 20,  # documents of one audit in view; the others are folded
+    "first_answers": 3,  # complete answers if there are several
+    "most_units": 120,  # documents that a picture shows individually. It shows the share of more documents.
+    "most_drawn": 8,  # answers in the overview picture
+    "most_counted": 4,  # rows of documents in the overview picture
+    "most_listed": 5,  # answers that the first screen lists, one line each
+    "most_documents": 20,  # visible documents of one audit. Others are folded.
 }
-"""How much of something a page shows at most; the tables have all of it."""
+"""Maximum numbers that a page shows. The warehouse contains everything."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
-"""Shapes that distinguish the kinds of answers without colour, next to the word."""
+"""Shapes next to the verdicts, so that they differ without colour, too."""
 
 Row = Mapping[str, Any]
 
 
 @cache
 def compute_layout_digest() -> str:
-    """A digest of the modules, queries, templates and words that make a page: another digest, other pages."""
+    """Compute a digest of the modules, queries, templates and sentences that determine a page's layout."""
     digest = hashlib.sha256()
     for folder in (resources.files(__package__), *list_plugin_section_folders()):
         for path, file in sorted(_iterate_layout_files(folder)):
@@ -92,13 +91,24 @@ def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tup
 
 
 def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
-    """The page as HTML; ``pages`` are the file names of models' pages, next to this one, by model, and ``data_version``
-    is a digest of what the page says."""
-    (first,) = page.sections["first_screen"]
-    results = (page.sections["answers"], page.sections["corpus_tests"], first["word_for_word"], first["in_answers"])
-    subjects = group_by_subject(*results)
-    # One verdict per model and benchmark.
+    """Render a page as HTML.
+
+    Args:
+        page: Data of the page.
+        written_at: Time that the page shows.
+        pages: File names of the models' pages in the same folder, by model.
+        data_version: Digest of the page's content.
+    """
+    (first_screen,) = page.sections["first_screen"]
+    subjects = group_by_subject(
+        page.sections["answers"],
+        page.sections["corpus_tests"],
+        first_screen["word_for_word"],
+        first_screen["in_answers"],
+    )
+    # Each model and benchmark counts with one verdict.
     signs = Counter(subject.rows[0]["sign"] for subject in subjects)
+    page_links = {model: quote(name) for model, name in pages.items()}
     return (
         _build_jinja_environment()
         .get_template(TEMPLATE)
@@ -113,13 +123,13 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
             contents=Contents(),
             written_at=written_at,
             written_with=version("corpus-audit"),
-            pages={model: quote(name) for model, name in pages.items()},
+            pages=page_links,
         )
     )
 
 
 def render_glossary() -> str:
-    """The documentation's glossary as a page, without its links to other pages of the documentation."""
+    """Render the glossary of the documentation as a page, without links to other pages of the documentation."""
     markdown = MarkdownIt().enable("table")
     for mark in ("link_open", "link_close"):
         markdown.add_render_rule(mark, lambda *arguments: "")
@@ -129,7 +139,7 @@ def render_glossary() -> str:
 
 @cache
 def _build_jinja_environment() -> jinja2.Environment:
-    """The templates, compiled once for all pages."""
+    """Build the template environment. It compiles each template once for all pages."""
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [
@@ -156,7 +166,7 @@ def _build_jinja_environment() -> jinja2.Environment:
     environment.globals.update(
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
-        scale_of=Scale.of,
+        scale_of=Scale.from_estimates,
         heat=compute_heat_levels,
         things=format_count_with_noun,
         cells=select_cells,
@@ -177,21 +187,20 @@ def _build_jinja_environment() -> jinja2.Environment:
 
 
 class Contents:
-    """The contents of a page, one row of few words, filled while its sections are rendered."""
+    """The table of contents of a page, filled while its sections are rendered."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
 
     def section(self, name: str, heading: str, short: str | None = None) -> Markup:
-        """The opening tag and the heading of a section; ``short``: its name in the contents, where it is in there."""
+        """Open a section with its heading. ``short`` is its entry in the contents, or None for no entry."""
         self._add(name, short)
         return Markup('<section id="{name}" aria-labelledby="{name}-h">\n<h2 id="{name}-h">{heading}</h2>').format(
             name=name, heading=heading
         )
 
     def folded(self, name: str, heading: str, short: str | None = None) -> Markup:
-        """The same of a section that is folded: a link to it, or to anything in it, opens it, for browsers open the
-        details that hold the target of a link."""
+        """Open a folded section. Browsers unfold it if a link leads to it or into it."""
         self._add(name, short)
         return Markup(
             '<details class="section"><summary><h2>{heading}</h2></summary>\n<span class="anchor" id="{name}"></span>'
@@ -203,46 +212,52 @@ class Contents:
 
 
 class Scale:
-    """The axis of dot-and-whisker cells: places as percentages of a cell's width, with room at both ends."""
+    """The axis of dot-and-whisker cells. Positions are percentages of the cell's width."""
 
     def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
 
     @classmethod
-    def of(
+    def from_estimates(
         cls, estimates: Sequence[Row | None], least: float, most: float, bounds: tuple[float, float] = (0.0, 1.0)
     ) -> Scale:
-        """From ``least`` to ``most``, and as much further as the numbers go, within ``bounds``."""
-        known = [number for row in estimates if row for number in (row["low"], row["value"], row["high"])]
-        numbers = [least, most, *(number for number in known if number is not None)]
+        """Build a scale from ``least`` to ``most``, extended to all estimates, but not beyond ``bounds``."""
+        numbers = [least, most]
+        for estimate in filter(None, estimates):
+            values = (estimate["low"], estimate["value"], estimate["high"])
+            numbers += [value for value in values if value is not None]
         return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
 
     def place(self, value: float) -> str:
-        """The position of a value, as a percentage of the width."""
+        """Return the position of a value as a percentage of the width."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return f"{100 * (ROOM + (1 - 2 * ROOM) * min(1.0, max(0.0, share))):.2f}%"
 
     def width(self, low: float, high: float) -> str:
-        """How wide an interval is, as a percentage of the width."""
+        """Return the width of an interval as a percentage of the width."""
         span = (self.high - self.low) or 1.0
-        start, end = (min(1.0, max(0.0, (value - self.low) / span)) for value in (low, high))
+        start = min(1.0, max(0.0, (low - self.low) / span))
+        end = min(1.0, max(0.0, (high - self.low) / span))
         return f"{100 * (1 - 2 * ROOM) * (end - start):.2f}%"
 
 
 def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
-    """For every token score that occurs its level, 0 (lowest) to 4: fifths of the shown tokens, by their rank."""
-    scores = sorted(token["score"] for text in texts for token in text["tokens"] if token["score"] is not None)
+    """Return the heat level of every token score, 0 (lowest) to 4: the fifth of the shown tokens that it belongs to."""
+    scores: list[float] = []
+    for text in texts:
+        scores += [token["score"] for token in text["tokens"] if token["score"] is not None]
     levels: dict[float, int] = {}
-    for place, value in enumerate(scores):
-        levels.setdefault(value, place * HEAT_LEVELS // len(scores))
+    for rank, score in enumerate(sorted(scores)):
+        levels.setdefault(score, rank * HEAT_LEVELS // len(scores))
     return levels
 
 
 def select_cells(rows: Sequence[Row], down: str, value: object, across: str, column: object) -> list[Row]:
-    """The rows of one cell of a table of two columns' values."""
+    """Select the rows of one cell of a cross table of two columns."""
     return [row for row in rows if (row[down], row[across]) == (value, column)]
 
 
-def spell_out(name: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A name of the program in words: those that are given for it, else its own, with blanks for underscores."""
-    return words.get(name, name.replace("_", " "))
+def spell_out(name: str, labels: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the label of an identifier, or the identifier with blanks in place of underscores."""
+    return labels.get(name, name.replace("_", " "))

@@ -1,7 +1,7 @@
-"""A picture of a pair so small that the Dagster UI shows it in place.
+"""An ROC curve that is small enough for a metadata row of the Dagster UI.
 
-The UI shows Markdown of fewer than a thousand characters in the row of its metadata, and a link instead of longer
-Markdown. So this picture is drawn by hand in SVG, with few points; the curves of all detectors are a PNG (plots.py).
+The UI shows Markdown of fewer than 1,000 characters inline, and a link for longer Markdown. Therefore this picture is
+written as SVG with few points. The curves of all detectors are a PNG (plots.py).
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import numpy.typing as npt
 from audit_pipeline.report.number_format import format_interval, format_number
 from audit_pipeline.report.plots import PALETTE, clean_label
 
-IN_PLACE = 1000
-"""Characters of Markdown from which on the Dagster UI shows a link."""
-_SIDE, _WIDTH = 110, 300
-"""Pixels of the square of the curve and of the whole picture. Wider pictures are cut in a window of 1280 pixels."""
+MAX_MARKDOWN_CHARACTERS = 1000
+"""Number of characters from which on the Dagster UI shows a link."""
+_SIDE = 110
+"""Side of the curve's square, in pixels."""
+_WIDTH = 300
+"""Width of the picture, in pixels. Wider pictures are cut in a window of 1,280 pixels."""
 _POINTS = 28
 _INK = "#757575"
-"""Legible on white and on black: the UI has both."""
+"""Colour that is legible on the white and the black background of the UI."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +35,7 @@ def draw_inline_roc(
     """Return the ROC curve of one detector with its AUROC as a Markdown image, or None if it is too long for the UI.
 
     Args:
+        detector: The detector.
         fpr: False-positive rates of the curve, ascending, of shape (n_points,).
         tpr: True-positive rates of the same points.
         auroc: The area and both ends of its interval; the ends may be None.
@@ -54,12 +57,14 @@ def draw_inline_roc(
         f'<path stroke="{PALETTE[0]}" stroke-width="2" d="{_trace_path(fpr, tpr)}"/></g>{texts}</svg>'
     )
     markdown = f"![ROC curve](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
-    return markdown if len(markdown) < IN_PLACE else None
+    if len(markdown) >= MAX_MARKDOWN_CHARACTERS:
+        return None
+    return markdown
 
 
 def _trace_path(fpr: Floats, tpr: Floats) -> str:
     """Return the curve as an SVG path through points at equal steps along it, in whole pixels."""
-    # Along the curve, since a step of it may be all in one direction.
+    # Steps follow the curve, because it may rise or advance without the other.
     travelled = fpr + tpr
     steps = np.linspace(0.0, 2.0, _POINTS)
     across = np.interp(steps, travelled, fpr)

@@ -1,7 +1,6 @@
-"""What the report says that is no answer, from rows of its queries: levels, labels, how much was tried, error rates.
+"""Sentences of the report that are no answers: claim levels, labels, attempts, error rates.
 
-What belongs here: which facts the sentences of notes.yaml are of. What does not: the sentences, answers
-(answer_rules.py), queries (sections/).
+The functions turn rows of queries into the facts of the sentences in notes.yaml.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from audit_pipeline.store.control_names import EXPOSED, TWIN
 Row = Mapping[str, Any]
 
 MOSTLY_FOUND = 0.9
-"""The share of a control's texts from which on a number of readings counts as enough to be found."""
+"""Share of a control's texts that must be found for a number of readings to count as sufficient."""
 
 RULE_IN_WORDS: Mapping[str, str] = {
     "largest_accuracy": "largest accuracy",
@@ -44,21 +43,28 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 
 def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
-    """What a claim level allows to say, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
+    """Describe what a claim level allows. ``stated_by`` is the person whose statement it rests on, or None."""
     if level == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)
     return CLAIM_IN_WORDS[level]
 
 
 def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
-    """What a split verdict means, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
-    words = VERDICT_IN_WORDS[verdict]
-    return words if stated_by is None else f"As stated by {stated_by}: {words[:1].lower()}{words[1:]}"
+    """Describe a split verdict. ``stated_by`` is the person whose statement it rests on, or None."""
+    sentences = VERDICT_IN_WORDS[verdict]
+    if stated_by is None:
+        return sentences
+    return f"As stated by {stated_by}: {sentences[:1].lower()}{sentences[1:]}"
 
 
 def describe_label_origin(builder: str | None, origin: str | None, stated_by: str | None) -> str | None:
-    """Who says which texts are members, and which the model cannot have read; None where the benchmark does not say how
-    it was built. ``stated_by``: whose statement its design is."""
+    """Describe who states which texts are members, or return None if the benchmark does not record its builder.
+
+    Args:
+        builder: Builder of the benchmark.
+        origin: Where the labelled rows came from.
+        stated_by: Person who stated the design, or None.
+    """
     if builder is None:
         return None
     return render_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
@@ -69,8 +75,7 @@ def describe_design(
 ) -> str | None:
     """Return how the two sides came about and who states it, or None if the benchmark does not record it.
 
-    Args:
-        phrase: ``design``, or ``held_out_by`` for use behind a number of held-out documents.
+    ``phrase`` is ``design``, or ``held_out_by`` for use behind a number of held-out documents.
     """
     if design is None:
         return None
@@ -78,68 +83,62 @@ def describe_design(
 
 
 def describe_blind_control(blind: Row | None) -> str:
-    """How well the blind control separates the two sides, or why it was not computed."""
+    """Describe how well the blind control separates the two sides, or why it was not computed."""
     return render_phrase("blind_control", {"blind": blind})
 
 
 def describe_text_counts(split_counts: Sequence[Row]) -> str:
-    """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
+    """Describe how many texts were evaluated and how many calibrate. Return an empty text if that is unknown."""
     by_split = {row["split"]: row for row in split_counts}
     return render_phrase("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
 
 
 def describe_attempts(attempted: Row | None) -> str | None:
-    """How much was tried, and in how many runs; None where no lineage entry says so."""
-    is_known = attempted is not None and attempted["tried"] is not None
-    return render_phrase("attempts", {"attempted": attempted}) if is_known else None
+    """Describe how many settings were tried in how many runs, or return None if no lineage entry records it."""
+    if attempted is None or attempted["tried"] is None:
+        return None
+    return render_phrase("attempts", {"attempted": attempted})
 
 
 def describe_plan(attempted: Row | None) -> str | None:
-    """Whether results were planned, when the plan was sealed, and what came before; None where no lineage entry says
-    when they were made."""
-    return None if attempted is None else render_phrase("plan", {"attempted": attempted})
+    """Describe the sealed plan of the results and earlier results, or return None without a lineage entry."""
+    if attempted is None:
+        return None
+    return render_phrase("plan", {"attempted": attempted})
 
 
 def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str | None:
-    """How often a text had to be read to be found in a control, from its ``points`` by number of readings; where
-    ``reproduced`` counts what a search found, also what it means where that is nothing.
+    """Describe how often a control model had to read a text before the search found it, or return None without points.
 
-    The fewest readings by which nine texts of ten are found; the most that there are, where none reaches that.
+    Args:
+        points: Shares of texts found, ordered by the number of readings.
+        reproduced: Number of documents that a search found. If given, the text says what a result of 0 means.
     """
     if not points:
         return None
-    # The fewest readings from which on every number of them suffices.
-    sufficing = list(takewhile(lambda point: point["reached"]["value"] >= MOSTLY_FOUND, reversed(points)))
+    # The smallest number of readings from which on every number suffices.
+    sufficient = list(takewhile(lambda point: point["reached"]["value"] >= MOSTLY_FOUND, reversed(points)))
     facts = {
-        "enough": sufficing[-1] if sufficing else points[-1],
+        "enough": sufficient[-1] if sufficient else points[-1],
         "least": points[0],
         "reproduced": reproduced,
-        "mostly_found": bool(sufficing),
+        "mostly_found": bool(sufficient),
     }
-    return render_phrase("dose" if reproduced is None else "absence", facts)
+    if reproduced is None:
+        return render_phrase("dose", facts)
+    return render_phrase("absence", facts)
 
 
 def describe_error_rates(page: Row) -> list[dict[str, Any]]:
-    """What a court asks of a method, in that order: the parts of the page on error rates, each with a heading and its
-    sentences; a part without a sentence is left out."""
+    """Return the parts of the section on error rates, in the order of a court's questions.
 
-    def add_words(result: Row) -> Row:
-        made = ""
-        if result["finished_at"] is not None:
-            made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
-        tried, planned = describe_attempts(result["attempted"]), describe_plan(result["attempted"])
-        return {**result, "made": made, "tried": tried, "planned": planned}
-
-    def add_source(answer: Row) -> Row:
-        labels_by = describe_label_origin(answer["builder"], answer["origin"], answer["design_stated_by"])
-        return {**answer, "labels_by": labels_by, "words_alone": describe_blind_control(answer["blind"])}
-
-    answers = [add_source(add_words(answer)) for answer in page["answers"]]
+    Each part has a ``heading`` and its ``sentences``. Parts without sentences are skipped.
+    """
     controls = groupby(page["doses"], key=lambda point: (point["control"], point["benchmark"]))
     facts = {
         **page,
-        "searches": [add_words(search) for search in page["searches"]],
-        "answers": answers,
+        "searches": list(map(_describe_run, page["searches"])),
+        "answers": list(map(_describe_answer_run, page["answers"])),
         "controls": [_summarise_control(name, list(points)) for (name, _), points in controls],
     }
     parts: list[dict[str, Any]] = []
@@ -151,13 +150,31 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
     return [part for part in parts if part["sentences"]]
 
 
+def _describe_run(result: Row) -> dict[str, Any]:
+    """Add when a result was computed, with which code, how much was tried, and the plan."""
+    made = ""
+    if result["finished_at"] is not None:
+        made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
+    attempted = result["attempted"]
+    return {**result, "made": made, "tried": describe_attempts(attempted), "planned": describe_plan(attempted)}
+
+
+def _describe_answer_run(answer: Row) -> dict[str, Any]:
+    labels_by = describe_label_origin(answer["builder"], answer["origin"], answer["design_stated_by"])
+    return {**_describe_run(answer), "labels_by": labels_by, "words_alone": describe_blind_control(answer["blind"])}
+
+
 def _summarise_control(name: str, points: Sequence[Row]) -> dict[str, Any]:
-    exposed, twin = ([point for point in points if point["role"] == role] for role in (EXPOSED, TWIN))
+    exposed = [point for point in points if point["role"] == EXPOSED]
+    twin = [point for point in points if point["role"] == TWIN]
+    finish_times = [point["finished_at"] for point in exposed if point["finished_at"]]
+    n_twin_texts = sum(point["documents"] for point in twin)
+    n_twin_found = sum(point["n_reached"] for point in twin)
     return {
         "name": name,
         "points": exposed,
         "dose": describe_dose(exposed),
-        "checked_at": max((point["finished_at"] for point in exposed if point["finished_at"]), default=None),
-        "twin_texts": sum(point["documents"] for point in twin),
-        "twin_found": sum(point["n_reached"] for point in twin),
+        "checked_at": max(finish_times, default=None),
+        "twin_texts": n_twin_texts,
+        "twin_found": n_twin_found,
     }

@@ -1,8 +1,7 @@
-"""How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
+"""Number formats that the report and the terminal share.
 
-What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
-(answers.yaml, notes.yaml), layout (sections/). What is not known is a dash. A number that is rounded to zero has no
-sign (the z of Python's format).
+Each kind of value has one format. A dash stands for a missing value. A number that rounds to zero has no sign (the
+option ``z`` of Python's format specification).
 """
 
 from __future__ import annotations
@@ -19,42 +18,48 @@ _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u20
 
 
 def _format_known(value: float | None, format_spec: str) -> str:
-    """The value in a ``format_spec`` of Python's, with a real minus sign; a dash where it is not known."""
-    return DASH if value is None or math.isnan(value) else format(value, format_spec).replace("-", "\u2212")
+    """Format a number with a typographic minus sign, or return a dash if it is missing."""
+    if value is None or math.isnan(value):
+        return DASH
+    return format(value, format_spec).replace("-", "\u2212")
 
 
 def format_number(value: float | None) -> str:
-    """A metric with three decimals."""
+    """Format a metric with three decimals."""
     return _format_known(value, "z.3f")
 
 
 def format_signed(value: float | None) -> str:
-    """A difference with its sign and three decimals."""
+    """Format a difference with its sign and three decimals."""
     return _format_known(value, "+z.3f")
 
 
 def format_score(value: float | None) -> str:
-    """A score with four significant digits: detectors differ in scale."""
+    """Format a score with four significant digits, because detectors differ in scale."""
     return _format_known(value, "z.4g")
 
 
 def format_percent(value: float | None) -> str:
-    """A rate in percent with one decimal."""
+    """Format a rate in percent with one decimal."""
     return _format_known(value, "z.1%")
 
 
 def format_share(value: float | None) -> str:
-    """A share of characters in percent with two decimals; less than a hundredth of a percent differs from nothing."""
-    return "<0.01%" if value is not None and 0 < value < 0.00005 else _format_known(value, "z.2%")
+    """Format a share of characters in percent with two decimals. A small share is distinguished from zero."""
+    if value is not None and 0 < value < 0.00005:
+        return "<0.01%"
+    return _format_known(value, "z.2%")
 
 
 def format_target_rate(value: float | None) -> str:
-    """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%."""
-    return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"
+    """Format a target rate in percent with two significant digits: 5%, 0.1%."""
+    if value is None or math.isnan(value):
+        return DASH
+    return f"{100 * value:.2g}%"
 
 
 def format_probability(value: float | None) -> str:
-    """A p- or q-value: three decimals, two digits where it is smaller."""
+    """Format a p- or q-value with three decimals. A value below 0.001 has two significant digits and an exponent."""
     if value is None or not 0 < value < 0.001:
         return _format_known(value, "z.3f")
     digits, _, exponent = f"{value:.1e}".partition("e")
@@ -62,21 +67,34 @@ def format_probability(value: float | None) -> str:
 
 
 def format_draws(log10: float | None) -> str:
-    """A number of draws that is enough, given as its decimal logarithm: whole, rounded up, or the nearest power of ten
-    where it has many digits."""
+    """Format a sufficient number of draws.
+
+    It is a whole number, rounded up, or the nearest power of ten from a million on.
+
+    Args:
+        log10: Decimal logarithm of the number of draws.
+    """
     if log10 is None or math.isnan(log10):
         return DASH
-    # What is whole but for rounding stays as it is.
-    return format_count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else _format_power_of_ten(round(log10))
+    if log10 >= 6:
+        return _format_power_of_ten(round(log10))
+    # A whole number must not be rounded up because of a floating-point error.
+    return format_count(max(1, math.ceil(10**log10 * (1 - 1e-12))))
 
 
 def format_money(log10: float | None) -> str:
-    """A sum of money, given as its decimal logarithm: two digits or more, or the nearest power of ten."""
+    """Format an amount of money with at least two digits, or as the nearest power of ten from a million on.
+
+    Args:
+        log10: Decimal logarithm of the amount.
+    """
     if log10 is None:
         return DASH
     if log10 >= 6:
         return _format_power_of_ten(round(log10))
-    return f"{10**log10:,.2f}".replace(",", "\u202f") if log10 >= -1 else f"{10**log10:.2g}"
+    if log10 < -1:
+        return f"{10**log10:.2g}"
+    return f"{10**log10:,.2f}".replace(",", "\u202f")
 
 
 def _format_power_of_ten(exponent: int) -> str:
@@ -84,12 +102,14 @@ def _format_power_of_ten(exponent: int) -> str:
 
 
 def show_blanks(piece: str) -> str:
-    """A token as it is in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
-    return piece.replace("\n", "↵") if piece.strip() or "\n" in piece else "␣"
+    """Return a token with visible blanks: an arrow for a line break, a sign for a token of blanks."""
+    if piece.strip() or "\n" in piece:
+        return piece.replace("\n", "↵")
+    return "␣"
 
 
 def format_interval(ends: Sequence[float | None], rate: bool = False, sign: bool = False) -> str:
-    """Both ends of an interval in brackets, a rate in percent; nothing where one is not known."""
+    """Format an interval in brackets, as percent for a rate. Return an empty text if an end is missing."""
     low, high = ends
     if low is None or high is None:
         return ""
@@ -106,20 +126,18 @@ def format_estimate(
     format_spec: str = "z.3f",
     missing_text: str = "not defined",
 ) -> str:
-    """A value with its interval for a terminal, in a ``format_spec`` of Python's.
-
-    It is ``missing_text`` where the value is not known.
-    """
+    """Format a value with its interval for a terminal, or return ``missing_text`` if the value is missing."""
     if value is None:
         return missing_text
     if low is None or high is None:
         return f"{value:{format_spec}}"
-    low_end, high_end = (format(end, format_spec).removesuffix("%") for end in (low, high))
+    low_end = format(low, format_spec).removesuffix("%")
+    high_end = format(high, format_spec).removesuffix("%")
     return f"{value:{format_spec}} [{low_end}, {high_end}]"
 
 
 def format_setting(parameters: str | None) -> str:
-    """A detector's parameters in words: ``{"k":0.2}`` as ``k=0.2``; the text itself where it is no JSON object."""
+    """Format a detector's parameters: ``{"k":0.2}`` as ``k=0.2``. A text that is no JSON object stays unchanged."""
     try:
         known = json.loads(parameters or "{}")
     except ValueError:
@@ -130,69 +148,78 @@ def format_setting(parameters: str | None) -> str:
 
 
 def format_day(value: date | datetime | None) -> str:
-    """A date as YYYY-MM-DD; 'unknown' where there is none."""
+    """Format a date as YYYY-MM-DD, or return 'unknown' if it is missing."""
     return "unknown" if value is None else f"{value:%Y-%m-%d}"
 
 
 def format_moment(value: datetime | None) -> str:
-    """A time in UTC to the second; 'unknown' where there is none."""
+    """Format a time in UTC to the second, or return 'unknown' if it is missing."""
     return "unknown" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def format_duration(seconds: float | None) -> str:
-    """How long something took: 42 s, 3 min 20 s, 2 h 5 min."""
+    """Format a duration: 42 s, 3 min 20 s, 2 h 5 min."""
     if seconds is None or math.isnan(seconds):
         return DASH
+    if seconds < 10:
+        return f"{seconds:.2g} s"
     if seconds < 60:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+        return f"{seconds:.0f} s"
+    minutes, remaining_seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {remaining_seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def format_waiting_time(seconds: float) -> str:
-    """A time in the one unit that people would say it in, for who waits: 90 s, 12 min, 3.3 h."""
+    """Format an expected waiting time in one unit: 90 s, 12 min, 3.3 h."""
     if seconds <= 90:
         return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:,.0f} min"
+    return f"{seconds / 3600:,.1f} h"
 
 
 def name_side(label: int | None) -> str:
-    """A label in words."""
-    return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
+    """Return the name of a label: 'member' (1), 'non-member' (0) or 'unknown'."""
+    names: Mapping[int | None, str] = {1: "member", 0: "non-member"}
+    return names.get(label, "unknown")
 
 
 def cut(text: str, max_characters: int) -> str:
-    """``text``, its end replaced by … where it has more than ``max_characters``."""
-    return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
+    """Return a text of at most ``max_characters``. A longer text ends with an ellipsis."""
+    if len(text) <= max_characters:
+        return text
+    return f"{text[: max_characters - 1]}…"
 
 
 def format_count(value: int | None) -> str:
-    """A number of things with thin spaces between thousands."""
+    """Format a count with thin spaces between thousands."""
     return format_thousands(value).replace(",", "\u202f")
 
 
 def format_thousands(value: int | None) -> str:
-    """A number of things for a terminal, with commas between thousands."""
+    """Format a count for a terminal, with commas between thousands."""
     return DASH if value is None else f"{value:,}"
 
 
 def format_yes_or_no(value: object) -> str:
-    """A fact in a table."""
+    """Return 'yes' for a true value and 'no' for a false one."""
     return "yes" if value else "no"
 
 
-def capitalise_first(words: str) -> str:
-    """The words as the beginning of a sentence."""
-    return words[:1].upper() + words[1:]
+def capitalise_first(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def format_count_with_noun(value: int, singular: str, plural: str) -> str:
-    """A number of things with its noun."""
+    """Format a count with its noun."""
     return f"{format_count(value)} {singular if value == 1 else plural}"
 
 
 def get_ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Both ends of an estimate's interval."""
+    """Return both ends of an estimate's interval."""
     return estimate["low"], estimate["high"]
 
 
@@ -211,7 +238,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "minute": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
     "moment": format_moment,
     "number": format_number,
-    # Of two texts, one a side, how often the first scores higher.
+    # The AUROC is the share of pairs in which the text of the first side scores higher.
     "per_hundred": lambda auroc: f"{100 * auroc:.0f}",
     "percent": format_percent,
     "probability": format_probability,
@@ -222,4 +249,4 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "signed": format_signed,
     "visible": show_blanks,
 }
-"""How templates write values, by the names that they use."""
+"""The template filters by their names."""

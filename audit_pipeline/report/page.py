@@ -2,8 +2,8 @@
 
 A section is a query (sections/NN_name.sql) and a template (sections/NN_name.html.j2). NN orders the sections of a page.
 If the query is not enough, a function of section_data.py completes its rows. A folder with the section's name contains
-the parts of its rows: each part is a query and a template as well, joined by model and benchmark. A column ``in_all``
-contains the number of rows without the query's limit. It is not part of the row.
+the parts of its rows. Each part is a query and a template as well, and joins the rows by model and benchmark. A column
+``in_all`` contains the number of rows without the query's limit. It is not part of the row.
 
 html.py renders the templates, and files.py writes the pages.
 """
@@ -235,12 +235,12 @@ def create_page_tables(
     }
     connection.execute(_PAGE, parameters)
     for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: display_priority.MAX_ANSWERS])):
-        pair_columns = {
-            "models": [pair["model"] for pair in pairs],
-            "benchmarks": [pair["benchmark"] for pair in pairs],
-            "detectors": [pair["detector"] for pair in pairs],
-            "parameters": [pair["parameters"] for pair in pairs],
-        }
+        pair_columns: dict[str, list[Any]] = {"models": [], "benchmarks": [], "detectors": [], "parameters": []}
+        for pair in pairs:
+            pair_columns["models"].append(pair["model"])
+            pair_columns["benchmarks"].append(pair["benchmark"])
+            pair_columns["detectors"].append(pair["detector"])
+            pair_columns["parameters"].append(pair["parameters"])
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", pair_columns)
     connection.execute(_read_sql("page"))
 
@@ -283,6 +283,9 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
     word_for_word = {}
     for row in results.searches:
         word_for_word[row["benchmark"]] = select(row, "set_apart_in_words", "tried", "planned")
+    in_answers = {}
+    for row in results.chats:
+        in_answers[row["benchmark"]] = select(row, "unanswered_in_words")
     tests = []
     for test in results.tests:
         shown_columns = test.keys() - {"run_id", "place"}
@@ -291,7 +294,7 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         answers={row["benchmark"]: to_json_row(row) for row in results.answers},
         tests=tests,
         word_for_word=word_for_word,
-        in_answers={row["benchmark"]: select(row, "unanswered_in_words") for row in results.chats},
+        in_answers=in_answers,
     )
 
 

@@ -1,7 +1,7 @@
-"""The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
+"""The answer of one model on one benchmark: a row of the table ``pair_answers``.
 
-What belongs here: the findings that the rules go by (answer_rules.py), taken from those tables; the answer as a row.
-What does not: the rules (answer_rules.py); reading and writing the tables (pipeline/evaluate_pair.py).
+The terminal, the report and the UI read this row. The module collects findings from the tables of an evaluation.
+answer_rules.py decides the outcome, and pipeline/evaluate_pair.py reads and writes the tables.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from audit_pipeline.report import answer_rules
 from audit_pipeline.report.answer_rules import (
     OPPOSITE,
     DetectorFindings,
     DocumentFindings,
     MetricEstimate,
     PairFindings,
-    Sides,
-    build_answer,
-    compute_benjamini_yekutieli_factor,
-    compute_smallest_q,
 )
 from audit_pipeline.report.display_priority import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.sentences import Q_LEVEL
@@ -38,12 +35,20 @@ Setting = tuple[str, str]
 
 @dataclass(frozen=True)
 class PairFacts:
-    """What is known of a pair apart from its findings.
+    """Facts about a model and a benchmark that are no findings.
 
-    ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
-    a user's own. ``audited``: groups of the evaluation split with texts whose membership is unknown. ``scored``: the
-    settings that have scores: those at their defaults, or all where none is. ``fewest_groups``: of the two sides that
-    an AUROC compares, the groups of the one that has fewer; None where a side has none.
+    Attributes:
+        model_title: Title of the model.
+        benchmark_title: Title of the benchmark.
+        design: How the two sides came about.
+        design_stated_by: Person who stated the design, or None.
+        member_before: Latest date of members, if labels follow from dates.
+        nonmember_from: Earliest date of non-members, if labels follow from dates.
+        named: Headline detector that the user named, or None.
+        handed_over: True for external scores.
+        audited: Number of groups of the evaluation split with texts of unknown membership.
+        scored: Settings with scores: those at their defaults, or all if none is at its default.
+        fewest_groups: Number of groups of the side with fewer groups, or None if a side has no groups.
     """
 
     model_title: str
@@ -60,39 +65,56 @@ class PairFacts:
 
 
 def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFacts, run_id: str) -> Row:
-    """The answer of a pair as a row of PAIR_ANSWERS; ``tables``: those that it is made from, of one run, by name.
+    """Return the answer of a model on a benchmark as a row of the table ``pair_answers``.
 
-    The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
+    Args:
+        pair: The model and the benchmark.
+        tables: Tables of one evaluation by name.
+        pair_facts: Facts that are no findings.
+        run_id: Run of the evaluation.
     """
-    evaluated = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
+    evaluations = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
     tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
-    detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
-    setting, chosen = _choose_headline_setting(detectors, tests, pair_facts)
-    corpus_tests = tables["corpus_tests"].to_pylist()
-    whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
-    # Where every text is labelled, the rates are of both sides together.
-    quoted = _find_flagged_rate(tables["contamination_rates"].to_pylist(), setting) if pair_facts.audited else None
-    found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set, quoted)
-    documents = found.documents
+    setting, reason_of_choice = _choose_headline_setting(_skip_blind_control(evaluations), tests, pair_facts)
+    quoted_rate = None
+    # If every text is labelled, the rates describe both sides together and are not quoted.
+    if pair_facts.audited:
+        quoted_rate = _find_flagged_rate(tables["contamination_rates"].to_pylist(), setting)
+    whole_set = _find_whole_set_direction(tables["corpus_tests"])
+    findings = _collect_findings(evaluations, tests, setting, pair_facts, whole_set, quoted_rate)
     detector, parameters = setting or (None, None)
+    document_columns: dict[str, object] = dict.fromkeys((*_DOCUMENT_COLUMNS, "calibration_groups_in_all"))
+    if findings.documents is not None:
+        document_columns = {name: getattr(findings.documents, name) for name in _DOCUMENT_COLUMNS}
+        document_columns["calibration_groups_in_all"] = _count_calibration_groups(tables["decisions"], setting)
     return {
         "model": pair.model,
         "benchmark": pair.benchmark,
-        **build_answer(found, pair_facts.model_title, pair_facts.benchmark_title),
-        "sides": found.sides,
-        "claim_level": found.claim_level,
-        "claim_stated_by": found.stated_by,
-        "split_verdict": found.split_verdict,
+        **answer_rules.build_answer(findings, pair_facts.model_title, pair_facts.benchmark_title),
+        "sides": findings.sides,
+        "claim_level": findings.claim_level,
+        "claim_stated_by": findings.stated_by,
+        "split_verdict": findings.split_verdict,
         "detector": detector,
-        "detector_chosen": chosen,
+        "detector_chosen": reason_of_choice,
         "parameters": parameters,
-        "warning": found.warning,
-        **{name: None if documents is None else getattr(documents, name) for name in _DOCUMENT_COLUMNS},
-        "calibration_groups_in_all": None
-        if documents is None
-        else _count_calibration_groups(tables["decisions"], setting),
+        "warning": findings.warning,
+        **document_columns,
         "run_id": run_id,
     }
+
+
+def _skip_blind_control(evaluations: Sequence[Row]) -> list[Row]:
+    return [row for row in evaluations if row["detector"] != BLIND_CONTROL]
+
+
+def _find_whole_set_direction(corpus_tests: pa.Table) -> str | None:
+    """Return the direction that dataset inference found, or None without such a test."""
+    for row in corpus_tests.to_pylist():
+        if row["test"] == "dataset_inference":
+            direction: str | None = row["direction"]
+            return direction
+    return None
 
 
 def _collect_findings(
@@ -101,50 +123,53 @@ def _collect_findings(
     setting: Setting | None,
     pair_facts: PairFacts,
     whole_set: str | None,
-    quoted: Row | None,
+    quoted_rate: Row | None,
 ) -> PairFindings:
-    """The findings that the answer rests on: of the ``setting`` that answers, or of every one where none does.
+    """Collect the findings of the headline setting, or of every setting if there is none.
 
-    ``evaluations`` and ``tests``: the rows at default parameters. ``whole_set``: the direction that dataset inference
-    found. ``quoted``: the row of CONTAMINATION_RATES that the first screen quotes.
+    Args:
+        evaluations: Evaluations at default parameters.
+        tests: Tests of documents at default parameters.
+        setting: The headline detector and its parameters.
+        pair_facts: Facts that are no findings.
+        whole_set: Direction that dataset inference found.
+        quoted_rate: Row of ``contamination_rates`` that the first screen quotes.
     """
-    detectors = [row for row in evaluations if row["detector"] != BLIND_CONTROL]
-    board = next((row for row in detectors if _setting_of(row) == setting), None) or min(
-        detectors, key=_setting_of, default=None
-    )
-    tested = [row for row in tests if row["label"] is None and pair_facts.audited]
-    level = _find_claim_level(board, tests, setting)
-    answers = board is not None and _setting_of(board) == setting
-    blind_setting = next((_setting_of(row) for row in evaluations if row["detector"] == BLIND_CONTROL), None)
-    blind = _find_estimate(evaluations, blind_setting, "auroc")
-    sides: Sides = "none"
-    if detectors:
-        against = any(is_against_held_out(row["method"]) for row in detectors)
-        sides = "audited against held-out" if against else "labelled"
-    of_board = None if board is None else _find_estimate(detectors, _setting_of(board), "auroc")
+    detectors = _skip_blind_control(evaluations)
+    audited_tests = [row for row in tests if row["label"] is None and pair_facts.audited]
+    headline_rows = [row for row in detectors if _get_setting(row) == setting]
+    # Without a headline detector, claim level, verdict and warning are those of the first detector.
+    first_row = next(iter(headline_rows), None) or min(detectors, key=_get_setting, default=None)
+    claim_level = _find_claim_level(first_row, tests, setting)
+    split_verdict = None
     warning = None
-    if board is not None and of_board is not None and of_board.value is not None:
-        warning = warn_of_few_texts(board["n_members"], board["n_nonmembers"])
+    fewest_groups = None
+    if first_row is not None:
+        split_verdict = first_row["split_verdict"]
+        auroc = _find_estimate(detectors, _get_setting(first_row), "auroc")
+        if auroc is not None and auroc.value is not None:
+            warning = warn_of_few_texts(first_row["n_members"], first_row["n_nonmembers"])
+            fewest_groups = pair_facts.fewest_groups
+    blind = _find_blind_auroc(evaluations)
+    every: Sequence[DetectorFindings] = ()
+    if setting is None:
+        every = _summarise_every_setting(detectors, audited_tests, tests)
     return PairFindings(
-        sides=sides,
-        claim_level=level,
-        split_verdict=None if board is None else board["split_verdict"],
-        auroc=_find_estimate(detectors, setting, "auroc") if answers else None,
-        margin=_find_estimate(detectors, setting, "auroc_margin") if answers else None,
+        sides=_find_sides(detectors),
+        claim_level=claim_level,
+        split_verdict=split_verdict,
+        auroc=_find_estimate(headline_rows, setting, "auroc"),
+        margin=_find_estimate(headline_rows, setting, "auroc_margin"),
         blind=blind,
-        every=_summarise_every_setting(detectors, tested, tests) if setting is None else (),
-        documents=_summarise_documents(tested, tests, setting),
+        every=every,
+        documents=_summarise_documents(audited_tests, tests, setting),
         audited=pair_facts.audited,
         whole_set=whole_set,
-        flagged=None
-        if quoted is None
-        else MetricEstimate(quoted["flagged"], quoted["flagged_low"], quoted["flagged_high"]),
-        flagged_alpha=None if quoted is None else quoted["alpha"],
-        flagged_is_certified=quoted is not None and quoted["rule"] == "certified",
+        **_get_flagged_fields(quoted_rate),
         warning=warning,
-        fewest_groups=None if of_board is None or of_board.value is None else pair_facts.fewest_groups,
+        fewest_groups=fewest_groups,
         handed_over=pair_facts.handed_over,
-        stated_by=find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),
+        stated_by=find_claim_source(claim_level, pair_facts.design_stated_by, blind.value if blind else None),
         design=pair_facts.design,
         design_stated_by=pair_facts.design_stated_by,
         member_before=pair_facts.member_before,
@@ -152,20 +177,46 @@ def _collect_findings(
     )
 
 
-def _setting_of(row: Row) -> Setting:
+def _get_setting(row: Row) -> Setting:
     return row["detector"], row["parameters"]
+
+
+def _find_sides(detectors: Sequence[Row]) -> answer_rules.Sides:
+    if not detectors:
+        return "none"
+    if any(is_against_held_out(row["method"]) for row in detectors):
+        return "audited against held-out"
+    return "labelled"
+
+
+def _find_blind_auroc(evaluations: Sequence[Row]) -> MetricEstimate | None:
+    for row in evaluations:
+        if row["detector"] == BLIND_CONTROL:
+            return _find_estimate(evaluations, _get_setting(row), "auroc")
+    return None
+
+
+def _get_flagged_fields(rate: Row | None) -> dict[str, Any]:
+    """Return the fields of PairFindings about the share of flagged texts."""
+    if rate is None:
+        return {}
+    return {
+        "flagged": MetricEstimate(rate["flagged"], rate["flagged_low"], rate["flagged_high"]),
+        "flagged_alpha": rate["alpha"],
+        "flagged_is_certified": rate["rule"] == "certified",
+    }
 
 
 def _choose_headline_setting(
     detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
-    """The setting that answers, and why it does; None where nobody named one of several."""
-    steps = (
-        {_setting_of(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0},
-        {_setting_of(row) for row in tests},
-        set(pair_facts.scored),
-    )
-    for settings in filter(None, steps):
+    """Return the headline setting and the reason of its choice, or None if no one of several detectors was named.
+
+    The first step with results decides: evaluations, tests, scores.
+    """
+    evaluated = {_get_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0}
+    tested = {_get_setting(row) for row in tests}
+    for settings in filter(None, (evaluated, tested, set(pair_facts.scored))):
         detector = choose_headline_detector({name for name, _ in settings}, pair_facts.named)
         if detector is not None:
             setting = min(setting for setting in settings if setting[0] == detector)
@@ -178,24 +229,33 @@ def _choose_headline_setting(
 def _find_claim_level(evaluation: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
     if evaluation is not None:
         return str(evaluation["claim_level"])
-    own = [row["claim_level"] for row in tests if _setting_of(row) == setting]
-    return min(own or [row["claim_level"] for row in tests], default=None)
+    levels = {row["claim_level"] for row in tests if _get_setting(row) == setting}
+    if not levels:
+        levels = {row["claim_level"] for row in tests}
+    return min(levels, default=None)
 
 
 def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: str) -> MetricEstimate | None:
-    row = next((row for row in evaluations if (_setting_of(row), row["metric"]) == (setting, metric)), None)
-    return None if row is None else MetricEstimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
+    for row in evaluations:
+        if (_get_setting(row), row["metric"]) == (setting, metric):
+            return MetricEstimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
+    return None
 
 
 def _find_flagged_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
-    """The share of all audited texts that a threshold of the setting flags: of the one that the first screen quotes."""
-    places = {rule: place for place, rule in enumerate(CHOSEN_RULES)}
-    known = [row for row in rates if row["unit"] == "benchmark" and row["is_default"] and _setting_of(row) == setting]
-    return min(known, key=lambda row: places.get((row["rule"], row["alpha"]), len(places)), default=None)
+    """Return the rate of all audited texts at the threshold that the first screen quotes, or None."""
+    ranks = {rule: rank for rank, rule in enumerate(CHOSEN_RULES)}
+    candidates = [
+        row for row in rates if row["unit"] == "benchmark" and row["is_default"] and _get_setting(row) == setting
+    ]
+    return min(candidates, key=lambda row: ranks.get((row["rule"], row["alpha"]), len(ranks)), default=None)
 
 
 def _count_above_all(tests: Sequence[Row]) -> int:
-    """How many of the tested documents of a setting score higher than every document they were compared with."""
+    """Count the tested documents of a setting that score higher than every comparison document.
+
+    Their p-value is 1 / (number of comparison documents + 1).
+    """
     return sum(row["p_value"] * (row["n_calibration_groups"] + 1) < 1.5 for row in tests)
 
 
@@ -206,80 +266,95 @@ def _find_direction(tests: Sequence[Row]) -> str | None:
 def _summarise_every_setting(
     detectors: Sequence[Row], audited_tests: Sequence[Row], tests: Sequence[Row]
 ) -> list[DetectorFindings]:
-    """What every setting came to, evaluated or tested, by name."""
-    settings = sorted({_setting_of(row) for row in (*detectors, *audited_tests)})
-    return [
-        DetectorFindings(
-            setting[0],
-            _find_estimate(detectors, setting, "auroc") or MetricEstimate(None),
-            _find_direction([row for row in tests if _setting_of(row) == setting]),
-        )
-        for setting in settings
-    ]
+    """Return the findings of every evaluated or tested setting, ordered by name."""
+    settings = {_get_setting(row) for row in (*detectors, *audited_tests)}
+    every = []
+    for setting in sorted(settings):
+        auroc = _find_estimate(detectors, setting, "auroc") or MetricEstimate(None)
+        every.append(DetectorFindings(setting[0], auroc, _find_direction(_select_setting(tests, setting))))
+    return every
+
+
+def _select_setting(rows: Sequence[Row], setting: Setting) -> list[Row]:
+    return [row for row in rows if _get_setting(row) == setting]
 
 
 def _summarise_documents(
     audited_tests: Sequence[Row], tests: Sequence[Row], setting: Setting | None
 ) -> DocumentFindings | None:
-    """What the audited documents (``audited_tests``) came to, by one setting, or by all where none was named."""
+    """Summarise the tests of the audited documents, by the headline setting or by every setting if there is none."""
     if setting is not None:
-        own = [row for row in audited_tests if _setting_of(row) == setting]
-        if not own:
-            return None
-        calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) == setting)
-        return DocumentFindings(
-            tested=len(own),
-            standing_out=sum(row["q_bh"] <= Q_LEVEL for row in own),
-            detectors=1,
-            tests=len(own),
-            can_stand_out=len(own),
-            direction=_find_direction([row for row in tests if _setting_of(row) == setting]),
-            calibration_groups=calibration,
-            smallest_q=compute_smallest_q(calibration, len(own)),
-            above_all=_count_above_all(own),
-        )
+        audited_tests = _select_setting(audited_tests, setting)
+        tests = _select_setting(tests, setting)
     if not audited_tests:
         return None
-    settings = {_setting_of(row) for row in audited_tests}
-    able = [row for row in audited_tests if row["direction"] != OPPOSITE]
-    calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) in settings)
-    groups, n_tests = {row["group"] for row in audited_tests}, max(row["n_ledger"] for row in audited_tests)
+    if setting is not None:
+        return _summarise_by_one_setting(audited_tests, tests)
+    return _summarise_by_every_setting(audited_tests, tests)
+
+
+def _summarise_by_one_setting(audited_tests: Sequence[Row], tests: Sequence[Row]) -> DocumentFindings:
+    n_tests = len(audited_tests)
+    calibration_groups = min(row["n_calibration_groups"] for row in tests)
+    return DocumentFindings(
+        tested=n_tests,
+        standing_out=sum(row["q_bh"] <= Q_LEVEL for row in audited_tests),
+        detectors=1,
+        tests=n_tests,
+        can_stand_out=n_tests,
+        direction=_find_direction(tests),
+        calibration_groups=calibration_groups,
+        smallest_q=answer_rules.compute_smallest_q(calibration_groups, n_tests),
+        above_all=_count_above_all(audited_tests),
+    )
+
+
+def _summarise_by_every_setting(audited_tests: Sequence[Row], tests: Sequence[Row]) -> DocumentFindings:
+    settings = {_get_setting(row) for row in audited_tests}
+    groups = {row["group"] for row in audited_tests}
+    can_stand_out = [row for row in audited_tests if row["direction"] != OPPOSITE]
+    standing_out = {row["group"] for row in can_stand_out if row["q_ledger"] <= Q_LEVEL}
+    calibration_groups = min(row["n_calibration_groups"] for row in tests if _get_setting(row) in settings)
+    n_tests = max(row["n_ledger"] for row in audited_tests)
+    factor = answer_rules.compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(can_stand_out))
     return DocumentFindings(
         tested=len(groups),
-        standing_out=len({row["group"] for row in able if row["q_ledger"] <= Q_LEVEL}),
+        standing_out=len(standing_out),
         detectors=len(settings),
         tests=n_tests,
-        can_stand_out=len(able),
+        can_stand_out=len(can_stand_out),
         direction=_find_common_direction(tests, settings),
-        calibration_groups=calibration,
-        smallest_q=compute_smallest_q(
-            calibration, len(groups), compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
-        ),
-        above_all=max(_count_above_all([row for row in able if _setting_of(row) == of]) for of in settings),
+        calibration_groups=calibration_groups,
+        smallest_q=answer_rules.compute_smallest_q(calibration_groups, len(groups), factor),
+        above_all=max(_count_above_all(_select_setting(can_stand_out, setting)) for setting in settings),
     )
 
 
 def _find_common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
-    """The direction that all settings share that are not known to run against training; opposite where all do."""
-    found = {_find_direction([row for row in tests if _setting_of(row) == setting]) for setting in settings}
-    others = found - {OPPOSITE}
-    if not others:
+    """Return the common direction of the settings that do not run against training, or "opposite" if all do."""
+    directions = {_find_direction(_select_setting(tests, setting)) for setting in settings} - {OPPOSITE}
+    if not directions:
         return OPPOSITE
-    return "none" if len(others) > 1 else others.pop()
+    if len(directions) > 1:
+        return "none"
+    return directions.pop()
 
 
 def _count_calibration_groups(decisions: pa.Table, setting: Setting | None) -> int | None:
-    return max(
-        (
-            row["n_calibration_groups"]
-            for row in decisions.to_pylist()
-            if row["is_default"] and (setting is None or row["detector"] == setting[0])
-        ),
-        default=None,
-    )
+    counts: list[int] = []
+    for row in decisions.to_pylist():
+        if row["is_default"] and (setting is None or row["detector"] == setting[0]):
+            counts.append(row["n_calibration_groups"])
+    return max(counts, default=None)
 
 
 _DOCUMENT_COLUMNS = (
-    *("tested", "standing_out", "detectors", "tests", "can_stand_out", "direction"),
-    *("calibration_groups", "smallest_q"),
+    "tested",
+    "standing_out",
+    "detectors",
+    "tests",
+    "can_stand_out",
+    "direction",
+    "calibration_groups",
+    "smallest_q",
 )

@@ -1,9 +1,4 @@
-"""What pictures are made of: curves as fine as the eye sees, shares between edges, intervals, panels of studies.
-
-What belongs here: thinning and binning, from the results of a study to its panels (one per setting, a line per
-detector, seeds averaged), and what a plot is given. What does not: drawing (plots.py), metrics (statistics/).
-Nothing here loads matplotlib.
-"""
+"""Data of the pictures: thinned ROC curves, histograms, panels of studies. This module does not import matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
+
 Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
 
 LINEAR_STEPS = 200
 STEPS_A_DECADE = 20
@@ -26,8 +24,16 @@ SIDES = ("members", "non-members")
 
 
 def bin_scores(members: Floats, nonmembers: Floats) -> dict[str, Floats]:
-    """Both sides in the same b bins: b + 1 ``edges``, and of ``members`` and ``nonmembers`` the share of the side's own
-    finite scores in each bin."""
+    """Compute the histograms of both sides over the same bins.
+
+    Args:
+        members: Scores of the members, of shape (n_members,).
+        nonmembers: Scores of the non-members, of shape (n_nonmembers,).
+
+    Returns:
+        ``edges`` of shape (n_bins + 1,), and the shares of the ``members`` and ``nonmembers`` per bin, of shape
+        (n_bins,). Scores that are not finite are ignored.
+    """
     sides = [scores[np.isfinite(scores)] for scores in (members, nonmembers)]
     edges = compute_bin_edges(np.concatenate(sides))
     shares = [np.histogram(scores, edges)[0] / max(1, scores.size) for scores in sides]
@@ -35,18 +41,28 @@ def bin_scores(members: Floats, nonmembers: Floats) -> dict[str, Floats]:
 
 
 def compute_bin_edges(scores: Floats) -> Floats:
-    """Equal bins over all finite scores, more for more scores; around the one value where all are the same."""
-    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
-    least = 1e-6 * max(1.0, abs(low), abs(high))
-    if high - low < least:
-        low, high = low - least, high + least
-    return np.linspace(low, high, min(MOST_BINS, max(8, int(np.sqrt(scores.size)))) + 1)
+    """Compute the edges of 8 to 40 equal bins over the scores. The number of bins grows with the number of scores.
+
+    If all scores are equal, the bins surround their value.
+    """
+    low = 0.0
+    high = 1.0
+    if scores.size:
+        low = float(scores.min())
+        high = float(scores.max())
+    min_width = 1e-6 * max(1.0, abs(low), abs(high))
+    if high - low < min_width:
+        low -= min_width
+        high += min_width
+    n_bins = min(MOST_BINS, max(8, int(np.sqrt(scores.size))))
+    return np.linspace(low, high, n_bins + 1)
 
 
 def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
-    """The points of a ROC curve that move by a 200th, or by a 20th of a decade of the FPR; both ends always.
+    """Select the points of a ROC curve that a picture can resolve, on a linear or a logarithmic axis.
 
-    A picture shows no more, be its axis linear or logarithmic, and thousands of points make a page slow to open.
+    A selected point differs from the previous one by a 200th of an axis or a 20th of a decade of the false-positive
+    rate. Both ends are selected. Thousands of points would make a page slow to open.
     """
     decades = np.log10(np.maximum(fpr, SMALLEST_FPR))
     grid = np.stack([np.round(fpr * LINEAR_STEPS), np.round(tpr * LINEAR_STEPS), np.round(decades * STEPS_A_DECADE)])
@@ -56,44 +72,49 @@ def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
 
 
 def build_study_panels(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The panels of ``results`` (rows of CONTROL_STUDIES, one study): mean AUROC over seeds at each value of a setting.
+    """Build one panel per setting of a study, with one line per detector.
 
-    The interval is that of the one training, or from the lowest to the highest of several. Rows without an AUROC are
-    left out; values are in their order as numbers where they are numbers. A panel is a ``setting``, its values
-    (``places``), and of every ``detector`` a line with the ``auroc`` at each ``place``, an estimate.
+    Args:
+        results: Rows of the table ``control_studies`` of one study. Rows without an AUROC are skipped.
+
+    Returns:
+        Panels with the keys ``setting``, ``places`` (the values of the setting in numeric order) and ``lines``. A line
+        has a ``detector`` and its ``points``. A point is a ``place`` and the mean ``auroc`` over seeds.
     """
-    found: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    by_setting: dict[str, dict[str, dict[str, list[Row]]]] = {}
     for row in results:
         if row["auroc"] is not None:
-            found[row["setting"], row["detector"]][row["value"]].append(row)
-    panels: list[dict[str, Any]] = []
-    for setting in dict.fromkeys(setting for setting, _ in found):
-        of_setting = {detector: values for (name, detector), values in found.items() if name == setting}
-        values = sorted({value for by_value in of_setting.values() for value in by_value}, key=_numeric_sort_key)
-        # The blind control last: it is what the others are read against.
-        detectors = sorted(of_setting, key=lambda name: (name == "blind_control", name))
-        lines = [
-            {
-                "detector": name,
-                "points": [
-                    {"place": value, "auroc": _average_over_seeds(of_setting[name].get(value, []))} for value in values
-                ],
-            }
-            for name in detectors
-        ]
+            by_detector = by_setting.setdefault(row["setting"], {})
+            by_value = by_detector.setdefault(row["detector"], defaultdict(list))
+            by_value[row["value"]].append(row)
+    panels = []
+    for setting, by_detector in by_setting.items():
+        values = sorted(set().union(*by_detector.values()), key=_build_numeric_sort_key)
+        # The blind control comes last, because the other detectors are compared with it.
+        detectors = sorted(by_detector, key=lambda name: (name == BLIND_CONTROL, name))
+        lines = [{"detector": name, "points": _build_points(by_detector[name], values)} for name in detectors]
         panels.append({"setting": setting, "places": values, "lines": lines})
     return panels
 
 
-def _average_over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _build_points(rows_by_value: Mapping[str, Sequence[Row]], values: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"place": value, "auroc": _average_over_seeds(rows_by_value.get(value, ()))} for value in values]
+
+
+def _average_over_seeds(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the mean AUROC with the interval of the only training, or the range of several trainings."""
     aurocs = [float(row["auroc"]) for row in rows]
-    mean = float(np.mean(aurocs)) if aurocs else None
-    low, high = (min(aurocs), max(aurocs)) if len(aurocs) > 1 else (None, None)
+    if not aurocs:
+        return {"value": None, "low": None, "high": None, "method": None}
+    mean = float(np.mean(aurocs))
     if len(aurocs) == 1:
-        low, high = rows[0]["ci_low"], rows[0]["ci_high"]
-    return {"value": mean, "low": low, "high": high, "method": None}
+        return {"value": mean, "low": rows[0]["ci_low"], "high": rows[0]["ci_high"], "method": None}
+    return {"value": mean, "low": min(aurocs), "high": max(aurocs), "method": None}
 
 
-def _numeric_sort_key(value: str) -> tuple[float, str]:
+def _build_numeric_sort_key(value: str) -> tuple[float, str]:
+    """Return a key that orders JSON numbers by size and puts other values last."""
     number = json.loads(value)
-    return (float(number), "") if isinstance(number, int | float) else (np.inf, value)
+    if isinstance(number, int | float):
+        return float(number), ""
+    return np.inf, value

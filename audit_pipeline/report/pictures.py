@@ -1,11 +1,10 @@
-"""The pictures of a page, drawn from its rows alone: plots, and the strips of the memorisation map.
+"""Pictures of a page as SVG: plots, and the strips of the memorisation map.
 
-What belongs here: from rows of sections to SVG. What does not: drawing plots (plots.py), which documents are shown and
-how their windows are binned (sections/25_extraction/), colours of strips (templates/style.css.j2), HTML (html.py).
+A strip shows a document from its first to its last character. Its shade is the probability with which the model
+reproduces each position. A strip consists of rectangles, so that its colours follow the page's style (light, dark,
+print).
 
-The memorisation map shows a document as a strip from its first to its last character, shaded by how likely the model
-gives each place of it. A strip is a few rectangles, so it is made without matplotlib, and its colours follow the
-page's: light, dark, print.
+plots.py draws the plots. The queries of sections/25_extraction/ select the documents and bin their windows.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ from audit_pipeline.report.plots import (
 )
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
-STRIP_WIDTH, STRIP_HEIGHT = 720, 14
-"""Of the picture that holds a strip, in its own units."""
+STRIP_WIDTH = 720
+STRIP_HEIGHT = 14
+"""Size of a strip in SVG units."""
 SHADES: Sequence[tuple[float, str]] = (
     (-math.inf, "below 10⁻⁴⁰"),
     (-40.0, "from 10⁻⁴⁰"),
@@ -42,40 +42,50 @@ SHADES: Sequence[tuple[float, str]] = (
     (math.log10(0.1), "from 0.1"),
     (math.log10(0.5), "from 0.5"),
 )
-"""From which log10 of a suffix's probability on a shade counts, the lightest first, and that in words."""
+"""Smallest log10 of the probability of each shade, the lightest shade first, with its label."""
 SET_APART = "apart"
 
 StripRow = Mapping[str, Any]
 
 
 def build_strip_shapes(row: StripRow) -> list[tuple[str, str]]:
-    """The shapes of a document's strip: a CSS class and an SVG path each; no shape where no window lies.
+    """Build the shapes of a document's strip. Bins without a window have no shape.
 
-    ``row``: ``log10_p``, of every bin of its characters the largest of the suffixes that touch it, or None;
-    ``set_apart``, the numbers of the bins that a window that is set apart touches.
+    Args:
+        row: ``log10_p`` contains the largest probability of the suffixes that touch each bin of characters, or None.
+            ``set_apart`` contains the numbers of the bins that touch a predictable window.
+
+    Returns:
+        Pairs of a CSS class and an SVG path.
     """
-    apart = set(row["set_apart"])
-    classes = [_css_class(value, number in apart) for number, value in enumerate(row["log10_p"])]
-    width = STRIP_WIDTH / max(1, len(classes))
+    predictable_bins = set(row["set_apart"])
+    classes = []
+    for number, log10_p in enumerate(row["log10_p"]):
+        classes.append(_choose_css_class(log10_p, number in predictable_bins))
+    bin_width = STRIP_WIDTH / max(1, len(classes))
     paths: dict[str, list[str]] = {}
-    for name, bins in groupby(range(len(classes)), key=lambda number: classes[number]):
-        if name is not None:
-            numbers = list(bins)
-            start, wide = numbers[0] * width, len(numbers) * width
-            paths.setdefault(name, []).append(f"M{start:.5g} 0h{wide:.5g}v{STRIP_HEIGHT}h-{wide:.5g}z")
-    return [(name, "".join(parts)) for name, parts in sorted(paths.items())]
+    for css_class, bins in groupby(range(len(classes)), key=lambda number: classes[number]):
+        if css_class is None:
+            continue
+        numbers = list(bins)
+        start = numbers[0] * bin_width
+        width = len(numbers) * bin_width
+        paths.setdefault(css_class, []).append(f"M{start:.5g} 0h{width:.5g}v{STRIP_HEIGHT}h-{width:.5g}z")
+    return [(css_class, "".join(parts)) for css_class, parts in sorted(paths.items())]
 
 
 def find_shade(log10_p: float) -> int:
-    """The number of a probability's shade, 1 (the lightest) to 7."""
-    return sum(log10_p >= least for least, _ in SHADES)
+    """Return the number of a probability's shade, 1 (the lightest) to 7."""
+    return sum(log10_p >= smallest for smallest, _ in SHADES)
 
 
-def _css_class(log10_p: float | None, is_set_apart: bool) -> str | None:
-    """A passage that counts is shown before one that is set apart."""
-    if is_set_apart and (log10_p is None or log10_p < math.log10(REPRODUCED_FROM)):
+def _choose_css_class(log10_p: float | None, is_predictable: bool) -> str | None:
+    """Return the CSS class of a bin. A reproduced passage takes precedence over a predictable one."""
+    if is_predictable and (log10_p is None or log10_p < math.log10(REPRODUCED_FROM)):
         return SET_APART
-    return None if log10_p is None else f"m{find_shade(log10_p)}"
+    if log10_p is None:
+        return None
+    return f"m{find_shade(log10_p)}"
 
 
 Row = Mapping[str, Any]
@@ -88,26 +98,27 @@ SIDE_NAMES: dict[Sides, tuple[str, str]] = {
 
 
 def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
-    """ROC curves of a pair, whole and their corner of few false positives; each by itself, so that a narrow page puts
-    them under each other."""
-    sides, smallest, curves = SIDE_NAMES[finding["sides"]], finding["smallest_fpr"], finding["curves"]
+    """Draw the ROC curves of a pair on a linear and on a logarithmic axis, as two pictures for narrow pages."""
+    sides = SIDE_NAMES[finding["sides"]]
+    smallest = finding["smallest_fpr"]
+    curves = finding["curves"]
     if not curves:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
     aurocs = ", ".join(f"{curve['detector']} {format_number(curve['auroc'])}" for curve in curves)
-    nothing = f" Below {format_target_rate(smallest)} nothing can be resolved." if smallest else ""
+    limit = f" Below {format_target_rate(smallest)} nothing can be resolved." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _to_svg_markup(
             draw_low_fpr_roc(curves, smallest_fpr=smallest, sides=sides),
             f"{title} at few false positives",
-            f"The false-positive rate on a logarithmic scale.{nothing}",
+            f"The false-positive rate on a logarithmic scale.{limit}",
         ),
     )
 
 
 def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
-    """The spread of the scores of each detector of a pair."""
+    """Draw the score histograms of each detector of a pair."""
     sides = SIDE_NAMES[finding["sides"]]
     return [
         _to_svg_markup(
@@ -120,13 +131,12 @@ def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
 
 
 def draw_study_pictures(study: Row) -> Sequence[Markup]:
-    """AUROC over each setting that a study varied (Shi et al. 2024, figure 5)."""
+    """Draw the AUROC over each setting that a study varied (Shi et al. 2024, figure 5)."""
     pictures = []
     for panel in study["panels"]:
-        lines = [
-            (line["detector"], [(point["place"], point["auroc"]) for point in line["points"]])
-            for line in panel["lines"]
-        ]
+        lines = []
+        for line in panel["lines"]:
+            lines.append((line["detector"], [(point["place"], point["auroc"]) for point in line["points"]]))
         x_label = panel["setting"].replace("_", " ")
         figure = draw_lines(
             lines, panel["places"], y_label="AUROC", x_label=x_label, y_limits=(0.4, 1.02), mark=0.5, size=(3.5, 2.8)
@@ -136,21 +146,24 @@ def draw_study_pictures(study: Row) -> Sequence[Markup]:
 
 
 def draw_control_pictures(control: Row) -> Sequence[Markup]:
-    """What the models of a control give word for word, over how many times its exposed model read a text: the share of
-    texts with a passage of p ≥ 0.001, and the decimal logarithm of the median text's strongest passage."""
+    """Draw what the models of a control reproduce over the number of times that the exposed model read a text.
+
+    The first picture shows the share of texts with a passage of p ≥ 0.001. The second one shows the decimal logarithm
+    of the strongest passage of the median text.
+    """
     models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
     readings = sorted({point["occurrences"] for _, points in models for point in points})
     places = [str(times) for times in readings]
     about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
     read = "times that the trained model read the text"
-    shares: list[Line] = [
-        (name, [(str(point["occurrences"]), point["reached"]) for point in points]) for name, points in models
-    ]
-    strongest: list[Line] = [
-        (name, [(str(point["occurrences"]), _without_interval(point["log10_p"])) for point in points])
-        for name, points in models
-    ]
-    share_label, strongest_label = "texts with a passage of p ≥ 0.001", "log₁₀ p of the strongest passage (median)"
+    shares: list[Line] = []
+    strongest: list[Line] = []
+    for name, points in models:
+        shares.append((name, [(str(point["occurrences"]), point["reached"]) for point in points]))
+        strongest_points = [(str(point["occurrences"]), _without_interval(point["log10_p"])) for point in points]
+        strongest.append((name, strongest_points))
+    share_label = "texts with a passage of p ≥ 0.001"
+    strongest_label = "log₁₀ p of the strongest passage (median)"
     return (
         _to_svg_markup(
             draw_lines(shares, places, y_label=share_label, x_label=read, y_limits=(-0.03, 1.03), is_rate=True),
@@ -164,29 +177,38 @@ def draw_control_pictures(control: Row) -> Sequence[Markup]:
 
 
 def draw_rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
-    """The mean longest run of words by rung, audited next to held-out documents; nothing of a single rung.
+    """Draw the mean longest run of words per prompt style, for audited and held-out documents.
 
-    ``rungs``: rows of the part rungs, from the least to the most that was given."""
-    known = [row for row in rungs if row["longest_mean"] is not None]
-    places = list(dict.fromkeys(row["rung"] for row in known))
+    Args:
+        rungs: Rows of the part ``rungs``, from the prompt style that contains least of the document to that with most.
+        benchmark: The benchmark.
+
+    Returns:
+        One picture, or none if only one prompt style was used.
+    """
+    answered = [row for row in rungs if row["longest_mean"] is not None]
+    places = list(dict.fromkeys(row["rung"] for row in answered))
     if len(places) < 2:
         return ()
-    lines = [
-        (name, [(row["rung"], _without_interval(row["longest_mean"])) for row in known if row["side"] == side])
-        for name, side in (("audited", "audited"), ("held-out", "held_out"))
-    ]
-    said = "; ".join(
-        f"{row['rung']}, {row['side'].replace('_', '-')}: {row['longest_mean']:.1f} words" for row in known
-    )
+    points: dict[str, list[tuple[str, Row]]] = {"audited": [], "held-out": []}
+    descriptions = []
+    for row in answered:
+        side = row["side"].replace("_", "-")
+        points[side].append((row["rung"], _without_interval(row["longest_mean"])))
+        descriptions.append(f"{row['rung']}, {side}: {row['longest_mean']:.1f} words")
+    lines = [line for line in points.items() if line[1]]
     y_label = "longest run in words, mean of documents"
-    figure = draw_lines([line for line in lines if line[1]], places, y_label=y_label, y_limits=(0, None))
+    figure = draw_lines(lines, places, y_label=y_label, y_limits=(0, None))
     title = f"Longest run of words that came back of the documents of {benchmark}, by rung"
-    return (_to_svg_markup(figure, title, f"{said}."),)
+    return (_to_svg_markup(figure, title, f"{'; '.join(descriptions)}."),)
 
 
 def draw_series_pictures(row: Row) -> Sequence[Markup]:
-    """The AUROC of the headline detector along a series, and the shares of documents that stand out, or of which a
-    passage is given word for word; nothing of a single checkpoint."""
+    """Draw the AUROC of the headline detector along a series of checkpoints.
+
+    The picture contains the shares of documents that stand out and of documents with a reproduced passage, too. A
+    single checkpoint has no picture.
+    """
     points = row["points"]
     if len(points) < 2:
         return ()
@@ -196,7 +218,8 @@ def draw_series_pictures(row: Row) -> Sequence[Markup]:
         ("documents with a passage word for word", "reproduced", "documents"),
     ):
         shares = [(point["place"], _without_interval(point[part] / point[whole])) for point in points if point[whole]]
-        lines += [(name, shares)] if shares else []
+        if shares:
+            lines.append((name, shares))
     figure = draw_lines(
         lines, [point["place"] for point in points], y_label="AUROC, or share", y_limits=(-0.03, 1.03), mark=0.5
     )

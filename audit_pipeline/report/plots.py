@@ -1,9 +1,7 @@
-"""Every plot that matplotlib draws, each one panel, and how all look: ROC curves, spreads of scores, intervals.
+"""Plots of matplotlib, their common style, and their conversion to PNG and SVG.
 
-What belongs here: colours, fonts and labels; ROC curves, whole and their corner of few false positives; histograms;
-lines over settings, readings and rungs; the picture of a pair for Dagster; a figure as PNG or SVG. What does not:
-computing any of it (statistics/, extraction/), thinning and binning (picture_data.py), the pictures of a page
-(pictures.py). Figures are made without pyplot, whose state is global.
+picture_data.py prepares the data, and pictures.py chooses the pictures of a page. Figures are created without pyplot,
+because its state is global.
 """
 
 from __future__ import annotations
@@ -33,16 +31,18 @@ from audit_pipeline.statistics.evaluate_options import choose_headline_detector
 from audit_pipeline.statistics.score_columns import ScoreColumn
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colours, which differ with every kind of colour blindness, and on white and on black."""
+"""Colours by Okabe and Ito, which people with any kind of colour blindness can distinguish on white and on black."""
 
 LINE_STYLES = ("-", "--", "-.", ":")
-DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))
-"""Lines that others are read against: what is aimed at or counts, and chance."""
+DASHED = (0, (4, 3))
+"""Style of target values and thresholds."""
+DOTTED = (0, (1, 2))
+"""Style of chance."""
 INK = "#20242b"
 QUIET = "#868b94"
 LABEL_CHARACTERS = 48
 MARKDOWN_LIMIT = 100_000
-"""Bytes of base64 that an image in Dagster's metadata may have: it is stored with every materialisation."""
+"""Maximum size of an image in Dagster's metadata, in bytes of base64. Dagster stores it per materialisation."""
 
 STYLE = {
     "svg.fonttype": "none",
@@ -68,8 +68,9 @@ STYLE = {
 
 
 def to_png(figure: Figure, *, dpi: int = 110) -> bytes:
-    """The figure as a PNG on white, in 64 colours: a third of the size, and nothing to be seen of it."""
-    drawn, small = io.BytesIO(), io.BytesIO()
+    """Convert a figure to a PNG with 64 colours on white. It has a third of the size without a visible difference."""
+    drawn = io.BytesIO()
+    small = io.BytesIO()
     with _without_glyph_warnings():
         figure.savefig(drawn, format="png", dpi=dpi, facecolor="white")
     with Image.open(drawn) as image:
@@ -78,11 +79,15 @@ def to_png(figure: Figure, *, dpi: int = 110) -> bytes:
 
 
 def to_svg(figure: Figure, title: str, description: str = "") -> str:
-    """The figure as an ``<svg>`` element to put into a page: scales, takes the page's text colour, loads nothing.
+    """Convert a figure to an ``<svg>`` element for a page.
 
-    The page may set ``--series-1`` and so on to other colours than PALETTE's.
+    The element scales with the page, uses the page's text colour and loads nothing. The page can replace the colours of
+    ``PALETTE`` by the CSS variables ``--series-1``, ``--series-2`` and so on.
 
-    ``title`` is what a screen reader says, ``description`` what it says of the content; both are escaped.
+    Args:
+        figure: The figure.
+        title: Title for screen readers. It is escaped.
+        description: Content for screen readers. It is escaped.
     """
     import matplotlib  # noqa: PLC0415 - it is heavy
 
@@ -106,23 +111,29 @@ def to_svg(figure: Figure, title: str, description: str = "") -> str:
         svg = svg.replace(colour.lower(), f"var(--series-{position}, {colour.lower()})")
     label = html.escape(_remove_control_characters(title))
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-    described = f"<desc>{html.escape(_remove_control_characters(description))}</desc>" if description else ""
+    description_element = ""
+    if description:
+        description_element = f"<desc>{html.escape(_remove_control_characters(description))}</desc>"
     return re.sub(
-        r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{label}</title>{described}", svg, count=1
+        r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{label}</title>{description_element}", svg, count=1
     ).strip()
 
 
 def to_markdown_image(png: bytes, alt: str) -> str:
-    """The PNG inside Markdown, for Dagster's metadata; ValueError where it is too large to be stored there."""
+    """Embed a PNG in Markdown for Dagster's metadata.
+
+    Raises:
+        ValueError: If the image exceeds ``MARKDOWN_LIMIT``.
+    """
     encoded = base64.b64encode(png).decode()
     if len(encoded) > MARKDOWN_LIMIT:
-        raise ValueError(f"the image has {len(encoded)} bytes in base64, {MARKDOWN_LIMIT} are allowed: lower its dpi")
+        raise ValueError(f"the image has {len(encoded)} bytes of base64, the limit is {MARKDOWN_LIMIT}. Lower its dpi.")
     escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(alt.split()))
     return f"![{escaped}](data:image/png;base64,{encoded})"
 
 
 def clean_label(label: str) -> str:
-    """``label`` on one line of bounded length, no control characters, and no ``$`` that starts a formula."""
+    """Return a label on one line of bounded length, without control characters. ``$`` is escaped."""
     shown = _remove_control_characters(label)
     if len(shown) > LABEL_CHARACTERS:
         shown = shown[: LABEL_CHARACTERS - 1] + "…"
@@ -131,35 +142,42 @@ def clean_label(label: str) -> str:
 
 @contextmanager
 def _without_glyph_warnings() -> Iterator[None]:
-    """Names in any script: a PNG lacks some letters of the font, a page has the reader's fonts."""
+    """Suppress warnings about missing glyphs. A page uses the reader's fonts, and a PNG may lack some letters."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(Glyph|Matplotlib currently does not support)")
         yield
 
 
 def _make_ids_unique(svg: str, description: str) -> str:
-    """Without the ids that nothing refers to, and the others unlike those of the other pictures on the page."""
+    """Remove unused ids, and give the other ids a prefix that is unique on the page."""
     prefix = hashlib.sha256(f"{description}\n{svg}".encode(errors="replace")).hexdigest()[:8]
     referred = set(re.findall(r'(?:href="|url\()#([\w-]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="p{prefix}-{found[1]}"' if found[1] in referred else "", svg)
+
+    def rename_id(match: re.Match[str]) -> str:
+        return f' id="p{prefix}-{match[1]}"' if match[1] in referred else ""
+
+    svg = re.sub(r' id="([^"]*)"', rename_id, svg)
     return re.sub(r'(href="|url\()#([\w-]+)', rf"\1#p{prefix}-\2", svg)
 
 
 def _remove_control_characters(text: str) -> str:
-    """``text`` on one line, without control characters, lone surrogates and the like, which XML cannot hold."""
-    return " ".join("".join(" " if unicodedata.category(letter)[0] == "C" else letter for letter in text).split())
+    """Return a text on one line without characters that XML cannot contain, such as control characters."""
+    control_characters = {letter for letter in text if unicodedata.category(letter)[0] == "C"}
+    for letter in control_characters:
+        text = text.replace(letter, " ")
+    return " ".join(text.split())
 
 
 Row = Mapping[str, Any]
 Line = tuple[str, Sequence[tuple[str, Row]]]
-"""What a line is of, and by the label of their place its points, estimates with value, low and high."""
+"""Name of a line and its points. A point is the label of its place and an estimate with value, low and high."""
 
 
 @contextmanager
 def _build_panel(
     width: float, height: float, layout: Literal["constrained"] | None = "constrained", **legend: Any
 ) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of so many inches with one panel; what is labelled in it is in its ``legend``."""
+    """Create a figure with one panel, and add a legend if the panel has labels. Sizes are in inches."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout=layout)
         axes = figure.add_subplot()
@@ -169,10 +187,12 @@ def _build_panel(
 
 
 def draw_roc_curves(curves: Sequence[Row], *, sides: tuple[str, str] = SIDES) -> Figure:
-    """ROC curves over the diagonal of chance, with a line where 5% of the non-members are taken for members.
+    """Draw ROC curves with the diagonal of chance and a line at a false-positive rate of 5%.
 
-    ``curves``: ``fpr`` and ``tpr`` from (0, 0) to (1, 1) by ``detector``, its ``auroc`` (None: not defined), and
-    whether it ``answers``: then its line is the heaviest.
+    Args:
+        curves: Curves with ``fpr`` and ``tpr`` from (0, 0) to (1, 1), ``detector`` and ``auroc`` (None if not defined).
+            ``answers`` is True for the headline detector, whose line is the thickest.
+        sides: Names of the two sides.
     """
     with _roc_panel(curves, sides) as axes:
         axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=DOTTED)
@@ -188,8 +208,16 @@ def draw_roc_curves(curves: Sequence[Row], *, sides: tuple[str, str] = SIDES) ->
 def draw_low_fpr_roc(
     curves: Sequence[Row], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
 ) -> Figure:
-    """The same with the FPR on a logarithmic axis; below ``smallest_fpr``, 1/n non-members, nothing can be measured."""
-    left = (min(smallest_fpr, 0.02) if smallest_fpr else 0.001) / 2
+    """Draw ROC curves with the false-positive rate on a logarithmic axis.
+
+    Args:
+        curves: As in :func:`draw_roc_curves`.
+        smallest_fpr: Smallest measurable rate: 1 / number of non-members.
+        sides: Names of the two sides.
+    """
+    left = 0.0005
+    if smallest_fpr:
+        left = min(smallest_fpr, 0.02) / 2
     with _roc_panel(curves, sides) as axes:
         chance = np.geomspace(left, 1, 60)
         axes.plot(chance, chance, color=QUIET, linewidth=0.8, linestyle=DOTTED)
@@ -228,20 +256,25 @@ def _annotate_top(axes: Axes, words: str, place: float, *, ha: str, offset: tupl
 
 def _style_roc_line(number: int, curve: Row) -> dict[str, Any]:
     auroc = "not defined" if curve["auroc"] is None else f"{curve['auroc']:.3f}"
+    width, order = (2.2, 3) if curve["answers"] else (1.3, 2)
     return {
         "color": PALETTE[number % len(PALETTE)],
         "linestyle": LINE_STYLES[number // len(PALETTE) % len(LINE_STYLES)],
-        "linewidth": 2.2 if curve["answers"] else 1.3,
-        "zorder": 3 if curve["answers"] else 2,
+        "linewidth": width,
+        "zorder": order,
         "label": f"{clean_label(curve['detector'])}  {auroc}",
     }
 
 
 def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figure:
-    """How the scores of both sides spread by a ``detector``: of ``members`` and ``nonmembers`` the share of the side's
-    own texts between neighbouring ``edges``."""
+    """Draw the score histograms of both sides.
+
+    Args:
+        spread: ``edges`` of the bins, and the shares of ``members`` and ``nonmembers`` per bin by a ``detector``.
+        sides: Names of the two sides.
+    """
     with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
-        # Places in inches: a quarter of the time that matplotlib takes to find out by drawing twice.
+        # Fixed margins take a quarter of the time of a constrained layout, which draws twice.
         figure.subplots_adjust(left=0.62 / 3.5, right=1 - 0.12 / 3.5, top=1 - 0.62 / 2.55, bottom=0.5 / 2.55)
         axes.set_title(clean_label(spread["detector"]))
         axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
@@ -270,15 +303,25 @@ def draw_lines(
     is_rate: bool = False,
     size: tuple[float, float] = (4.6, 3.4),
 ) -> Figure:
-    """Every line over ``places``, the labels of its points, at equal distances, with 95% intervals; ``mark``: a value
-    that all are read against. ``is_rate``: values are shares."""
+    """Draw lines with 95% intervals over labelled places at equal distances.
+
+    Args:
+        lines: The lines.
+        places: Labels of the places in order.
+        y_label: Label of the y axis.
+        x_label: Label of the x axis.
+        y_limits: Limits of the y axis.
+        mark: Value of a horizontal reference line.
+        is_rate: True if values are shares.
+        size: Width and height in inches.
+    """
     with _build_panel(*size) as (figure, axes):
         if mark is not None:
             axes.axhline(mark, color=QUIET, linewidth=0.8, linestyle=DASHED)
         for number, (name, points) in enumerate(lines):
             colour = PALETTE[number % len(PALETTE)]
             at = [places.index(label) for label, _ in points]
-            values = [np.nan if point["value"] is None else point["value"] for _, point in points]
+            values = np.array([point["value"] for _, point in points], dtype=np.float64)
             style = LINE_STYLES[number % len(LINE_STYLES)]
             axes.plot(at, values, marker="o", markersize=4, color=colour, linestyle=style, label=clean_label(name))
             for place, (_, point) in zip(at, points, strict=True):
@@ -296,23 +339,37 @@ def draw_lines(
 
 
 def draw_roc_markdown(columns: Sequence[ScoreColumn], evaluations: pa.Table, title: str) -> str | None:
-    """The ROC curves of a pair at default parameters as a Markdown image, for Dagster's metadata; None where no
-    detector has scores on both sides."""
-    aurocs = {
-        row["detector"]: row["value"]
-        for row in evaluations.to_pylist()
-        if row["metric"] == "auroc" and row["is_default"]
-    }
-    two_sided = [
-        column
-        for column in sorted(columns, key=lambda column: column.key)
-        if column.detector != BLIND_CONTROL and column.is_default and column.members.size and column.nonmembers.size
-    ]
-    answering = choose_headline_detector({column.detector for column in two_sided})
+    """Draw the ROC curves of a pair at default parameters as a Markdown image for Dagster's metadata.
+
+    Returns:
+        The Markdown, or None if no detector has scores on both sides.
+    """
+    aurocs = {}
+    for row in evaluations.to_pylist():
+        if row["metric"] == "auroc" and row["is_default"]:
+            aurocs[row["detector"]] = row["value"]
+    two_sided = sorted(filter(_has_default_scores_on_both_sides, columns), key=lambda column: column.key)
+    headline_detector = choose_headline_detector({column.detector for column in two_sided})
     curves = []
     for column in two_sided:
-        if (points := column.roc()) is not None:
-            fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
-            named = {"detector": column.detector, "auroc": aurocs.get(column.detector)}
-            curves.append({**named, "fpr": fpr, "tpr": tpr, "answers": column.detector == answering})
-    return to_markdown_image(to_png(draw_roc_curves(curves)), f"ROC curves: {title}") if curves else None
+        points = column.roc()
+        if points is None:
+            continue
+        fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
+        curves.append(
+            {
+                "detector": column.detector,
+                "auroc": aurocs.get(column.detector),
+                "fpr": fpr,
+                "tpr": tpr,
+                "answers": column.detector == headline_detector,
+            }
+        )
+    if not curves:
+        return None
+    return to_markdown_image(to_png(draw_roc_curves(curves)), f"ROC curves: {title}")
+
+
+def _has_default_scores_on_both_sides(column: ScoreColumn) -> bool:
+    has_both_sides = column.members.size > 0 and column.nonmembers.size > 0
+    return has_both_sides and column.is_default and column.detector != BLIND_CONTROL

@@ -1,8 +1,8 @@
 """Section rows that SQL cannot complete: sentences, ROC curves, facts of nested JSON.
 
-A section (page.py) is a query, a template and, if the query is not enough, a function of this module. The function takes
-a row of the query and the results of the page, and returns the row that the template formats. Columns named ``raw_…``
-are inputs of the function. Neither the page nor its JSON copy contains them.
+A section (page.py) is a query, a template and, if the query is not enough, a function of this module. The function
+takes a row of the query and the results of the page, and returns the row that the template formats. Columns named
+``raw_…`` are inputs of the function. Neither the page nor its JSON copy contains them.
 
 The rules and sentences are in summary.py, answer_rules.py and answers.yaml, the queries in sections/ and sql/.
 """
@@ -456,8 +456,7 @@ def _complete_manifest(row: Row, results: Results) -> Row:
 def _build_command(model: str, benchmark: str, settings: str | None) -> str:
     """Return the command that computes a pair's numbers again.
 
-    Args:
-        settings: Options of the evaluation as JSON, or None if the pair was audited.
+    ``settings`` are the options of an evaluation of external scores as JSON, or None if the pair was audited.
     """
     if settings is not None:
         return shlex.join(build_evaluate_command(json.loads(settings)))

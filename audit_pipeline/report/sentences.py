@@ -1,7 +1,6 @@
-"""The kinds of answer and their sentences, read from answers.yaml, and the other sentences of the report (notes.yaml).
+"""The catalogue of sentences: kinds of answers (answers.yaml) and other sentences of the report (notes.yaml).
 
-What belongs here: loading both files, and writing a sentence from facts. What does not: the rules that give kind and
-facts (answer_rules.py, document_answers.py, summary.py), layout (sections/).
+A sentence is a Jinja template over facts. answer_rules.py, document_answers.py and summary.py decide kinds and facts.
 """
 
 from __future__ import annotations
@@ -27,15 +26,18 @@ from audit_pipeline.statistics.claims import (
 )
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
-"""What an answer comes to: seen directly; higher than chance; the comparison would have found an effect that matters
-(statistics/claims.py) and did not; it could hardly have found anything, or what differs may not be training."""
+"""The verdict of an answer.
+
+"found" was observed directly. "stands out" exceeds chance. "nothing found" means that the comparison would have found
+an effect that matters (statistics/claims.py). "no conclusion" is everything else.
+"""
 
 SIGNS: tuple[Sign, ...] = get_args(Sign)
-"""What matters most first."""
+"""All signs, the most important first."""
 
 P_LEVEL = Q_LEVEL = 0.05
 SENTENCES = ("headline", "explanation", "how_sure", "what_would_change")
-"""The sentences of an answer, without its question."""
+"""The sentences of an answer except its question."""
 
 Other = Literal["search", "twins"]
 Facts = Mapping[str, Any]
@@ -43,7 +45,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of answer, as answers.yaml declares it: see the head of that file."""
+    """A kind of answer. The head of answers.yaml describes the fields."""
 
     name: str
     sign: Sign
@@ -55,74 +57,82 @@ class Kind:
 
 @cache
 def read_kinds() -> Mapping[str, Kind]:
-    """Every kind of answer by its name, which is the ``outcome`` of an answer."""
-    declared = _read("answers")["kinds"]
-    return {
-        name: Kind(name, **{key: value for key, value in kind.items() if key not in SENTENCES})
-        for name, kind in declared.items()
-    }
+    """Return every kind of answer by its name, which is the ``outcome`` of an answer."""
+    kinds = {}
+    for name, declared in _read("answers")["kinds"].items():
+        settings = {key: value for key, value in declared.items() if key not in SENTENCES}
+        kinds[name] = Kind(name, **settings)
+    return kinds
 
 
 def find_kind(outcome: str) -> Kind:
-    """The kind of that name."""
+    """Return the kind of answer with the name ``outcome``."""
     return read_kinds()[outcome]
 
 
 def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
-    """The answer of that kind in sentences, with its sign; ``question``: the phrase that says what was asked."""
+    """Render an answer with its sign and sentences. ``question`` is the name of the phrase with the question."""
     parts = {part: render_phrase(f"{outcome}.{part}", facts) for part in SENTENCES}
     return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts), **parts}
 
 
 def _strip_verdict(headline: str) -> str:
-    """Return a headline without the verdict in front, as a sentence."""
+    """Return a headline without its leading verdict, as a sentence."""
     for sign in SIGNS:
         headline = headline.removeprefix(f"{capitalise_first(sign)}: ")
     return capitalise_first(headline)
 
 
 def address_third_party(text: str) -> str:
-    """Return a sentence for readers who did not run the audit: the user is no longer addressed as *you*."""
+    """Return a sentence for readers who did not run the audit. It does not address the user as *you*."""
     return text.replace(" you named as ", " the user named as ")
 
 
 def suggest_methods(outcome: str, done: Collection[Other]) -> str:
-    """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
-    remaining = [other for other in find_kind(outcome).others if other not in done]
+    """Return a sentence with methods that can find more than scores show, or an empty text if all were done."""
+    remaining = [method for method in find_kind(outcome).others if method not in done]
+    if not remaining:
+        return ""
+    methods = " and ".join(render_phrase(method, {}) for method in remaining)
     comma = "," if "twins" in remaining else ""
-    named = " and ".join(render_phrase(other, {}) for other in remaining)
-    return f"{capitalise_first(named)}{comma} can find what scores do not show." if named else ""
+    return f"{capitalise_first(methods)}{comma} can find what scores do not show."
 
 
 def render_phrase(name: str, facts: Facts) -> str:
-    """A phrase, or the sentence ``kind.part`` of an answer, of these facts, on one line."""
+    """Render a phrase, or the sentence ``kind.part`` of an answer, on one line."""
     return re.sub(r"[ \n]+", " ", _environment().get_template(name).render(facts)).strip()
 
 
 def render_list(name: str, facts: Facts) -> list[str]:
-    """The same of a phrase of several paragraphs, each on one line; empty ones are left out."""
-    paragraphs = _environment().get_template(name).render(facts).split("\n\n")
-    return [line for line in (re.sub(r"[ \n]+", " ", paragraph).strip() for paragraph in paragraphs) if line]
+    """Render a phrase of several paragraphs as a list of lines. Empty paragraphs are skipped."""
+    lines = []
+    for paragraph in _environment().get_template(name).render(facts).split("\n\n"):
+        line = re.sub(r"[ \n]+", " ", paragraph).strip()
+        if line:
+            lines.append(line)
+    return lines
 
 
 def list_limits() -> list[dict[str, str]]:
-    """The limits that hold for every number, each as its title and its text."""
+    """Return the limits of every result, each with a title and a text."""
     return [{"title": title, "text": text} for title, text in _read("notes")["limits"].items()]
 
 
 @cache
 def _read(name: str) -> Mapping[str, Any]:
     text = (resources.files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
-    known: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-    return known
+    content: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return content
 
 
 @cache
 def _environment() -> jinja2.Environment:
     answers = _read("answers")
-    parts = {f"{kind}.{part}": declared[part] for kind, declared in answers["kinds"].items() for part in SENTENCES}
-    sources = {**parts, **answers["phrases"], **_read("notes")["phrases"]}
-    # Plain text: what is shown on a page is escaped there.
+    sources = {**answers["phrases"], **_read("notes")["phrases"]}
+    for kind, declared in answers["kinds"].items():
+        for part in SENTENCES:
+            sources[f"{kind}.{part}"] = declared[part]
+    # Sentences are plain text. The templates of a page escape them.
     environment = jinja2.Environment(  # noqa: S701
         loader=jinja2.DictLoader(sources),
         undefined=jinja2.StrictUndefined,

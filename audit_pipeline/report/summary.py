@@ -1,7 +1,6 @@
-"""Tests of whole sets as answers, the order of all results, and what they come to together.
+"""Answers of tests of whole sets, the order of all results, and the summary of a page.
 
-What belongs here: the rule of a test's kind, which result is shown first, how many there are of each kind. What does
-not: the answer of one model on one benchmark (answer_rules.py), sentences (answers.yaml), layout (sections/).
+answer_rules.py decides the answer of one model on one benchmark. The sentences are in answers.yaml.
 """
 
 from __future__ import annotations
@@ -22,11 +21,15 @@ Row = Mapping[str, Any]
 
 
 def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | None = None) -> dict[str, Any]:
-    """The answer of a test of a whole set, of a row of CORPUS_TESTS with ``refused``, ``p_values_so_far`` and titles.
+    """Return the answer of a test of a whole set in sentences.
 
-    It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
-    most 0.05: who tests a set until something is found has to pay for it; and nothing was found where it could have
-    been. ``handed_over``: the scores are a user's own; ``stated_by``: whose word the claim level rests on.
+    The test has a finding if its p-value, times the number of p-values of this set and model so far (Bonferroni), is at
+    most 0.05. The correction prevents a user from testing a set until a test succeeds by accident.
+
+    Args:
+        test: Row of the table ``corpus_tests`` with ``refused``, ``p_values_so_far`` and titles.
+        handed_over: True for external scores.
+        stated_by: Person whose statement the claim level rests on, or None.
     """
     p_values = max(1, test["p_values_so_far"])
     facts = {
@@ -59,89 +62,110 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
 
 
 def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc: float | None) -> str | None:
-    """Whose word a test's claim level rests on: of a test set's order always that of whoever ran the test."""
+    """Return the person whose statement a test's claim level rests on, or None if it rests on more.
+
+    Only the person who ran the test can state the order of a test set.
+    """
     if test["test"] == "dataset_inference":
         return find_claim_source(test["claim_level"], design_stated_by, blind_auroc)
     stated_by = WHOEVER_RAN_THIS if test["test"] == "sharded_permutation" else None
     return find_claim_source(test["claim_level"], stated_by, None)
 
 
-def _find_detectable_effect(detectable: float, p_values: int) -> dict[str, Any]:
-    """Whether so many p-values together let a test find an effect that matters, and what AUROC it would have found
-    (``reached``, or ``times`` as much is needed)."""
-    # Of one p-value to several: both are so many standard errors above chance.
-    by_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
-    reached = CHANCE + (detectable - CHANCE) / by_single_test * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
-    times = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
-    return {"reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
+def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any]:
+    """Return the AUROC that the test finds with a power of 80% after the correction, and if that is small enough.
+
+    Args:
+        detectable: AUROC that a single test finds with a power of 80%.
+        n_p_values: Number of p-values of this set and model so far.
+    """
+    # A detectable AUROC is a number of standard errors above chance. The number depends on the level alone.
+    errors_of_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
+    errors_after_correction = detectable_auroc(1.0, P_LEVEL / n_p_values) - CHANCE
+    reached = CHANCE + (detectable - CHANCE) / errors_of_single_test * errors_after_correction
+    times_as_many_texts = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
+    return {"reached": reached, "times": times_as_many_texts, "could_have_found": reached <= AUROC_OF_INTEREST}
 
 
 def is_positive_set_test(result: Row) -> bool:
-    """Whether a result is of a test of a whole set that found something, and its claim level lets that count."""
+    """Return True for a test of a whole set with a finding that its claim level accepts as evidence."""
     return "test" in result and result["outcome"] == "found" and result["claim_level"] in (SOUND, STATISTICAL)
 
 
 def has_found(result: Row) -> bool:
-    """Whether an answer or a search found something, or documents stand out; of a test: whether it is evidence."""
+    """Return True if an answer or a search has a finding, or if a test is evidence."""
     if "test" in result:
         return is_positive_set_test(result)
     return find_kind(result["outcome"]).sign in ("found", "stands out")
 
 
 def sort_by_display_place(results: Sequence[Row]) -> list[Row]:
-    """Sort answers from scores, tests of the whole set and what is given word for word by the places of their kinds.
+    """Sort results by the places of their outcomes (answers.yaml).
 
-    Evidence of a test, which allows for all detectors, comes before that of one detector.
+    Evidence of a test comes before evidence of one detector, because the test allows for all detectors.
     """
+    return sorted(results, key=_build_place_key)
 
-    def place(result: Row) -> tuple[int, bool]:
-        evidence = is_positive_set_test(result)
-        return find_kind("evidence_of_training" if evidence else result["outcome"]).place, not evidence
 
-    return sorted(results, key=place)
+def _build_place_key(result: Row) -> tuple[int, bool]:
+    if is_positive_set_test(result):
+        return find_kind("evidence_of_training").place, False
+    return find_kind(result["outcome"]).place, True
 
 
 @dataclass
 class Subject:
-    """The results of one model on one benchmark or set: from scores, word for word, in answers, and by tests of the
-    whole set."""
+    """The results of one model on one benchmark.
+
+    Attributes:
+        answer: Answer from scores.
+        search: Search for passages that the model continues word for word.
+        chat: Questions to a model that answers in words.
+        tests: Tests of the whole set.
+    """
 
     answer: Row | None = None
-    found: Row | None = None
-    said: Row | None = None
+    search: Row | None = None
+    chat: Row | None = None
     tests: list[Row] = field(default_factory=list)
 
     @property
     def rows(self) -> list[Row]:
-        """Its results, in the order of the terminal, too."""
-        return sort_by_display_place([row for row in (self.answer, *self.tests, self.found, self.said) if row])
+        """Return all results in display order."""
+        return sort_by_display_place([row for row in (self.answer, *self.tests, self.search, self.chat) if row])
 
     @property
     def signs(self) -> list[Sign]:
-        """The signs of its results, each once, in their order."""
+        """Return the distinct signs of the results in display order."""
         return list(dict.fromkeys(row["sign"] for row in self.rows))
 
 
 def group_by_subject(
     answers: Sequence[Row], tests: Sequence[Row], searches: Sequence[Row], chats: Sequence[Row]
 ) -> list[Subject]:
-    """The results by model and benchmark: reproduced passages first, then evidence of tests, answers, and all others.
+    """Group results by model and benchmark.
 
-    Tests that could not be made have no result.
+    Pairs with reproduced passages come first, then pairs with evidence of tests, with answers, and all others. Refused
+    tests have no result.
     """
+    tests_done = [test for test in tests if test["outcome"] != "refused"]
+    positive_tests = [test for test in tests_done if is_positive_set_test(test)]
+    reproduced = [row for row in (*searches, *chats) if row["reproduced"]]
     subjects: dict[tuple[str, str], Subject] = {}
-    tests = [test for test in tests if test["outcome"] != "refused"]
-    reproduced = (row for row in (*searches, *chats) if row["reproduced"])
-    for row in (*reproduced, *filter(is_positive_set_test, tests), *answers, *searches, *chats, *tests):
+    for row in (*reproduced, *positive_tests, *answers, *searches, *chats, *tests_done):
         subjects.setdefault((row["model"], row["benchmark"]), Subject())
-    for name, rows in (("answer", answers), ("found", searches), ("said", chats)):
-        for row in rows:
-            setattr(subjects[row["model"], row["benchmark"]], name, row)
-    for test in tests:
-        subjects[test["model"], test["benchmark"]].tests.append(test)
+    for row in answers:
+        subjects[row["model"], row["benchmark"]].answer = row
+    for row in searches:
+        subjects[row["model"], row["benchmark"]].search = row
+    for row in chats:
+        subjects[row["model"], row["benchmark"]].chat = row
+    for row in tests_done:
+        subjects[row["model"], row["benchmark"]].tests.append(row)
     return list(subjects.values())
 
 
+# The number of results of each class is part of the summary.
 _WORTHS = {
     "sound": "where a sound test shows training",
     "evidence": "with statistical evidence of training",
@@ -151,17 +175,22 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 
 def _classify(result: Row) -> str:
-    """By what a result is counted: its sign, and where something stands out what that may claim."""
+    """Return the class that a result is counted in: its sign, and its worth if something stands out."""
     kind = find_kind(result["outcome"])
+    if kind.sign == "nothing found":
+        return "with nothing found"
     if kind.sign != "stands out":
-        return "with nothing found" if kind.sign == "nothing found" else "without a conclusion"
+        return "without a conclusion"
     return _WORTHS[kind.worth or _CLAIMS.get(result.get("claim_level") or "", "look")]
 
 
 def _format_result_counts(results: Sequence[Row]) -> list[str]:
-    found = Counter(map(_classify, results))
+    """Return the number of results of each class, such as '2 with nothing found'."""
+    counts = Counter(map(_classify, results))
+    if len(counts) == 1:
+        return [f"all {name}" for name in counts]
     order = [*_WORTHS.values(), "with nothing found", "without a conclusion"]
-    return [f"{'all' if len(found) == 1 else found[kind]} {kind}" for kind in order if found[kind]]
+    return [f"{counts[name]} {name}" for name in order if counts[name]]
 
 
 def render_page_summary(
@@ -173,17 +202,26 @@ def render_page_summary(
     refused: int = 0,
     own_documents: int | None = None,
 ) -> dict[str, str]:
-    """What all results of a page come to: ``heading``, ``question``, ``summary`` (one sentence), ``explanation``,
-    ``how_sure`` and ``what_would_change``.
+    """Return the summary of a page in sentences.
 
-    ``models`` and ``benchmarks`` by their titles. ``pairs``: how many were scored, of which the answers that are shown
-    may be fewer. ``refused``: tests of whole sets that could not be made. ``own_documents``: how many documents of a
-    user's own files were audited; None where a benchmark is of other texts.
+    Args:
+        models: Titles of the models.
+        benchmarks: Titles of the benchmarks.
+        subjects: Results of each model and benchmark.
+        pairs: Number of pairs with scores. The page may show fewer answers.
+        refused: Number of tests of whole sets that were refused.
+        own_documents: Number of audited documents of the user's files, or None if a benchmark has other texts.
+
+    Returns:
+        The sentences ``heading``, ``question``, ``summary``, ``explanation``, ``how_sure`` and ``what_would_change``.
     """
     results = [result for subject in subjects for result in subject.rows]
-    answers, tests = ([row for row in results if column in row] for column in ("sides", "test"))
+    answers = [row for row in results if "sides" in row]
+    tests = [row for row in results if "test" in row]
     null_answers = [row for row in answers if find_kind(row["outcome"]).helped_by == "more texts"]
-    evidence, levels = [_WORTHS["sound"], _WORTHS["evidence"]], Counter(row["claim_level"] for row in answers)
+    levels = Counter(row["claim_level"] for row in answers)
+    outcomes = Counter(row["outcome"] for row in answers)
+    remedies = {find_kind(outcome).helped_by for outcome in outcomes}
     facts = {
         "models": models,
         "benchmarks": benchmarks,
@@ -194,24 +232,36 @@ def render_page_summary(
         "answers": len(answers),
         "answer_counts": _format_result_counts(answers),
         "pairs": pairs,
-        "seen": sum("found" in subject.signs for subject in subjects),
-        "evidence": sum(any(_classify(row) in evidence for row in subject.rows) for subject in subjects),
-        "look": sum("stands out" in subject.signs for subject in subjects),
-        "reproduced": any(find_kind(row["outcome"]).sign == "found" for row in results),
+        "seen": _count_with_sign(subjects, "found"),
+        "evidence": sum(map(_has_evidence, subjects)),
+        "look": _count_with_sign(subjects, "stands out"),
+        "reproduced": _count_with_sign(subjects, "found") > 0,
         "sound": levels[SOUND],
         "alike": levels[STATISTICAL],
-        "separable": sum(row["outcome"] == "separable" for row in answers),
-        "to_look_at": any(find_kind(row["outcome"]).helped_by == "texts that are alike" for row in answers),
+        "separable": outcomes["separable"],
+        "to_look_at": "texts that are alike" in remedies,
         "null_answers": len(null_answers),
-        "unsearched": not all(row["raw_searched"] for row in null_answers),
+        "unsearched": any(not row["raw_searched"] for row in null_answers),
     }
     parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
-    words = {part: render_phrase(f"page_{part}", facts) for part in parts}
-    return {**words, "summary": subjects[0].rows[0]["headline"]} if len(subjects) == 1 else words
+    texts = {part: render_phrase(f"page_{part}", facts) for part in parts}
+    if len(subjects) == 1:
+        texts["summary"] = subjects[0].rows[0]["headline"]
+    return texts
+
+
+def _count_with_sign(subjects: Sequence[Subject], sign: Sign) -> int:
+    return sum(sign in subject.signs for subject in subjects)
+
+
+def _has_evidence(subject: Subject) -> bool:
+    return any(_classify(row) in (_WORTHS["sound"], _WORTHS["evidence"]) for row in subject.rows)
 
 
 def describe_instrument(checks: Sequence[Row]) -> str:
-    """What the instrument check says, by the headline detector, or the strongest where that has no result."""
-    known = [check for check in checks if check["exposed"]["value"] is not None]
-    shown = next((check for check in known if check["answers"]), next(iter(known), None))
-    return render_phrase("instrument", {"checked": bool(checks), "check": shown, "check_takes": INSTRUMENT_CHECK_TAKES})
+    """Return the result of the instrument check, by the headline detector, or the strongest one if it has no result."""
+    with_result = [check for check in checks if check["exposed"]["value"] is not None]
+    headline = [check for check in with_result if check["answers"]]
+    shown_check = next(iter([*headline, *with_result]), None)
+    facts = {"checked": bool(checks), "check": shown_check, "check_takes": INSTRUMENT_CHECK_TAKES}
+    return render_phrase("instrument", facts)

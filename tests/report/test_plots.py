@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.report.inline_picture import IN_PLACE, draw_inline_roc
+from audit_pipeline.report.inline_picture import MAX_MARKDOWN_CHARACTERS, draw_inline_roc
 from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
 from audit_pipeline.report.plots import (
     MARKDOWN_LIMIT,
@@ -206,7 +206,7 @@ def test_the_picture_that_the_ui_shows_in_place_is_the_curve() -> None:
         "a_detector_with_a_name_of_48_characters_" * 2, points.fpr, points.tpr, (0.6, 0.5, 0.7), 0.91
     )
     assert markdown is not None
-    assert len(markdown) < IN_PLACE
+    assert len(markdown) < MAX_MARKDOWN_CHARACTERS
     svg = base64.b64decode(markdown.partition("base64,")[2].removesuffix(")")).decode()
     assert re.findall(r"AUROC [^<]*|words alone [^<]*", svg) == ["AUROC 0.600 [0.500, 0.700]", "words alone 0.910"]
     # The curve runs from corner to corner, and its area, by trapezoids in pixels, is the AUROC.
