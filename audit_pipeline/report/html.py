@@ -156,12 +156,12 @@ def _build_jinja_environment() -> jinja2.Environment:
     environment.filters.update(
         FILTERS,
         counted=describe_text_counts,
-        rule=partial(spell_out, words=RULE_IN_WORDS),
+        rule=partial(spell_out, labels=RULE_IN_WORDS),
         spoken=spell_out,
         stated=format_claim_level,
-        test=partial(spell_out, words=TEST_IN_WORDS),
-        step=partial(spell_out, words=STEP_IN_WORDS),
-        unlearning=partial(spell_out, words=UNLEARNING_METRICS),
+        test=partial(spell_out, labels=TEST_IN_WORDS),
+        step=partial(spell_out, labels=STEP_IN_WORDS),
+        unlearning=partial(spell_out, labels=UNLEARNING_METRICS),
     )
     environment.globals.update(
         side_names=SIDE_NAMES,

@@ -288,7 +288,8 @@ EQUAL = MetricEstimate(0.5, 0.5, 0.5, ALL_EQUAL)
          {"flagged": MetricEstimate(0.217, 0.059, 0.475), "flagged_alpha": 0.05, "flagged_is_certified": True},
          "texts_differ",
          "21.7% [5.9, 47.5] of the texts are flagged where 5% would be by accident. So the audited texts differ"),
-        ((0.45, 0.55), {"flagged": MetricEstimate(0.217, 0.049, 0.475), "flagged_alpha": 0.05}, "no_difference", "found"),
+        ((0.45, 0.55), {"flagged": MetricEstimate(0.217, 0.049, 0.475), "flagged_alpha": 0.05},
+         "no_difference", "found"),
         ((0.45, 0.55), {"whole_set": "training"}, "texts_differ", "Dataset inference finds that"),
     ],
 )  # fmt: skip
@@ -688,7 +689,7 @@ def test_what_matters_most_is_told_first() -> None:
 
 
 def summary_of(*results: dict[str, Any], **changes: Any) -> dict[str, str]:
-    subjects = [Subject(answer=row) if "sides" in row else Subject(found=row) for row in results]
+    subjects = [Subject(answer=row) if "sides" in row else Subject(search=row) for row in results]
     settings: dict[str, Any] = {"pairs": len(results), **changes}
     return render_page_summary(["M"], ["A", "B"][: len(results)], subjects, **settings)
 
