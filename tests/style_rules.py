@@ -43,27 +43,25 @@ VERBS = frozenset(
     Revert Rewrite Rotate Round Route Run Sample Satisfy Save Scale Scan Schedule Score Scrub Seal Search Select Send
     Separate Sequence Serialise Serialize Serve Set Settle Share Shift Shorten Show Shrink Shuffle Shut Sign Simulate
     Skip Sleep Slice Smooth Snap Snapshot Solve Sort Split Spread Stage Stamp Standardise Start State Stop Store Stream
-    Stretch Strip Subtract Suggest Sum Summarise Summarize Supply Suppress Surround Suspend Swap Sweep Switch Synchronise
-    Take Tag Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer Transform
+    Stretch Strip Subtract Suggest Sum Summarise Summarize Supply Suppress Surround Suspend Swap Sweep Switch
+    Synchronise Take Tag Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer Transform
     Translate Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unify Unite Unload Unlock Unpack Unwrap Update
     Upload Use Validate Vary Verify View Visit Vote Wait Walk Warn Watch Weigh Withhold Work Wrap Write Yield Zero
-    """.split()
+    """.split()  # noqa: SIM905 - 250 verbs are easier to read as a text
 )
 
 BANNED_STARTS = re.compile(r"^(What|Whether|How|Why|Of|Where|The one|Those|That)\b")
 BANNED = (
     re.compile(r"\bwhere (there|it|they|none|one|no)\b"),
-    re.compile(
-        r"\b(anew|whatever|but for|of which|in whose|of whose|as it (?:is|was)|made again|so many|none of which)\b"
-    ),
+    re.compile(r"\b(anew|whatever|but for|of which|in whose|of whose|as it (?:is|was)|made again|so many)\b"),
     re.compile(r"\ba (row|line) an? \w+"),
     re.compile(r"\b(is|are) not there\b"),
     re.compile(r"\bwhat (is said|came of|it came to|is known of)\b"),
     re.compile(r"\bgives? up\b"),
 )
 # "Where" names a place after these words; elsewhere a condition is meant.
-_PLACES = "folder|folders|directory|place|places|path|file|files|position|positions|location|machine|page|cell|column|row|line|point|site"
-WHERE = re.compile(rf"(?<!np\.)(?<!torch\.)(?<!``)\bwhere\b", re.IGNORECASE)
+_PLACES = "folders?|directory|places?|path|files?|positions?|location|machine|page|cell|column|row|line|point|site"
+WHERE = re.compile(r"(?<!np\.)(?<!torch\.)(?<!``)\bwhere\b", re.IGNORECASE)
 PLACE_BEFORE = re.compile(rf"\b({_PLACES}|know|knows|shows|from|of|is|stand|tell) $", re.IGNORECASE)
 GLOSSARY = re.compile(r"``[\w.]+``: ")
 MAX_WORDS = 25
@@ -120,8 +118,43 @@ def _check_docstring(node: ast.AST, text: str) -> Iterator[tuple[str, str]]:
         yield "function docstring does not start with a known verb", first[:70]
     if not isinstance(node, _FUNCTIONS) and BANNED_STARTS.search(first):
         yield "docstring starts with a question word", first[:70]
+    if isinstance(node, _FUNCTIONS):
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        parameters = {argument.arg for argument in arguments if argument is not None}
+        for name in _list_entries(text, "Args:"):
+            if name not in parameters:
+                yield "Args: documents a parameter that does not exist", name
+    if isinstance(node, ast.ClassDef):
+        attributes = _list_attributes(node)
+        for name in _list_entries(text, "Attributes:"):
+            if name not in attributes:
+                yield "Attributes: documents an attribute that does not exist", name
     if len(GLOSSARY.findall(text)) > 1:
         yield "run-in glossary; use Args: or Attributes:", first[:70]
+
+
+def _list_entries(docstring: str, section: str) -> list[str]:
+    """Return the names that a section of a Google-style docstring documents."""
+    found = re.search(rf"^{section}\n((?:[ \t]+.*\n?|\n)+)", docstring, re.MULTILINE)
+    if found is None:
+        return []
+    lines = found[1].split("\n")
+    indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    starts = [re.match(rf" {{{indent}}}\*{{0,2}}(\w+)(?: \([^)]*\))?:", line) for line in lines]
+    return [start[1] for start in starts if start is not None]
+
+
+def _list_attributes(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's fields, methods and attributes of ``self``."""
+    names: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.AnnAssign | ast.Assign):
+            targets = [inner.target] if isinstance(inner, ast.AnnAssign) else inner.targets
+            names |= {ast.unparse(target).removeprefix("self.") for target in targets}
+        elif isinstance(inner, _FUNCTIONS):
+            names.add(inner.name)
+            names |= {argument.arg for argument in [*inner.args.args, *inner.args.kwonlyargs]}
+    return names
 
 
 def check_prose(text: str) -> Iterator[tuple[str, str]]:
@@ -215,6 +248,12 @@ def _walk_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
             for child in ast.iter_child_nodes(node)
             if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case))
         ]
+
+
+def list_public_classes(path: Path) -> list[str]:
+    """Return the names of the public classes that a file defines at module level."""
+    body = ast.parse(path.read_text()).body
+    return [node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
 def measure(paths: Iterable[Path]) -> dict[str, float]:

@@ -91,3 +91,38 @@ def test_docstrings_name_only_files_and_names_that_exist() -> None:
     assert len(roles) > 100
     assert [(str(path), file) for path, file in sorted(files) if not {file, f"{file}.j2"} & ends] == []
     assert [(str(path), name) for path, name in sorted(roles) if name not in names] == []
+
+
+BACKTICKS = re.compile(r"``([A-Za-z_]\w*(?:\.\w+)*)``")
+
+
+def test_names_in_backticks_exist_in_the_code_or_the_configuration() -> None:
+    docstrings: list[tuple[Path, str]] = []
+    names: set[str] = set()
+    for top in ("audit_pipeline", "assets", "corpus_audit"):
+        for path in (ROOT / top).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
+            docstrings += [(path.relative_to(ROOT), text) for text in texts]
+            names |= {path.stem, *_list_names(tree, set(texts))}
+    for top in ("audit_pipeline", "config"):
+        for path in (ROOT / top).rglob("*.*"):
+            if path.suffix in {".sql", ".yaml", ".j2"}:
+                names |= set(re.findall(r"\w+", path.read_text()))
+    quoted = [(str(path), name) for path, text in docstrings for name in BACKTICKS.findall(text)]
+    assert len(quoted) > 500
+    assert [(path, name) for path, name in quoted if not set(name.split(".")) <= names] == []
+
+
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+def _list_names(tree: ast.Module, docstrings: set[str]) -> Iterator[str]:
+    """Yield the identifiers of a module and the words of its strings, which include columns and keys."""
+    for node in ast.walk(tree):
+        for field in ("name", "id", "attr", "arg", "asname", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield from value.split(".")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() not in docstrings:
+            yield from re.findall(r"\w+", node.value)
