@@ -179,7 +179,7 @@ def test_the_calibration_split_is_left_out():
 
 
 def test_wrong_tables_are_refused():
-    with pytest.raises(DataError, match="not of 2"):
+    with pytest.raises(DataError, match="belong to 2 benchmarks"):
         split_quality(small(benchmark=["a", "a", "b", "b"]), "temporal", "en")
     with pytest.raises(DataError, match="not of 0"):
         split_quality(EXAMPLES.empty_table(), "temporal", "en")
