@@ -74,7 +74,7 @@ def compute_benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, 
     That is its own entry (at its one length: the family's other lengths are no part of it), the builder's version and
     the versions of its sources. Descriptions, and the place where rows lie, are not.
     """
-    entry = {key: value for key, value in spec.described().items() if key not in _NOT_IN_DIGEST}
+    entry = {key: value for key, value in spec.describe_entry().items() if key not in _NOT_IN_DIGEST}
     return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
 
 
@@ -189,7 +189,7 @@ def _build_manifest(
         "words": spec.words,
         "digest": compute_benchmark_digest(spec, inputs.source_versions),
         CONTENT_DIGEST: compute_content_digest(draw_result.examples),
-        "spec": spec.described(),
+        "spec": spec.describe_entry(),
         "builder_version": BUILDERS[spec.settings.builder].version,
         "source_versions": dict(inputs.source_versions),
         "origin": inputs.origin,

@@ -105,7 +105,7 @@ def build_rows_inputs(
     spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]
 ) -> BuilderInputs[LabelledRows]:
     """Rows as what a benchmark is built from: their version under the name of where they come from."""
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
     entries = tuple({**entry, "kind of date": kind or "not dated"} for entry in provenance)
@@ -119,7 +119,7 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
     Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
     return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
 
@@ -150,7 +150,7 @@ def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
-        unlabelled = spec.settings_of(RowsSettings).may_be_unlabelled
+        unlabelled = spec.require_settings(RowsSettings).may_be_unlabelled
         raise DataError(
             f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
             "add rows of the other side"
@@ -169,7 +169,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     columns = column_names(file.rows)
     grouped = settings if isinstance(settings, GroupedRowsSettings) else None
     names = (settings.id_column, *((grouped.group_column, grouped.date_column) if grouped else ()))
@@ -296,7 +296,7 @@ def _build_labelled_text(
     row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit, published: date | None
 ) -> LabelledText:
     """Raises UnusableRowError."""
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     text = reading.text(row)
     words = unit.split(text)
     if reading.lengths is not None and len(words) not in reading.lengths:

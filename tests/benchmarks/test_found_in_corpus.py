@@ -110,7 +110,7 @@ def test_the_manifest_says_where_texts_and_labels_are_from(paths: DataPaths) -> 
     ],
 )
 def test_a_member_needs_its_share_and_one_long_passage(finding: Mapping[str, Any], is_member: bool) -> None:
-    settings = found_spec().settings_of(FoundInCorpusSettings)
+    settings = found_spec().require_settings(FoundInCorpusSettings)
     label, reason = label_text({"words": 60, **FOUND, **finding}, settings)
     assert (label, reason) == ((1, None) if is_member else (None, "in the corpus in part"))
 

@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def read(spec: BenchmarkSpec, downloads: Path = Path("/nowhere")) -> OriginRows:
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     return read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
 
 

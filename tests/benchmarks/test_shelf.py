@@ -224,4 +224,4 @@ def test_what_is_known_must_be_said(changes: dict[str, Any], problem: str) -> No
 
 
 def test_a_shelf_without_known_texts_keeps_its_digest() -> None:
-    assert not {"held_out", "members", "evaluates"} & set(shelf_spec().described())
+    assert not {"held_out", "members", "evaluates"} & set(shelf_spec().describe_entry())

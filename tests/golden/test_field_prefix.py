@@ -78,7 +78,7 @@ def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> No
         assert found is not None
         if one.detector == "recall.ll":
             return compute_mean_logprob(found)
-        behind = found.of(needs[one.detector])[one.parameters["shots"], "none"]
+        behind = found.get_extra(needs[one.detector])[one.parameters["shots"], "none"]
         return float(behind.mean(dtype="float64"))  # type: ignore[union-attr]
 
     values = golden_values(PREFIX, "recall.ll", *needs)

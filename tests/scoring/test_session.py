@@ -218,7 +218,7 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     assert found.text == text
     assert 0 < len(found) == len(kept) < len(whole)
     np.testing.assert_allclose(found.logprob, twin["logprob"][kept], atol=1e-4)
-    own, all_branches = found.of(BRANCHES), whole.of(BRANCHES)
+    own, all_branches = found.get_extra(BRANCHES), whole.get_extra(BRANCHES)
     assert len(own.offsets) == len(found) + 1
     np.testing.assert_array_equal(own.z, all_branches.z[len(all_branches.z) - len(own.z) :])
 

@@ -51,7 +51,7 @@ def read_controlled_texts(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[pa.Table]:
     """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
-    name = spec.settings_of(ControlledSettings).control
+    name = spec.require_settings(ControlledSettings).control
     manifest = read_control(name, paths)
     trained = manifest["settings"]
     if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:

@@ -90,7 +90,7 @@ def read_searched_pool(
     Raises DataError where the pool is not built, was not searched for as it is built now, or not in all of the corpus;
     ConfigError where its texts have not the length that the entry says.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
+    settings = spec.require_settings(FoundInCorpusSettings)
     versions = read_versions(spec, paths)
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
@@ -115,7 +115,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
 
     Raises DataError where the pool is not built or was not searched for.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
+    settings = spec.require_settings(FoundInCorpusSettings)
     pool, partition = read_built(paths, settings.pool), settings.partition
     run = find_writing_run(paths, CORPUS_OVERLAP, partition)
     if run is None:
@@ -132,7 +132,7 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
 
     Raises DataError where either side is empty.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
+    settings = spec.require_settings(FoundInCorpusSettings)
     examples, findings = pool
     left_out: Counter[str] = Counter()
     texts = []

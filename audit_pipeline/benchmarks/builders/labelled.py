@@ -71,7 +71,7 @@ def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
     """The rows with a text of the right length and a label, as :func:`read_rows_inputs` reads them."""
-    settings = spec.settings_of(LabelledSettings)
+    settings = spec.require_settings(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(
         text=lambda row: read_text(row.values, settings.text_column),
@@ -108,7 +108,7 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
 def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """As :func:`examples_from_rows`; the manifest says if the authors of the rows matched the two sides."""
     drawn = examples_from_rows(rows, spec, run_id)
-    return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
+    return replace(drawn, notes={MATCHED: {}}) if spec.require_settings(LabelledSettings).matched else drawn
 
 
 BUILDER = Builder(1, LabelledSettings, read_labelled_rows, examples_from_labelled_rows)

@@ -88,7 +88,7 @@ def read_online_rows(
     Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
-    settings = spec.settings_of(OnlineSettings)
+    settings = spec.require_settings(OnlineSettings)
     meanings = dict(settings.label_values)
     every: list[LabelledRows] = []
     provenance: list[Provenance] = []
@@ -124,7 +124,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
 
     Raises DataError if a side has no text.
     """
-    settings = spec.settings_of(OnlineSettings)
+    settings = spec.require_settings(OnlineSettings)
     refuse_single_class(rows, spec)
     unit = get_word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)

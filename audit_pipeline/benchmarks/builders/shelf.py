@@ -133,7 +133,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     ones are in the evaluation split. Raises DataError if no text to evaluate is left, or no held-out text although
     held_out is set, if a group is both held out and a member, or if a document id occurs twice.
     """
-    settings = spec.settings_of(ShelfSettings)
+    settings = spec.require_settings(ShelfSettings)
     unit = get_word_unit(settings.unit)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()

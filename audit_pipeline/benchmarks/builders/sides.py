@@ -51,7 +51,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     Raises DataError (SourceError) where either cannot be read, where a column is missing altogether, and where no row
     can be used.
     """
-    settings = spec.settings_of(SidesSettings)
+    settings = spec.require_settings(SidesSettings)
     sides = {
         "members": read_origin(settings, settings.members, spec.words, paths.downloads),
         "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),

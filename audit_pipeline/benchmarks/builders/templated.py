@@ -151,7 +151,7 @@ def read_templated_rows(
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
     (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used.
     """
-    settings = spec.settings_of(TemplatedSettings)
+    settings = spec.require_settings(TemplatedSettings)
     templates = ItemTemplates(settings.template, settings.answer)
     meanings = dict(settings.label_values)
 
@@ -183,7 +183,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
 
     Which are taken depends on the seed and their texts alone. Raises DataError where all labelled ones have one label.
     """
-    settings = spec.settings_of(TemplatedSettings)
+    settings = spec.require_settings(TemplatedSettings)
     most = settings.max_texts
     if most is not None and len(rows.texts) > most:
         turns = sorted(text.text for text in rows.texts)

@@ -123,7 +123,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
 
     Raises DataError where a side is left empty, or too small to be matched, or if a document id occurs twice.
     """
-    settings = spec.settings_of(TemporalSettings)
+    settings = spec.require_settings(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
     unit = get_word_unit(settings.unit)
