@@ -107,10 +107,11 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
         rows.append(_build_row("texts_with_year", "all", side, len(latest) / n, n, method))
         rows.append(_build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, method))
         if latest:
-            latest_row = (sum(latest) / len(latest), len(latest), method)
+            value = sum(latest) / len(latest)
+            rows.append(_build_row("latest_year_mentioned", "all", side, value, len(latest), method))
         else:
-            latest_row = (None, 0, "not defined: no text mentions a year")
-        rows.append(_build_row("latest_year_mentioned", "all", side, *latest_row))
+            reason = "not defined: no text mentions a year"
+            rows.append(_build_row("latest_year_mentioned", "all", side, None, 0, reason))
     return rows
 
 

@@ -154,8 +154,8 @@ def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("hub: someone/rows", "hub: someone/rows\n    path: here", "rows: exactly one of hub, path and package"),
-        ("    hub: someone/rows\n", "", "rows: exactly one of hub, path and package"),
+        ("hub: someone/rows", "hub: someone/rows\n    path: here", "rows: set exactly one of hub, path and package"),
+        ("    hub: someone/rows\n", "", "rows: set exactly one of hub, path and package"),
         ("hub: someone/rows", "path: here\n    revision: main", "rows: revision requires hub"),
         ("split: Rows_length{words}", "split: Rows", "rows: split: must contain {words}"),
         (
@@ -167,7 +167,7 @@ def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: 
         ("words: [32, 64]", "words: any", "rows: .*: {words} is replaced by the length, but words is any"),
         ("words: [32, 64]", "words: null", "rows: words: must be a list of lengths, or any"),
         ("    split: Rows_length{words}\n", "", "rows: split .or files. is missing"),
-        ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: one of split and files"),
+        ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: set one of split and files"),
         ("seed: 1", "seed: 1\n    label_values: {2: 2}", "rows: label_values: must be 0 or 1, not 2"),
         ("seed: 1", "seed: 1\n    label_values: {yes: 1}", "rows: label_values: .*string, not True"),
         ("seed: 1", "seed: 1\n    member_before: 2022-01-01", "rows: unknown key 'member_before'"),

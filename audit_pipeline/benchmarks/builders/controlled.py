@@ -76,7 +76,7 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnE
     """Members and held-out texts as examples; the texts of the other roles are not audited."""
     rows = texts.to_pylist()
     audited = [
-        LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)
+        LabelledText.from_row(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)
         for row in rows
         if row["role"] in _AUDITED_ROLES
     ]

@@ -163,7 +163,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
             else:
                 labels_of_text[key] = {label}
                 split: Split = "evaluation" if knows or label is None else "calibration"
-                texts.append(LabelledText.of(document, text, label, split))
+                texts.append(LabelledText.from_row(document, text, label, split))
     on_one_side = [text for text in texts if len(labels_of_text[build_comparison_key(text.text)]) == 1]
     if len(on_one_side) < len(texts):
         texts_left_out["on both sides"] += len(texts) - len(on_one_side)

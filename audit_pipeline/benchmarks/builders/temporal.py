@@ -238,7 +238,7 @@ def _draw_document_windows(
         if len(unit.split(text)) != spec.length:
             left_out_counts["another number of words when taken by itself"] += 1
             continue
-        windows.append(LabelledText.of(document, text, label))
+        windows.append(LabelledText.from_row(document, text, label))
     return windows
 
 
