@@ -212,7 +212,7 @@ def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"held_out": {}}, "says of no document that it is known"),
+        ({"held_out": {}}, "has no criterion: name sources"),
         ({"held_out": {"groups": ["a"]}}, "design"),
         ({"evaluates": "known", "members": {"groups": ["a"]}}, "name both"),
         ({"design": "exchangeable"}, "design"),
