@@ -6,8 +6,8 @@ regression with C = 10 and balanced classes. Balanced classes keep the intercept
 which differs between folds if groups have unequal sizes. So the log odds of all folds have the same zero and the same
 scale, and are pooled.
 
-A control counts as not computed if its classifier learned nothing: it has no features, predicts the same for every
-text, or knows no word of 90% of the texts. Its AUROC of 0.5 would be meaningless.
+A control counts as not computed if its classifier learned nothing. Such a classifier has no features, predicts the
+same for every text, or knows no word of 90% of the texts. Its AUROC of 0.5 would be meaningless.
 
 Intervals are somewhat too narrow. With random labels (400 generated texts, 100 draws) the pooled AUROC is 0.50 on
 average. Its standard deviation is 0.039, but the variance of the scores implies 0.028. So 84 of 100 intervals contain
