@@ -137,9 +137,13 @@ class EvaluationTexts:
         column = self.columns[name]
         return [str(column[place]) for place in places]
 
+    def list_words(self, places: Sequence[int]) -> list[list[str]]:
+        """Return the words of the texts at some positions."""
+        return [self.words[place] for place in places]
+
     def word_counts(self, places: Sequence[int]) -> list[int]:
         """Return the number of words of each of the texts at some positions."""
-        return [len(self.words[place]) for place in places]
+        return list(map(len, self.list_words(places)))
 
     @property
     def labelled_places(self) -> list[int]:

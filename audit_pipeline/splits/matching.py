@@ -36,19 +36,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.blind_controls import (
-    MOST_CHARACTERS,
-    WORDS,
-    BlindControl,
-    ControlAuroc,
-    FoldFeatures,
-    build_character_features,
-    compute_blind_control,
-    cross_fit,
-    is_unspaced,
-    measure_controls,
-    split_folds_by_group,
-)
+from audit_pipeline.splits import blind_controls
 from audit_pipeline.statistics.claims import MILD_BELOW
 from audit_pipeline.statistics.roc import Floats, Places, compute_metrics
 from audit_pipeline.tables import MEMBER, NON_MEMBER
@@ -78,10 +66,10 @@ class Matched:
     """
 
     indices: tuple[int, ...]
-    before: ControlAuroc
-    after: ControlAuroc
-    at_random: ControlAuroc
-    after_by_all: ControlAuroc
+    before: blind_controls.ControlAuroc
+    after: blind_controls.ControlAuroc
+    at_random: blind_controls.ControlAuroc
+    after_by_all: blind_controls.ControlAuroc
     beyond_caliper: int
 
 
@@ -106,8 +94,8 @@ def match_sides(
     _check_matching_input(texts, classes, groups, per_side)
     # Equal texts of one group and one side are interchangeable, so their order does not matter.
     order = sorted(range(len(texts)), key=lambda place: (groups[place], texts[place], int(classes[place])))
-    sorted_texts = [texts[place] for place in order]
-    sorted_groups = [groups[place] for place in order]
+    sorted_texts = np.asarray(texts, dtype=object)[order]
+    sorted_groups = np.asarray(groups, dtype=object)[order]
     pool = _Pool(sorted_texts, classes[order], sorted_groups, seed, language)
     all_places = np.arange(len(order))
     pairs, beyond_caliper = _match_nearest_pairs(pool, *_select_least_obvious(pool, per_side), per_side)
@@ -123,7 +111,9 @@ def match_sides(
         before=pool.measure_control(all_places, control_of_all),
         after=pool.measure_control(chosen, pool.compute_control(chosen)),
         at_random=pool.measure_control(at_random, pool.compute_control(at_random)),
-        after_by_all=pool.measure_control(chosen, BlindControl(scores_by_all, control_of_all.reason, method_by_all)),
+        after_by_all=pool.measure_control(
+            chosen, blind_controls.BlindControl(scores_by_all, control_of_all.reason, method_by_all)
+        ),
         beyond_caliper=beyond_caliper,
     )
 
@@ -145,36 +135,42 @@ def _check_matching_input(
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """The texts to choose from, in an order that does not depend on the order of the input."""
+    """The texts to choose from, in an order that does not depend on the order of the input.
 
-    texts: list[str]
+    Each array has shape (n_texts,).
+    """
+
+    texts: npt.NDArray[np.object_]
     labels: npt.NDArray[np.integer]
-    groups: list[str]
+    groups: npt.NDArray[np.object_]
     seed: int
     language: str
 
     def format_place_ids(self, places: Places) -> list[str]:
         return [f"{place:09d}" for place in places]
 
-    def list_groups(self, places: Places) -> list[str]:
-        return [self.groups[place] for place in places]
+    def compute_control(self, places: Places) -> blind_controls.BlindControl:
+        return blind_controls.compute_blind_control(
+            self.format_place_ids(places),
+            self.texts[places].tolist(),
+            self.labels[places],
+            self.groups[places].tolist(),
+            language=self.language,
+            seed=self.seed,
+        )
 
-    def compute_control(self, places: Places) -> BlindControl:
-        texts = [self.texts[place] for place in places]
-        groups = self.list_groups(places)
-        ids = self.format_place_ids(places)
-        return compute_blind_control(ids, texts, self.labels[places], groups, language=self.language, seed=self.seed)
-
-    def measure_control(self, places: Places, control: BlindControl) -> ControlAuroc:
-        (auroc,) = measure_controls({WORDS: control}, self.labels[places], self.list_groups(places))
+    def measure_control(self, places: Places, control: blind_controls.BlindControl) -> blind_controls.ControlAuroc:
+        (auroc,) = blind_controls.measure_controls(
+            {blind_controls.WORDS: control}, self.labels[places], self.groups[places].tolist()
+        )
         return replace(auroc, method=control.reason or control.method)
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     """Return the positions of 10% more than ``per_side`` texts per side, and their log odds of membership."""
-    max_characters = MOST_CHARACTERS // len(pool.texts)
-    lengths = (1, 3) if is_unspaced(pool.language) else (3, 5)
-    features = build_character_features([text[:max_characters] for text in pool.texts], lengths)
+    max_characters = blind_controls.MOST_CHARACTERS // len(pool.texts)
+    lengths = (1, 3) if blind_controls.is_unspaced(pool.language) else (3, 5)
+    features = blind_controls.build_character_features([text[:max_characters] for text in pool.texts], lengths)
     generator = np.random.default_rng(pool.seed)
     places = np.arange(len(pool.texts))
     n_wanted = math.ceil(_SPARE_FACTOR * per_side)
@@ -192,17 +188,17 @@ def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     return places, _compute_log_odds(pool, places, features, pool.seed + _N_ROUNDS + 1)
 
 
-def _compute_log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) -> Floats:
+def _compute_log_odds(pool: _Pool, places: Places, features: blind_controls.FoldFeatures, seed: int) -> Floats:
     """Compute the out-of-fold log odds of membership, of shape (n_places,).
 
     The result is all 0 if there are too few texts or groups, or if the AUROC is below .60, as in the split verdict.
     Below that AUROC the log odds are mostly noise. A choice by noise favours texts that happen to resemble the other
     side. Classifiers are then wrong more often than right, which is no better match.
     """
-    folds = split_folds_by_group(
-        pool.format_place_ids(places), pool.labels[places], pool.list_groups(places), seed=seed
+    folds = blind_controls.split_folds_by_group(
+        pool.format_place_ids(places), pool.labels[places], pool.groups[places].tolist(), seed=seed
     )
-    scores = cross_fit(
+    scores = blind_controls.cross_fit(
         folds, lambda training, held_out: features(places[training], places[held_out]), "character n-grams"
     ).scores
     if scores is None or compute_metrics(scores, pool.labels[places])["auroc"] < MILD_BELOW:
@@ -215,7 +211,7 @@ def _match_nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side
 
     The pairs have shape (per_side, 2): the position of a member and the position of a non-member.
     """
-    texts = [pool.texts[place] for place in places]
+    texts = pool.texts[places].tolist()
     topics = _compute_topics(texts, pool)
     traits = np.column_stack([log_odds, np.log1p([len(text) for text in texts])])
     spread = traits.std(axis=0)
@@ -237,7 +233,7 @@ def _compute_topics(texts: Sequence[str], pool: _Pool) -> Floats:
     """Compute topic vectors of length 1, of shape (n_texts, at most 50). A text without words has the zero vector."""
     analyzer = "word"
     ngram_range = (1, 1)
-    if is_unspaced(pool.language):
+    if blind_controls.is_unspaced(pool.language):
         analyzer = "char"
         ngram_range = (1, 2)
     vectoriser = HashingVectorizer(

@@ -173,8 +173,8 @@ def build_overlap_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def _build_overlap_rows_of_side(texts: EvaluationTexts, size: int, side: str, other: str) -> list[Row]:
-    words = [texts.words[place] for place in texts.sides.get(side, [])]
-    other_words = [texts.words[place] for place in texts.sides.get(other, [])]
+    words = texts.list_words(texts.sides.get(side, []))
+    other_words = texts.list_words(texts.sides.get(other, []))
     shares, n_too_short = shared_text.compute_word_overlap(words, other_words, size)
     names = ["mean", "max", *(f"above_{round(100 * limit)}" for limit in shared_text.LIMITS)]
     values: list[float | None] = [None] * len(names)
@@ -224,7 +224,7 @@ def _count_near_duplicates(texts: EvaluationTexts, threshold: float) -> _NearDup
         within[side, DIFFERENT_GROUPS] = 0
         involved[side] = set()
     similarities: list[float] = []
-    for pair in shared_text.find_near_duplicates_from_words([texts.words[place] for place in places], threshold):
+    for pair in shared_text.find_near_duplicates_from_words(texts.list_words(places), threshold):
         place = places[pair.first]
         other_place = places[pair.second]
         side = MEMBERS if place in members else NONMEMBERS
