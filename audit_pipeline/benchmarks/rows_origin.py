@@ -168,7 +168,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
             ) from error
         kind = HubDataUnreachableError if fault.passing else DataError
         raise kind(f"the data set {hub} {fault.why}, or {advice}") from error
-    commits = set()
+    commits: set[str] = set()
     for file in rows.cache_files:
         commits.update(filter(_COMMIT.fullmatch, Path(file["filename"]).parts))
     if commits != {commit}:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from audit_pipeline.splits import blind_controls, evaluation_texts, shared_text
 from audit_pipeline.splits.assessment import MEASURE, WORST, AssessedSplit
 from audit_pipeline.splits.blind_controls import ControlAuroc
+from audit_pipeline.splits.dates_in_text import find_years_and_months
 from audit_pipeline.splits.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
 from audit_pipeline.splits.languages import MOST_CHARACTERS, detect_languages, is_same_language
 from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
@@ -102,7 +103,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
     method = "numbers of four digits from 1500 to 2099 in the text"
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [blind_controls.find_years_and_months(text)[0] for text in texts.strings("text", places)]
+        mentioned = [find_years_and_months(text)[0] for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         rows.append(_build_row("texts_with_year", "all", side, len(latest) / n, n, method))
         rows.append(_build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, method))
