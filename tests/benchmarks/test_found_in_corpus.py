@@ -158,7 +158,7 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(tmp_path: Path)
 
 def test_a_search_for_an_earlier_build_of_the_pool_is_not_taken(paths: DataPaths) -> None:
     build_pool(paths, document("more", None, 60))
-    with pytest.raises(DataError, match=f"built anew since {CORPUS} was searched.*{COMMAND}"):
+    with pytest.raises(DataError, match=f"was rebuilt after the search of {CORPUS}.*{COMMAND}"):
         build(found_spec(), paths, "run")
 
 
