@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from bench_token_statistics import texts_from_addresses
 
-from audit_pipeline.detectors.min_k import z_scores
+from audit_pipeline.detectors.min_k import compute_z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
@@ -75,7 +75,7 @@ def main() -> None:
             found = [one for text in texts if (one := statistics.find(text)) is not None]
             tokens[dtype] = {
                 "log-probability": np.concatenate([one.logprob for one in found]),
-                "z-score": np.concatenate([z_scores(one) for one in found]),
+                "z-score": np.concatenate([compute_z_scores(one) for one in found]),
             }
             rows = statistics.scores(selection, ids, texts).to_pylist()
             scores[dtype] = {

@@ -1,6 +1,6 @@
-"""Benchmarks: from dated documents, or from published labelled rows, to labelled examples of one length.
+"""Benchmarks: labelled examples of one length, from dated documents or from published labelled rows.
 
-What belongs here: the named benchmarks (config.py), the builders (builders/), what they share (rows, words,
-windows, quotas, splits), the checks, and writing the result (build.py). What does not: fetching documents (sources/),
-scoring (token_statistics/, detectors/), metrics and controls (statistics/, splits/).
+This package holds the named benchmarks (config.py), the builders (builders/) and their shared parts (rows, words,
+windows, quotas, splits). It also holds the checks and the code that writes the result (build.py). Fetching documents belongs in sources/.
+Scoring belongs in token_statistics/ and detectors/. Metrics and controls belong in statistics/ and splits/.
 """

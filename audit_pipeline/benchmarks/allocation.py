@@ -1,4 +1,4 @@
-"""How texts are shared out: a number of them over collections, and groups over calibration and evaluation."""
+"""Allocation of texts: quotas per collection, and the calibration and evaluation splits of groups."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from audit_pipeline.tables import Split, digest
 
 
 def compute_even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """Up to ``total`` texts, one per collection in turn, by name; one that is used up is passed over.
+    """Compute even quotas of up to ``total`` texts, by collection.
 
-    So collections have equally many (to one), but for small ones, which have all they hold.
+    Quotas differ by at most one text. A smaller collection has its full size as its quota.
     """
     quotas = dict.fromkeys(sorted(sizes), 0)
-    left = min(total, sum(sizes.values()))
-    while left:
+    remaining = min(total, sum(sizes.values()))
+    while remaining:
         for name in quotas:
-            if left and quotas[name] < sizes[name]:
+            if remaining and quotas[name] < sizes[name]:
                 quotas[name] += 1
-                left -= 1
+                remaining -= 1
     return quotas
 
 
 def compute_proportional_quotas(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
-    """``fraction`` of each collection in whole texts, by the method of the largest remainder.
+    """Compute quotas of ``fraction`` of each collection, in whole texts, by the largest-remainder method.
 
-    Together they are ``fraction`` of all, rounded half up; remainders that are equal go by name.
+    The sum is ``fraction`` of all texts, rounded half up. Collections with equal remainders are ordered by name.
     """
     quotas = {name: int(fraction * size) for name, size in sizes.items()}
-    left = int(fraction * sum(sizes.values()) + 0.5) - sum(quotas.values())
+    remaining = int(fraction * sum(sizes.values()) + 0.5) - sum(quotas.values())
     by_remainder = sorted(sizes, key=lambda name: (quotas[name] - fraction * sizes[name], name))
-    for name in by_remainder[:left]:
+    for name in by_remainder[:remaining]:
         quotas[name] += 1
     return quotas
 
 
 @dataclass(frozen=True)
 class SplitUnit:
-    """What of a text matters to its split."""
+    """The properties of a text that determine its split."""
 
     group: str
     collection: str
@@ -48,11 +48,21 @@ class SplitUnit:
 
 
 def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, family: str) -> dict[str, Split]:
-    """The split of every group: about ``fraction`` of the texts of each label and collection to calibration.
+    """Assign every group to a split.
 
-    Groups are taken in the order of a hash of (seed, family, group), so the order of texts is irrelevant, and a group
-    more or less moves no others but the last ones taken in its own label and collection. A group with several labels
-    or collections counts with those of the same mixture. Whole groups may make the fraction inexact.
+    About ``fraction`` of the texts of each label and collection are in the calibration split. Whole groups can make
+    the fraction inexact. Groups are chosen in the order of a hash of (seed, family, group), so the order of texts does
+    not matter. One group more or less moves only the last chosen groups of its own label and collection. Groups with
+    several labels or collections are counted with groups of the same combination.
+
+    Args:
+        texts: The texts of all groups.
+        fraction: The share of the calibration split.
+        seed: The seed of the hash.
+        family: The family of the benchmark.
+
+    Returns:
+        The split of each group.
     """
     sizes: Counter[str] = Counter()
     labels: dict[str, set[str]] = defaultdict(set)
@@ -62,15 +72,18 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
         labels[text.group].add(str(text.label))
         collections[text.group].add(text.collection)
 
-    # Few mixtures for many groups, so each is digested once.
-    mixture = cache(lambda *collections: digest(list(collections)))
+    # There are few combinations and many groups, so the digest of each combination is cached.
+    digest_collections = cache(lambda *names: digest(list(names)))
     strata: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for group in sizes:
-        strata[tuple(sorted(labels[group]))][mixture(*sorted(collections[group]))].append(group)
+        stratum = strata[tuple(sorted(labels[group]))]
+        stratum[digest_collections(*sorted(collections[group]))].append(group)
 
     splits: dict[str, Split] = dict.fromkeys(sizes, "evaluation")
     for by_collection in strata.values():
-        totals = {name: sum(sizes[group] for group in groups) for name, groups in by_collection.items()}
+        totals = {}
+        for name, groups in by_collection.items():
+            totals[name] = sum(sizes[group] for group in groups)
         quotas = compute_proportional_quotas(totals, fraction)
         for name, groups in by_collection.items():
             order = sorted(groups, key=lambda group: digest(seed, family, "split", group))
@@ -80,12 +93,14 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
 
 
 def _fill_quota(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
-    """The groups of ``order`` that fill ``quota`` texts: all that fit, then one more where that comes nearer."""
-    taken: dict[str, None] = {}
-    left = quota
+    """Return the groups that fill ``quota`` texts: all that fit, and one more if the total is then nearer to it."""
+    chosen: dict[str, None] = {}
+    remaining = quota
     for group in order:
-        if sizes[group] <= left:
-            taken[group] = None
-            left -= sizes[group]
-    nearest = next((group for group in order if group not in taken and sizes[group] < 2 * left), None)
-    return [*taken, *([nearest] if nearest is not None else [])]
+        if sizes[group] <= remaining:
+            chosen[group] = None
+            remaining -= sizes[group]
+    for group in order:
+        if group not in chosen and sizes[group] < 2 * remaining:
+            return [*chosen, group]
+    return [*chosen]

@@ -1,15 +1,16 @@
-"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder."""
+"""The build of a benchmark: its examples, its digest and its manifest, from the inputs in the data folder."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.builder_interface import BuilderInputs, DrawnExamples, ReadDocuments, summarise_rows
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_content_digest, read_built
@@ -27,8 +28,8 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
-# What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
-# where rows lie (their version says what they are).
+# These keys of the entry change no example. Some are descriptions. The digest includes the dates of relative cutoffs
+# instead of their words, and the version of rows instead of their place.
 _NOT_IN_DIGEST = (
     "corpora",
     "title",
@@ -48,41 +49,49 @@ VersionOf = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkReport(DrawnExamples):
-    """What was built: what was drawn, the checks of it, and the manifest as written."""
+    """The result of a build: the drawn examples, their checks and the stored manifest."""
 
     checks: tuple[BenchmarkCheck, ...]
     manifest: Mapping[str, Any]
 
     @property
     def digest(self) -> str:
+        """Return the digest of the inputs."""
         return str(self.manifest["digest"])
 
     @property
     def counts(self) -> Mapping[str, Any]:
+        """Return the counts of texts, as :func:`count_examples` computes them."""
         counts: Mapping[str, Any] = self.manifest["counts"]
         return counts
 
     @property
     def failed(self) -> tuple[BenchmarkCheck, ...]:
-        """The blocking checks that did not pass: numbers computed on the examples would be wrong."""
+        """Return the blocking checks that failed. Numbers computed on the examples would be wrong."""
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
 
 def compute_benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
-    """sha256 (hex) of all that decides a benchmark's examples.
+    """Compute the sha256 (hex) of everything that determines a benchmark's examples.
 
-    That is its own entry (at its one length: the family's other lengths are no part of it), the builder's version and
-    the versions of its sources. Descriptions, and the place where rows lie, are not.
+    That is its entry with its length, the version of its builder and the versions of its sources. Other lengths of the
+    family, descriptions and the place of rows are not included.
     """
-    entry = {key: value for key, value in spec.described().items() if key not in _NOT_IN_DIGEST}
+    entry = {key: value for key, value in spec.describe_entry().items() if key not in _NOT_IN_DIGEST}
     return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
 
 
 def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> BuilderInputs[Any]:
-    """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
+    """Read the inputs of a benchmark.
 
-    Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a package
-    that cannot be read.
+    Args:
+        spec: The benchmark.
+        paths: The data folder.
+        read: A function that reads the documents of a source. The default reads those in the data folder.
+
+    Raises:
+        DataError: If an input is not fetched, is unreadable or holds no usable row.
+        SourceError: If a package is unreadable.
     """
     return BUILDERS[spec.settings.builder].read(spec, paths, read or partial(read_documents, paths))
 
@@ -94,10 +103,20 @@ def build(
     read: ReadDocuments | None = None,
     code_version: str = "1",
 ) -> BenchmarkReport:
-    """Draw the examples of ``spec`` and write them with their lineage and their manifest, the table first.
+    """Draw the examples of a benchmark, and write the table, its lineage and its manifest in this order.
 
-    Raises DataError (SourceError) where there is nothing to draw from or one side is empty; what was there before is
-    then left alone. A failed check raises nothing: see ``BenchmarkReport.failed``.
+    A failed check raises no error; see ``BenchmarkReport.failed``.
+
+    Args:
+        spec: The benchmark.
+        paths: The data folder.
+        run_id: The id of the run.
+        read: A function that reads the documents of a source. The default reads those in the data folder.
+        code_version: The version of the code, for the ledger.
+
+    Raises:
+        DataError: If there is nothing to draw from or a side is empty (also SourceError). An earlier build is then
+            unchanged.
     """
     step = LineageStep.now(run_id, "benchmark", code_version)
     inputs = read_inputs(spec, paths, read)
@@ -105,10 +124,9 @@ def build(
     checks = tuple(run_checks(drawn.examples, spec))
     manifest = _build_manifest(spec, inputs, drawn, checks, run_id)
     report = BenchmarkReport(**vars(drawn), checks=checks, manifest=manifest)
-    upstream = {
-        f"documents/{name}" if name in spec.sources else name: version
-        for name, version in inputs.source_versions.items()
-    }
+    upstream = {}
+    for name, version in inputs.source_versions.items():
+        upstream[f"documents/{name}" if name in spec.sources else name] = version
     store.write(
         paths,
         step,
@@ -124,17 +142,27 @@ def build(
 
 
 def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
-    """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there.
+    """Compute the digest of a benchmark from its current inputs.
 
-    ``version_of`` gives the version of a source's documents, for a caller that asks for many benchmarks of one source.
+    Args:
+        spec: The benchmark.
+        paths: The data folder.
+        version_of: A function that returns the version of a source's documents. Callers with many benchmarks of one
+            source pass a cached function.
+
+    Raises:
+        DataError: If a source is missing.
     """
     if version_of is not None and spec.sources:
         return compute_benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
-    if (read_versions := BUILDERS[spec.settings.builder].read_versions) is not None:
+    read_versions = BUILDERS[spec.settings.builder].read_versions
+    if read_versions is not None:
         return compute_benchmark_digest(spec, read_versions(spec, paths))
-    file = find_local_path(spec.settings)[0] if isinstance(spec.settings, RowsSettings) else None
-    if file is not None and file.exists():
-        return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, tuple(list_file_stamps(file))))
+    if isinstance(spec.settings, RowsSettings):
+        file, _ = find_local_path(spec.settings)
+        if file is not None and file.exists():
+            versions = _read_row_versions(spec, paths, file, tuple(list_file_stamps(file)))
+            return compute_benchmark_digest(spec, versions)
     return compute_benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
 
@@ -142,29 +170,34 @@ def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of
 def _read_row_versions(
     spec: BenchmarkSpec, paths: DataPaths, file: Path, stamps: tuple[tuple[str, int, int], ...]
 ) -> Mapping[str, str]:
-    """Return the version of the rows in a file or folder, read once for each state of its files.
+    """Return the version of the rows in a file or folder. The cache holds one result per state of the files.
 
-    An audit asks half a dozen times, and a sensor every half minute. Every row is read for it.
+    All rows are read to compute the version. An audit calls this function about six times, and a sensor every half
+    minute.
     """
     return read_inputs(spec, paths).source_versions
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:
-    """Texts by side: in all, by split and by collection, and the groups and documents they come from."""
-    rows = examples.select(["label", "split", "collection", "group", "document_id"]).to_pylist()
-
-    def by(column: str) -> dict[str, dict[str, int]]:
-        names = sorted({row[column] for row in rows})
-        return {name: _count_by_side(row["label"] for row in rows if row[column] == name) for name in names}
-
+    """Count the texts by side, in total, per split and per collection, and the groups and documents."""
+    rows = examples.select(["label", "split", "collection"]).to_pylist()
+    n_groups = pc.count_distinct(examples["group"], mode="all").as_py()
+    n_documents = pc.count_distinct(examples["document_id"], mode="all").as_py()
     return {
         **_count_by_side(row["label"] for row in rows),
         "texts": len(rows),
-        "groups": len({row["group"] for row in rows}),
-        "documents": len({row["document_id"] for row in rows}),
-        "by_split": by("split"),
-        "by_collection": by("collection"),
+        "groups": n_groups,
+        "documents": n_documents,
+        "by_split": _count_by_column(rows, "split"),
+        "by_collection": _count_by_column(rows, "collection"),
     }
+
+
+def _count_by_column(rows: Sequence[Mapping[str, Any]], column: str) -> dict[str, dict[str, int]]:
+    labels: dict[str, list[int | None]] = {}
+    for row in rows:
+        labels.setdefault(row[column], []).append(row["label"])
+    return {name: _count_by_side(labels[name]) for name in sorted(labels)}
 
 
 def _count_by_side(labels: Iterable[int | None]) -> dict[str, int]:
@@ -175,10 +208,11 @@ def _count_by_side(labels: Iterable[int | None]) -> dict[str, int]:
 def _build_manifest(
     spec: BenchmarkSpec,
     inputs: BuilderInputs[Any],
-    draw_result: DrawnExamples,
+    drawn: DrawnExamples,
     checks: tuple[BenchmarkCheck, ...],
     run_id: str,
 ) -> dict[str, Any]:
+    (near_duplicates,) = (check for check in checks if check.name == "near_duplicates")
     return {
         "benchmark": spec.name,
         "family": spec.family,
@@ -188,53 +222,62 @@ def _build_manifest(
         "label_source": spec.label_source,
         "words": spec.words,
         "digest": compute_benchmark_digest(spec, inputs.source_versions),
-        CONTENT_DIGEST: compute_content_digest(draw_result.examples),
-        "spec": spec.described(),
+        CONTENT_DIGEST: compute_content_digest(drawn.examples),
+        "spec": spec.describe_entry(),
         "builder_version": BUILDERS[spec.settings.builder].version,
         "source_versions": dict(inputs.source_versions),
         "origin": inputs.origin,
-        "provenance": [dict(entry) for entry in inputs.provenance],
+        "provenance": list(map(dict, inputs.provenance)),
         "run_id": run_id,
-        "counts": count_examples(draw_result.examples),
-        "documents_left_out": dict(draw_result.documents_left_out),
-        "texts_left_out": dict(draw_result.texts_left_out),
-        "skipped": summarise_rows(draw_result.skipped),
-        "near_duplicates": next(dict(check.counts) for check in checks if check.name == "near_duplicates"),
-        "checks": [asdict(check) for check in checks],
-        **draw_result.notes,
+        "counts": count_examples(drawn.examples),
+        "documents_left_out": dict(drawn.documents_left_out),
+        "texts_left_out": dict(drawn.texts_left_out),
+        "skipped": summarise_rows(drawn.skipped),
+        "near_duplicates": dict(near_duplicates.counts),
+        "checks": list(map(asdict, checks)),
+        **drawn.notes,
     }
 
 
 def compute_wanted_digest(
     spec: BenchmarkSpec, known_digest: str | None, paths: DataPaths, version_of: VersionOf, *, ask_hub: bool = False
 ) -> str:
-    """The digest that the benchmark would have if it were built now.
+    """Compute the digest that the benchmark would have if it were built now.
 
-    ``known_digest`` is the digest of what is built; ``version_of`` gives the version of a source's documents. Rows of
-    the hub count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there
-    or cannot be read.
+    Args:
+        spec: The benchmark.
+        known_digest: The digest of the current build, or None if the benchmark is not built.
+        paths: The data folder.
+        version_of: A function that returns the version of a source's documents.
+        ask_hub: True queries the hub for the version of hub rows. False uses the version of the current build.
+
+    Raises:
+        AuditError: If an input is missing or unreadable.
     """
     if has_remote_rows(spec) and not ask_hub:
-        # Its digest holds the hub's answer, which only its build asks for: the entry replaces it once.
-        versions = {} if known_digest is None else read_built(paths, spec.name).manifest.get("source_versions", {})
+        # Only a build queries the hub. Before the first build there are no versions, so the digest differs once.
+        versions = {}
+        if known_digest is not None:
+            versions = read_built(paths, spec.name).manifest.get("source_versions", {})
         return compute_benchmark_digest(spec, versions)
     return compute_digest_from_inputs(spec, paths, version_of)
 
 
 def read_built_digest(name: str, paths: DataPaths) -> str | None:
-    """The digest of the benchmark as it is built; None where its examples or its manifest are not there, or are not as
-    they were written."""
+    """Return the digest of the current build, or None if its examples or its manifest are missing or corrupt."""
     examples = paths.examples(name)
     if not (examples.exists() and is_latest_file_whole(paths, "examples", name)):
         return None
     try:
         with open_parquet(examples) as file:
             # Examples with the columns of another version are built again.
-            return read_built(paths, name).digest if file.schema_arrow.names == EXAMPLES.names else None
+            if file.schema_arrow.names != EXAMPLES.names:
+                return None
+            return read_built(paths, name).digest
     except (DataError, KeyError, pa.ArrowException, OSError):
         return None
 
 
 def has_remote_rows(spec: BenchmarkSpec) -> bool:
-    """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
+    """Return True if the rows come from the hub or the package index, so that reading them needs the network."""
     return isinstance(spec.settings, RowsSettings) and find_local_path(spec.settings)[0] is None

@@ -1,4 +1,4 @@
-"""What a builder is: what an entry may say, what it reads, how it draws examples, and what it hands back."""
+"""The builder interface: settings, inputs and drawn examples of a benchmark."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from audit_pipeline.store.store import compute_documents_version
 from audit_pipeline.tables import EXAMPLES, Split, example_id
 
 MATCHED = "matched"
-"""The note, and so the key of the manifest, of sides that were chosen to be hard to separate without a model."""
+"""The manifest key for sides that were chosen to be hard to separate without a model."""
 UNDATED = "undated"
-"""The note, and so the key of the manifest, of rows whose date is left out."""
-_NAMED_ROWS = 20
+"""The manifest key for rows whose date is omitted."""
+_MAX_NAMED_ROWS = 20
 
 
 @dataclass(frozen=True)
 class LabelledText:
-    """One text with its label (1 member, 0 non-member, None unknown), on its way to being an example.
+    """One text with its label, before it becomes an example.
 
-    ``split`` where the builder has chosen it; else groups are divided by the benchmark's calibration_fraction.
+    Attributes:
+        label: 1 for a member, 0 for a non-member, None if membership is unknown.
+        context: The text before it, which the model reads and no detector scores.
+        split: The split, if the builder chooses it. Otherwise the calibration_fraction decides.
     """
 
     document_id: str
@@ -46,18 +49,30 @@ class LabelledText:
     split: Split | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], text: str, label: int | None, split: Split | None = None) -> LabelledText:
-        """A text out of a document, or of another row that says where it comes from as documents do."""
-        places = {name: row[name] for name in ("document_id", "group", "collection", "published", "language")}
-        return cls(text=text, label=label, split=split, **places)
+    def from_row(cls, row: Mapping[str, Any], text: str, label: int | None, split: Split | None = None) -> LabelledText:
+        """Return a text of a document, or of a row with the same columns as a document."""
+        return cls(
+            document_id=row["document_id"],
+            group=row["group"],
+            collection=row["collection"],
+            text=text,
+            label=label,
+            published=row["published"],
+            language=row["language"],
+            split=split,
+        )
 
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """A benchmark's examples and all that did not become one.
+    """The examples of a benchmark, and a record of everything that was left out.
 
-    ``documents_left_out`` and ``texts_left_out`` count by reason, ``skipped`` names rows that cannot be used.
-    ``notes`` is what else the builder has to say, as JSON values, for the manifest.
+    Attributes:
+        examples: The examples (schema EXAMPLES).
+        documents_left_out: The number of skipped documents by reason.
+        texts_left_out: The number of skipped texts by reason.
+        skipped: The unusable rows.
+        notes: Further entries of the manifest, as JSON values.
     """
 
     examples: pa.Table
@@ -70,31 +85,38 @@ class DrawnExamples:
 def drop_repeated_texts(
     texts: Sequence[LabelledText], left_out_counts: Counter[str], on_both_sides: str, repeated: str
 ) -> list[LabelledText]:
-    """The texts in their order, each once, without those that have two labels; the others are counted by reason."""
+    """Return the distinct texts in order, without texts that have two labels.
+
+    Args:
+        texts: The texts.
+        left_out_counts: The counter of dropped texts by reason. The function updates it.
+        on_both_sides: The reason for texts with two labels.
+        repeated: The reason for repeated texts.
+    """
     labels: dict[str, set[int | None]] = defaultdict(set)
     for text in texts:
         labels[text.text].add(text.label)
-    kept: dict[str, LabelledText] = {}
+    distinct: dict[str, LabelledText] = {}
     for text in texts:
         if len(labels[text.text]) > 1:
             left_out_counts[on_both_sides] += 1
-        elif text.text in kept:
+        elif text.text in distinct:
             left_out_counts[repeated] += 1
         else:
-            kept[text.text] = text
-    return list(kept.values())
+            distinct[text.text] = text
+    return list(distinct.values())
 
 
 def summarise_rows(rows: Sequence[Skipped]) -> dict[str, Any]:
     """Return the number of rows and the first 20 with their reasons, for the manifest."""
-    first = [{"row": row.location, "reason": row.reason} for row in rows[:_NAMED_ROWS]]
-    return {"rows": len(rows), "first": first}
+    first_rows = [{"row": row.location, "reason": row.reason} for row in rows[:_MAX_NAMED_ROWS]]
+    return {"rows": len(rows), "first": first_rows}
 
 
 def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
-    """The texts as the examples table, each group in one split, in the order given.
+    """Return the texts as an examples table, in order. Each group is in one split.
 
-    ``words`` is each text's own number of words.
+    The column ``words`` holds the number of words of each text.
     """
     texts = list(texts)
     settings = spec.settings
@@ -105,8 +127,11 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
         seed=settings.seed,
         family=spec.family,
     )
-    rows = (
-        {
+    rows = []
+    for text in texts:
+        # Builders of exact lengths have counted the words. Segmentation is slow, so it is not repeated.
+        n_words = spec.length if spec.has_exact_length else len(split_words(text.text))
+        row = {
             "example_id": example_id(spec.name, text.document_id, text.text),
             "benchmark": spec.name,
             "document_id": text.document_id,
@@ -115,15 +140,13 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
             "label": text.label,
             "split": text.split or splits[text.group],
             "published": text.published,
-            # Builders of exact lengths have counted: nothing is segmented twice.
-            "words": spec.length if spec.has_exact_length else len(split_words(text.text)),
+            "words": n_words,
             "language": text.language,
             "collection": text.collection,
             "group": text.group,
             "run_id": run_id,
         }
-        for text in texts
-    )
+        rows.append(row)
     return table_from_rows(rows, EXAMPLES)
 
 
@@ -134,10 +157,13 @@ ReadDocuments = Callable[[str], pa.Table]
 
 @dataclass(frozen=True)
 class BuilderInputs(Generic[Content]):
-    """What a benchmark is built from, read: its content, the versions of where it came from, and what is known of that.
+    """The inputs of a benchmark.
 
-    ``origin`` says in words where rows were read; None for documents, whose sources have names. ``provenance`` has an
-    entry per source or place: ids, versions, licences, kinds of date.
+    Attributes:
+        content: The documents or rows.
+        source_versions: The version of each source.
+        provenance: One entry per source or place, with ids, versions, licences and kinds of date.
+        origin: A description of the place of rows. It is None for documents, whose sources have names.
     """
 
     content: Content
@@ -148,12 +174,18 @@ class BuilderInputs(Generic[Content]):
 
 @dataclass(frozen=True)
 class Builder(Generic[Content]):
-    """A way of building benchmarks. ``version`` changes when the same input would give other examples.
+    """A way to build benchmarks.
 
-    ``settings`` is what an entry may say; its field ``builder`` has the builder's name as the only value. ``read``
-    takes the benchmark, the data folder and what gives a source's documents; ``draw`` takes what it read, the benchmark
-    and the run's id. ``read_versions`` gives the versions that ``read`` gives, without reading any text (None: they
-    are known by reading alone). All raise DataError (SourceError) where there is nothing to build from.
+    Attributes:
+        version: The version. It is raised if the same input yields other examples.
+        settings: The settings of an entry. The only value of their field ``builder`` is the builder's name.
+        read: A function that reads the inputs. It receives the benchmark, the data folder and a function that reads the
+            documents of a source.
+        draw: A function that draws the examples. It receives the content of the inputs, the benchmark and the run id.
+        read_versions: A function that returns the versions of the inputs without reading any text. It is None if only
+            ``read`` can determine them.
+
+    All three functions raise DataError (or SourceError) if there is nothing to build from.
     """
 
     version: int
@@ -164,13 +196,13 @@ class Builder(Generic[Content]):
 
     @property
     def name(self) -> str:
-        """What entries call it."""
+        """Return the name of the builder in config/benchmarks.yaml."""
         (name,) = get_args(self.settings.model_fields["builder"].annotation)
         return str(name)
 
 
 def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
-    """The documents of all sources of ``spec`` as one table (schema DOCUMENTS)."""
+    """Read the documents of all sources of a benchmark as one table (schema DOCUMENTS)."""
     tables = {source: read(source) for source in spec.sources}
     versions = {source: compute_documents_version(table) for source, table in tables.items()}
     provenance = tuple(_build_provenance(source, table, versions[source]) for source, table in tables.items())
@@ -178,7 +210,11 @@ def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments
 
 
 def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
-    """The documents (schema DOCUMENTS) as rows in the order of their ids; raises DataError where one occurs twice."""
+    """Return the documents (schema DOCUMENTS) as rows, sorted by id.
+
+    Raises:
+        DataError: If an id occurs twice.
+    """
     rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
@@ -190,12 +226,12 @@ def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
 
 
 def sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
-    """What was left out, by reason, in the order of reasons."""
+    """Return the counts above 0, sorted by reason."""
     return {reason: count for reason, count in sorted(counts.items()) if count}
 
 
 def format_left_out(counts: Counter[str]) -> str:
-    """What was left out in words: ``2 undated; 1 the same as another``."""
+    """Format the counts of what was left out, as in ``2 undated; 1 the same as another``."""
     return "; ".join(f"{count} {reason}" for reason, count in sort_nonzero_counts(counts).items())
 
 

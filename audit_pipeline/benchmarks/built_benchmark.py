@@ -1,4 +1,4 @@
-"""A benchmark as it was built: read once by a stage, and handed on."""
+"""A built benchmark in the data folder."""
 
 from __future__ import annotations
 
@@ -31,49 +31,61 @@ if TYPE_CHECKING:
     from audit_pipeline.detectors.registry import Overrides
 
 CONTENT_DIGEST = "content_digest"
-"""The key of the manifest."""
+"""The manifest key of the content digest."""
 
-SAID = ("text", "context", "label", "split", "published", "language", "collection")
-"""The columns of EXAMPLES that the digest reads unchanged."""
-PLACED = ("document_id", "group")
-"""Those of which it reads only which texts share them, whatever their names are."""
+VALUE_COLUMNS = ("text", "context", "label", "split", "published", "language", "collection")
+"""The columns of EXAMPLES whose values are part of the content digest."""
+GROUPING_COLUMNS = ("document_id", "group")
+"""The columns of EXAMPLES whose names do not matter. The content digest includes which texts share a value."""
 
 
 def to_export_names(names: Iterable[str], family: str) -> list[str]:
-    """The names of documents or groups as they are handed on, in order: a builder of rows reads them back as they are.
+    """Return the names of documents or groups for an export, in order. Builders of rows read them back unchanged.
 
-    Builders of rows put the family in front of each name (``family:name``): where all have it, it is taken away. A name
-    that such a builder could not read unchanged (empty, white space around it, very long) is replaced by 16 digits
-    of its sha256.
+    Builders of rows put the family before each name (``family:name``). If all names have this prefix, it is removed. A
+    name that a builder could not read unchanged is replaced by 16 digits of its sha256. Such a name is empty, very long
+    or has white space around it.
     """
-    given, front = list(names), f"{family}:"
-    if all(name.startswith(front) for name in given):
-        given = [name.removeprefix(front) for name in given]
-    return [name if parse_name(name) == name else text_sha256(name)[:16] for name in given]
+    export_names = list(names)
+    prefix = f"{family}:"
+    if all(name.startswith(prefix) for name in export_names):
+        export_names = [name.removeprefix(prefix) for name in export_names]
+    return list(map(_replace_unreadable_name, export_names))
+
+
+def _replace_unreadable_name(name: str) -> str:
+    return name if parse_name(name) == name else text_sha256(name)[:16]
 
 
 def compute_content_digest(examples: pa.Table) -> str:
-    """sha256 (hex) of what ``examples`` (schema EXAMPLES) say: texts, contexts, labels, splits, days, languages,
-    collections, and which of them are of one document and of one group.
+    """Compute the sha256 (hex) of the content of ``examples`` (schema EXAMPLES).
 
-    It is that of a JSON list whose one item is a list with one list per example, in the order of their own JSON; the
-    card of a benchmark that is handed on says the same in words. The order of rows and the names of benchmark, family,
-    documents and groups change nothing.
+    The content is texts, contexts, labels, splits, dates, languages, collections, and which texts share a document or a
+    group. The order of rows and the names of benchmark, family, documents and groups do not matter. The digest is that
+    of a JSON list whose only item is a list with one list per example, sorted by their JSON. The card of an exported
+    benchmark documents it.
     """
-    columns: dict[str, list[object]] = {name: examples.column(name).to_pylist() for name in (*SAID, *PLACED)}
-    texts = [digest(*both) for both in zip(columns["context"], columns["text"], strict=True)]
-    for name in PLACED:
-        first: dict[object, str] = {}
-        for place, text in zip(columns[name], texts, strict=True):
-            first[place] = min(first.get(place, text), text)
-        columns[name] = [first[place] for place in columns[name]]
-    rows = ([None if value is None else str(value) for value in row] for row in zip(*columns.values(), strict=True))
+    columns: dict[str, list[object]] = {}
+    for name in (*VALUE_COLUMNS, *GROUPING_COLUMNS):
+        columns[name] = examples.column(name).to_pylist()
+    text_digests = [digest(*both) for both in zip(columns["context"], columns["text"], strict=True)]
+    for name in GROUPING_COLUMNS:
+        # The smallest digest of the texts that share a value stands for the value.
+        smallest: dict[object, str] = {}
+        for value, text_digest in zip(columns[name], text_digests, strict=True):
+            smallest[value] = min(smallest.get(value, text_digest), text_digest)
+        columns[name] = [smallest[value] for value in columns[name]]
+    rows = [list(map(_to_string_or_none, row)) for row in zip(*columns.values(), strict=True)]
     return digest_of_items(sorted(rows, key=canonical_json))
+
+
+def _to_string_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 @dataclass(frozen=True, eq=False)
 class BuiltBenchmark:
-    """One benchmark as it lies in the data folder. Its examples are read on first use."""
+    """One built benchmark in the data folder. Its examples are read at the first use."""
 
     name: str
     manifest: Mapping[str, Any]
@@ -81,87 +93,109 @@ class BuiltBenchmark:
 
     @cached_property
     def examples(self) -> pa.Table:
-        """The examples (schema EXAMPLES); raises DataError where they are missing, damaged or cannot be read."""
-        what = f"the benchmark {self.name}"
-        return read(self.paths, EXAMPLES, self.name, label=what)
+        """Return the examples (schema EXAMPLES).
+
+        Raises:
+            DataError: If they are missing, corrupt or unreadable.
+        """
+        return read(self.paths, EXAMPLES, self.name, label=f"the benchmark {self.name}")
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The entry of config/benchmarks.yaml that it was built from."""
+        """Return the entry of config/benchmarks.yaml that the benchmark was built from."""
         spec: Mapping[str, Any] = self.manifest["spec"]
         return spec
 
     @property
     def digest(self) -> str:
-        """What it was built from; see :func:`audit_pipeline.benchmarks.build.compute_benchmark_digest`."""
+        """Return the digest of the inputs (``compute_benchmark_digest`` of benchmarks/build.py)."""
         return str(self.manifest["digest"])
 
     @property
     def design(self) -> str:
-        """How members and non-members came about (statistics/claims.py)."""
+        """Return how members and non-members were obtained (statistics/claims.py)."""
         return str(self.manifest["design"])
 
     @property
     def control(self) -> str | None:
-        """The control whose texts these are, where they are a control's."""
+        """Return the control that the texts belong to, or None."""
         return self.spec.get("control")
 
     @property
     def matched(self) -> Mapping[str, Any] | None:
-        """What matching achieved, where members and non-members were chosen to be hard to separate; empty where
-        others chose them."""
+        """Return the effect of matching, or None if the sides were not chosen to be hard to separate.
+
+        The result is empty if the publisher of the rows matched the sides.
+        """
         return self.manifest.get(MATCHED)
 
     @cached_property
     def language(self) -> str:
-        """The language of most examples (ISO 639-1)."""
+        """Return the most frequent language of the examples (ISO 639-1)."""
         counted: Counter[str] = Counter(self.examples.column("language").to_pylist())
         return max(sorted(counted), key=lambda language: counted[language])
 
     @property
     def overrides(self) -> Overrides:
-        """What it fixes of detectors: infilling's m, by its length or as its entry says, DC-PDD's a, and the
-        detectors that are combined."""
-        steps = self.spec.get("infilling_m") or infilling.choose_future_token_count(self.manifest["words"])
-        fixed: dict[str, Settings] = {infilling.NAME: {"m": steps}}
-        if (bound := self.spec.get("dc_pdd_a")) is not None:
-            fixed[dc_pdd.NAME] = {"a": float(bound)}
-        if (names := self.spec.get("combined")) is not None:
-            fixed[combined.NAME] = {"of": combined.join_detector_names(names)}
-        return fixed
+        """Return the parameters of detectors that the benchmark fixes.
+
+        These are infilling's m, DC-PDD's a and the list of combined detectors.
+        """
+        n_future_tokens = self.spec.get("infilling_m")
+        if not n_future_tokens:
+            n_future_tokens = infilling.choose_future_token_count(self.manifest["words"])
+        overrides: dict[str, Settings] = {infilling.NAME: {"m": n_future_tokens}}
+        bound = self.spec.get("dc_pdd_a")
+        if bound is not None:
+            overrides[dc_pdd.NAME] = {"a": float(bound)}
+        names = self.spec.get("combined")
+        if names is not None:
+            overrides[combined.NAME] = {"of": combined.join_detector_names(names)}
+        return overrides
 
     @property
     def contexts(self) -> list[str | None]:
-        """The context before each example's text, in the examples' order."""
+        """Return the context of each example, in the order of the examples."""
         contexts: list[str | None] = self.examples.column("context").to_pylist()
         return contexts
 
     @property
     def model_inputs(self) -> list[str]:
-        """The distinct texts that a model reads, in order; contexts are part of them."""
+        """Return the distinct texts that a model reads, with their contexts, in order."""
         return list(dict.fromkeys(build_model_inputs(self.examples)))
 
     def require_passed_checks(self) -> None:
-        """Raise DataError where a check of the built benchmark says that numbers on it would be wrong."""
+        """Check that no blocking check of the benchmark failed.
+
+        Raises:
+            DataError: If a blocking check failed, so that numbers on the benchmark would be wrong.
+        """
         failed = [check for check in self.manifest["checks"] if check["blocking"] and not check["passed"]]
         if failed:
             raise DataError(
                 f"the benchmark {self.name} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
-                "mend its entry in config/benchmarks.yaml or its source and build it again"
+                "correct its entry in config/benchmarks.yaml or its source and build it again"
             )
 
     def require_matching_control(self, model: str, control: str | None) -> None:
-        """Raise NotApplicableError if benchmark and model are not of the same control.
+        """Check that the benchmark and a model belong to the same control.
 
         Args:
-            model: The model's name.
+            model: The name of the model.
             control: The control that the model was trained for, or None if it was not trained here.
+
+        Raises:
+            NotApplicableError: If the controls differ.
         """
         require_matching_control(self.name, self.control, model, control)
 
 
 def require_matching_control(benchmark: str, benchmark_control: str | None, model: str, control: str | None) -> None:
-    """Raise NotApplicableError if a benchmark and a model are not of the same control; None stands for no control."""
+    """Check that a benchmark and a model belong to the same control. None means no control.
+
+    Raises:
+        NotApplicableError: If the controls differ.
+    """
     if benchmark_control == control:
         return
     if benchmark_control is not None:
@@ -173,7 +207,11 @@ def require_matching_control(benchmark: str, benchmark_control: str | None, mode
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
-    """The benchmark of that name; raises DataError where it is not built or its manifest cannot be read."""
+    """Read the built benchmark of a name.
+
+    Raises:
+        DataError: If it is not built or its manifest is unreadable.
+    """
     path = paths.benchmark_manifest(name)
     try:
         manifest = read_json(path)

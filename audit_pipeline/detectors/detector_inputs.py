@@ -1,4 +1,4 @@
-"""What a detector reads of a text: its cached statistics as arrays, and what it can need apart from them."""
+"""The inputs of a detector: the cached statistics of a text as arrays, and further needs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ OWN_PASS = "one pass"
 
 @dataclass(frozen=True)
 class Need(Generic[T]):
-    """Something that a detector reads apart from a text's own statistics: a ``T`` per text.
+    """An input of a detector other than the text's own statistics: a ``T`` per text.
 
-    A provider in scoring/needs/ has it by its ``name``; ``summary`` says in the list of detectors what it is, so that
-    an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back end has to
-    give for it, by the names of CachedKind.statistics.
+    Attributes:
+        name: The name. A provider in scoring/needs/ supplies the need with this name.
+        summary: The phrase in the list of detectors. It tells users the cost of an audit before it starts.
+        statistics: The token statistics that the model's back end must provide (names of CachedKind.statistics).
     """
 
     name: str
@@ -36,13 +37,13 @@ class Need(Generic[T]):
 
 @dataclass(frozen=True)
 class UnmetNeed:
-    """That a need is not met for a text, and why."""
+    """The reason why a need is not met for a text."""
 
     reason: str
 
 
 def list_need_summaries(needs: Iterable[Need[Any]]) -> list[str]:
-    """The text's own pass and ``needs``, as the list of detectors shows them."""
+    """Return the summaries of the text's own pass and of ``needs``, sorted, for the list of detectors."""
     return sorted([OWN_PASS, *(need.summary for need in needs)])
 
 
@@ -53,11 +54,14 @@ Float64s = npt.NDArray[np.float64]
 
 
 NOT_GIVEN = "the model's interface does not give"
-"""How a reason begins where a back end lacks what a detector reads."""
+"""The start of the reason if a back end lacks a statistic that a detector reads."""
 
 
 def explain_missing_columns(has_statistic: Callable[[str], bool], columns: Sequence[str]) -> str | None:
-    """Why a back end that ``gives`` some statistics of each token does not let ``columns`` be read; None: it does."""
+    """Return the reason why a back end cannot supply all of ``columns``, or None if it can.
+
+    ``has_statistic`` returns True if the back end provides a statistic of each token.
+    """
     absent = [name for name in columns if not has_statistic(name)]
     return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
 
@@ -69,11 +73,14 @@ _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "cha
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchStatistics:
-    """The tokens after position i when x_i is replaced by the model's own choice x*_i.
+    """The tokens that follow position i if the model's most likely token x*_i replaces x_i.
 
-    ``offsets`` [n + 1] cut ``logprob`` and ``z`` into one branch a scored token: up to ``m`` values, those of the
-    tokens i + 1, i + 2, … in the branch's own distributions; none where x_i is the argmax. ``z`` is standardised by the
-    branch's own mu and sigma.
+    Attributes:
+        m: Maximum number of tokens per branch: the tokens i + 1, ..., i + m.
+        offsets: The start of each branch in ``logprob`` and ``z``, of shape (n_tokens + 1,). A branch is empty if x_i
+            is the argmax.
+        logprob: The log-probabilities of the branch tokens in nats, in the branch's distributions.
+        z: The same, standardised by mu and sigma of the branch's distributions.
     """
 
     m: int
@@ -82,15 +89,19 @@ class BranchStatistics:
     z: Float32s
 
     def slice_from(self, start: int) -> BranchStatistics:
-        """The branches of the tokens from position ``start`` on."""
-        first = self.offsets[start]
-        return BranchStatistics(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
+        """Return the branches of the tokens from position ``start`` on."""
+        offset = self.offsets[start]
+        return BranchStatistics(self.m, self.offsets[start:] - offset, self.logprob[offset:], self.z[offset:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerSums:
-    """Sums over powers of the probabilities at each scored token, their logs [n] each: of p^2, and of
-    sqrt(max(p, 1e-10))."""
+    """Sums of powers of the probabilities at each scored token, as logarithms of shape (n_tokens,).
+
+    Attributes:
+        log_sum_p2: log of the sum of p^2.
+        log_sum_sqrt_p: log of the sum of sqrt(max(p, 1e-10)).
+    """
 
     log_sum_p2: Float32s
     log_sum_sqrt_p: Float32s
@@ -98,10 +109,13 @@ class PowerSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Temperatures:
-    """The distribution q proportional to p^beta at each scored token, for each of the cached inverse temperatures.
+    """The distribution q, proportional to p^beta, at each scored token for k cached inverse temperatures beta.
 
-    [n, k] each: log of the sum of p^beta, and mean and standard deviation of log q under q. ``vocab_size`` is how many
-    tokens there are.
+    Attributes:
+        log_sum_p_beta: log of the sum of p^beta, of shape (n_tokens, k).
+        mean: Mean of log q under q, of shape (n_tokens, k).
+        std: Standard deviation of log q under q, of shape (n_tokens, k).
+        vocab_size: The number of tokens in the vocabulary.
     """
 
     log_sum_p_beta: Float32s
@@ -112,24 +126,36 @@ class Temperatures:
 
 @dataclass(frozen=True, eq=False)
 class TokenFrequencies:
-    """How often each token of one tokenizer occurs in a reference corpus: ``counts`` [at least V]."""
+    """Frequencies of the tokens of one tokenizer in a reference corpus.
+
+    Attributes:
+        counts: The count per token id, of shape (at least V,).
+        vocab_size: The number V of tokens in the vocabulary.
+    """
 
     counts: Int64s
     vocab_size: int
 
     @cached_property
     def log_frequency(self) -> Float64s:
-        """log f of each token id, f = (count + 1) / (N + V) (Zhang et al. 2024, eq. 4): [at least V]."""
+        """Return log f per token id, of shape (at least V,).
+
+        f = (count + 1) / (N + V), with N tokens in the corpus (Zhang et al. 2024, eq. 4).
+        """
         return np.asarray(np.log((self.counts + 1.0) / (float(self.counts.sum()) + self.vocab_size)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextStatistics:
-    """One text and, for each of its n scored tokens (n may be 0), what the forward pass left; all arrays are [n].
+    """A text and the statistics of its n scored tokens. n may be 0.
 
-    ``columns`` are ``token_id`` and what contracts.MEASURED declares, float32 or int32, as far as the model's back end
-    gives it; each can be read as an attribute: ``statistics.logprob`` is l_t = log p(x_t | x_<t) in nats. ``extras`` is
-    what the needs of detectors have brought for the text, or why they have not.
+    Each column can be read as an attribute. For example, ``statistics.logprob`` is l_t = log p(x_t | x_<t) in nats.
+
+    Attributes:
+        text: The text.
+        columns: ``token_id`` and the columns of tables.MEASURED that the back end provides, float32 or int32, each of
+            shape (n,).
+        extras: The value of each need, or an UnmetNeed with the reason.
     """
 
     text: str
@@ -137,7 +163,8 @@ class TextStatistics:
     extras: Mapping[Need[Any], object] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        # Called for names that are no field; a field that is not set yet (during a copy) must not recurse.
+        # Python calls this method for names that are no fields. During a copy ``columns`` itself can be unset, and
+        # ``self.columns`` would recurse.
         columns: Mapping[str, npt.NDArray[Any]] = object.__getattribute__(self, "columns")
         try:
             return columns[name]
@@ -147,22 +174,22 @@ class TextStatistics:
     def __len__(self) -> int:
         return len(self.columns["logprob"])
 
-    def of(self, need: Need[T]) -> T:
-        """The value of ``need``; only for a need that is met (:meth:`lacking`)."""
+    def get_extra(self, need: Need[T]) -> T:
+        """Return the value of a need. Call :meth:`explain_unmet_need` before: the need must be met."""
         return cast(T, self.extras[need])
 
     def explain_absent_columns(self, columns: Sequence[str]) -> str | None:
-        """Why these ``columns`` give no score; None where all are present."""
+        """Return the reason why some of ``columns`` cannot be read, or None if all are present."""
         return explain_missing_columns(self.columns.__contains__, columns)
 
     def explain_unmet_need(self, need: Need[Any]) -> str | None:
-        """Why ``need`` is not met; None where it is."""
-        found = self.extras.get(need, UnmetNeed(f"there is no {need.summary} for the text"))
-        return found.reason if isinstance(found, UnmetNeed) else None
+        """Return the reason why ``need`` is not met, or None if it is met."""
+        value = self.extras.get(need, UnmetNeed(f"there is no {need.summary} for the text"))
+        return value.reason if isinstance(value, UnmetNeed) else None
 
 
 class _Rows:
-    """One record batch of the table: flat values and offsets, shared with Arrow's memory."""
+    """One record batch of the table: values and offsets of each column, in Arrow's memory."""
 
     def __init__(self, batch: pa.RecordBatch, has_statistic: Callable[[str], bool]) -> None:
         self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()
@@ -176,49 +203,54 @@ class _Rows:
             if lengths is None:
                 lengths = np.diff(offsets)
             elif not offsets[-1] and lengths.any() and not has_statistic(name):
+                # The back end does not provide this column, so its lists are empty.
                 continue
             elif not np.array_equal(lengths, np.diff(offsets)):
                 raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
-            self._columns[name] = column.values.to_numpy(zero_copy_only=True), offsets
+            self._columns[name] = (column.values.to_numpy(zero_copy_only=True), offsets)
         self._char_end = batch.column("char_end")
 
-    def statistics(self, row: int, text: str, context_length: int) -> TextStatistics:
-        first = 0
+    def slice_statistics(self, row: int, text: str, context_length: int) -> TextStatistics:
+        skipped = 0
         if context_length:
-            # A token that crosses the border is the text's: most begin with the blank before their word.
-            first = int(np.searchsorted(self._char_end[row].values.to_numpy(), context_length, side="right"))
-        return TextStatistics(
-            text[context_length:],
-            {
-                name: values[offsets[row] + first : offsets[row + 1]]
-                for name, (values, offsets) in self._columns.items()
-            },
-        )
+            # A token that crosses the border belongs to the text: most begin with the blank before their word.
+            skipped = int(np.searchsorted(self._char_end[row].values.to_numpy(), context_length, side="right"))
+        columns = {}
+        for name, (values, offsets) in self._columns.items():
+            columns[name] = values[offsets[row] + skipped : offsets[row + 1]]
+        return TextStatistics(text[context_length:], columns)
 
 
 class StatisticsIndex:
-    """The rows of a token-statistics table, found by text; holds the table's memory, copies no value of a token.
+    """An index of a token-statistics table by text. It shares the table's memory and copies no values.
 
-    ``has_statistic`` returns whether the back end provides a column. A missing column is empty for every text.
-    Raises DataError where the table lacks a column, holds a null, or a row's lists differ in length.
+    If a back end does not provide a column, the column is empty for every text.
+
+    Raises:
+        DataError: If the table lacks a column or holds a null, or if the lists of a row differ in length.
     """
 
     def __init__(self, table: pa.Table, has_statistic: Callable[[str], bool] = lambda _: True) -> None:
         columns = table.select([name for name in _READ.names if name in table.column_names])
         self._batches = [_Rows(batch, has_statistic) for batch in cast_to_columns(columns, _READ).to_batches()]
-        self._places = {
-            sha256: (number, row)
-            for number, rows in enumerate(self._batches)
-            for row, sha256 in enumerate(rows.text_sha256)
-        }
+        self._positions: dict[str, tuple[int, int]] = {}
+        for number, rows in enumerate(self._batches):
+            for row, sha256 in enumerate(rows.text_sha256):
+                self._positions[sha256] = (number, row)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def find(self, text: str, context_length: int = 0) -> TextStatistics | None:
-        """The statistics of ``text`` after its first ``context_length`` characters; None where it has no row.
+        """Return the statistics of a text after its context, or None if the table has no row for the text.
 
-        A token belongs to what it ends in: one that begins before the border and ends after it is kept.
+        Args:
+            text: The context and the text.
+            context_length: The number of characters of the context. A token that crosses the end of the context
+                belongs to the text.
         """
-        place = self._places.get(text_sha256(text))
-        return None if place is None else self._batches[place[0]].statistics(place[1], text, context_length)
+        position = self._positions.get(text_sha256(text))
+        if position is None:
+            return None
+        number, row = position
+        return self._batches[number].slice_statistics(row, text, context_length)

@@ -1,4 +1,4 @@
-"""The gap between the text's token and the model's first choice: Gap-K%."""
+"""Gap-K%: the gap between the text's token and the model's most likely token."""
 
 from __future__ import annotations
 
@@ -11,31 +11,39 @@ import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, reads_columns
 from audit_pipeline.detectors.detector_inputs import TextStatistics
-from audit_pipeline.detectors.min_k import WINDOW, K, find_deviation_failure, moving_means, score_lowest_means
+from audit_pipeline.detectors.min_k import WINDOW, K, compute_moving_means, find_deviation_failure, score_lowest_means
 
 
-def standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
-    """(l_t - max log p) / sigma_t of each token, sigma^2 clamped at the floor: [n], float64, 0 at the argmax.
+def compute_standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
+    """Compute (l_t - max log p) / sigma_t of each token, with sigma^2 clamped at the floor.
 
-    Without a floor, a sigma of 0 gives a number that is not finite.
+    A gap is 0 if the token is the argmax. If the floor is 0, a sigma of 0 yields a value that is not finite.
+
+    Returns:
+        A float64 array of shape (n,).
     """
     deviation = np.maximum(statistics.std.astype(np.float64), math.sqrt(variance_floor))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((statistics.logprob.astype(np.float64) - statistics.max_logprob) / deviation)
 
 
-def _gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """A text of fewer tokens than the window is scored as it is, as by the authors' code; k counts windows."""
-    bad = find_deviation_failure(statistics)
-    if bad is not None:
-        return [bad] * len(settings)
+def _score_gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """Score each setting by the lowest windows. k is a share of the windows.
 
-    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        gap = standardised_gaps(statistics, float(given["variance_floor"]))
-        window = int(given["window"])
-        return score_lowest_means(gap if len(gap) < window else moving_means(gap, window), same)
+    If a text has fewer tokens than the window, its gaps are not smoothed, as in the authors' code.
+    """
+    failure = find_deviation_failure(statistics)
+    if failure is not None:
+        return [failure] * len(settings)
 
-    return by_group(settings, ("variance_floor", "window"), group)
+    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+        gaps = compute_standardised_gaps(statistics, float(shared["variance_floor"]))
+        window = int(shared["window"])
+        if len(gaps) >= window:
+            gaps = compute_moving_means(gaps, window)
+        return score_lowest_means(gaps, group)
+
+    return by_group(settings, ("variance_floor", "window"), score_group)
 
 
 GAP_K = Detector(
@@ -45,7 +53,7 @@ GAP_K = Detector(
     source="Kwak and Kim 2026 (Gap-K%)",
     passes="1",
     reads=reads_columns("max_logprob", "std"),
-    compute=_gap_k,
+    compute=_score_gap_k,
     parameters={
         "k": replace(K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of lowest windows that is averaged"),
         "window": replace(
@@ -58,8 +66,8 @@ GAP_K = Detector(
         "variance_floor": Parameter(
             default=1e-8,
             grid=(1e-8,),
-            description="the least variance that a gap is divided by the root of; one of the authors' scripts has none",
-            requirement="a number from 0 on",
+            description="minimum of sigma_t^2, which divides a gap; one of the authors' scripts has no minimum",
+            requirement="a number that is 0 or greater",
             accepts=lambda value: isinstance(value, float) and 0.0 <= value < math.inf,
             quiet=True,
         ),
@@ -75,7 +83,7 @@ GAP_K = Detector(
         "Pythia 12B (57.1). The window was chosen by the family of models."
     ),
     also_reads=(
-        "How many of the text's words are unusual in their place: rare names, numbers, style and date. "
-        "Windows overlap, so one odd passage counts several times, and in short texts decides."
+        "How many of the text's words are unusual at their position: rare names, numbers, style and date. "
+        "Windows overlap, so one unusual passage counts several times. In a short text it decides the score."
     ),
 )

@@ -1,4 +1,4 @@
-"""The ranks of the text's tokens among the model's choices."""
+"""Log-rank: the ranks of the text's tokens among the model's predictions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from audit_pipeline.detectors.detector import Detector, Outcome, for_all_setting
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 
-def _log_rank(statistics: TextStatistics) -> Outcome:
-    """-mean log(r_t + 1), r_t = 0 for the likeliest token: a better rank has to score higher, hence the minus."""
+def _score_log_rank(statistics: TextStatistics) -> Outcome:
+    """Compute -mean log(r_t + 1). r_t is 0 for the likeliest token.
+
+    The minus sign makes a better rank score higher.
+    """
     return Outcome.from_score(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))
 
 
@@ -20,13 +23,13 @@ LOG_RANK = Detector(
     source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
     passes="1",
     reads=reads_columns("rank"),
-    compute=for_all_settings(_log_rank),
-    equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
+    compute=for_all_settings(_score_log_rank),
+    equation="-(mean over the n scored tokens of log(r_t + 1)); r_t = 0 if x_t is the model's first choice",
     reported=(
-        "Made to detect texts that a machine wrote, not members. No figure is given here: no table on members was read."
+        "Designed to detect machine-written texts, not members. No figure is given here: no table on members was read."
     ),
     also_reads=(
-        "What the loss reads: how usual the words are, and so style, topic and length. Tokens of equal logits share "
-        "the better rank, which a model in low precision often has."
+        "The same as the loss: how common the words are, and thus style, topic and length. Tokens with equal logits "
+        "share the better rank. Equal logits are frequent if a model runs in low precision."
     ),
 )

@@ -24,15 +24,21 @@ from audit_pipeline.tables import SIGMA_FLOOR
 
 
 def count_selected(n: int, k: float) -> int:
-    """How many of n tokens k selects: max(1, int(n * k)), with n * k as a float64 product (int(90 * .7) is 62)."""
+    """Return how many of n tokens k selects: max(1, int(n * k)).
+
+    n * k is a float64 product, so int(90 * .7) is 62.
+    """
     return max(1, int(n * k))
 
 
-def lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.float64]:
-    """For each k the mean of the ``selected(n, k)`` lowest of n >= 1 values: [len(ks)], in float64.
+def compute_lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Compute for each k the mean of the ``count_selected(n, k)`` lowest of n >= 1 values.
 
-    One sort and one running sum serve every k. Wherever a value is not finite, every mean is NaN: a sort would
-    otherwise move a NaN to the end, where a small k does not look.
+    One sort and one running sum serve every k. If a value is not finite, every mean is NaN. Otherwise a sort would move
+    NaN to the end, which a small k does not read.
+
+    Returns:
+        A float64 array of shape (len(ks),).
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     if not (np.isfinite(ordered[0]) and np.isfinite(ordered[-1])):
@@ -42,10 +48,11 @@ def lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.f
     return np.asarray(sums[counts - 1] / counts)
 
 
-def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
-    """The mean of each ``window`` values in a row, one step after another: [max(0, n - window + 1)], in float64.
+def compute_moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
+    """Compute the mean of each run of ``window`` consecutive values.
 
-    A window of 1 leaves the values as they are.
+    Returns:
+        A float64 array of shape (max(0, n - window + 1),). A window of 1 returns the values unchanged.
     """
     exact = np.asarray(values, dtype=np.float64)
     if window == 1:
@@ -56,16 +63,27 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
 
 
 def find_deviation_failure(statistics: TextStatistics) -> Outcome | None:
-    """The failure where a token's sigma is not finite: divided by infinity, a value would pass as 0."""
+    """Return a failure if a token's sigma is not finite, else None.
+
+    Division by an infinite sigma would yield the valid score 0.
+    """
     if np.isfinite(statistics.std).all():
         return None
     return Outcome.failed("a token's standard deviation is not a finite number")
 
 
-def z_scores(statistics: TextStatistics, *, with_mean: bool = True, with_std: bool = True) -> npt.NDArray[np.float64]:
-    """(l_t - mu_t) / sigma_t of each token, sigma clamped at 1e-6 (Min-K%++, eq. 3): [n], float64.
+def compute_z_scores(
+    statistics: TextStatistics, *, with_mean: bool = True, with_std: bool = True
+) -> npt.NDArray[np.float64]:
+    """Compute z_t = (l_t - mu_t) / sigma_t of each token, with sigma clamped at 1e-6 (Min-K%++, eq. 3).
 
-    The two switches take away what the ablation of the paper takes away.
+    Args:
+        statistics: The statistics of a text with n scored tokens.
+        with_mean: False omits the subtraction of mu_t, as in the ablation of the paper.
+        with_std: False omits the division by sigma_t, as in the ablation of the paper.
+
+    Returns:
+        A float64 array of shape (n,).
     """
     values = statistics.logprob.astype(np.float64)
     if with_mean:
@@ -76,38 +94,38 @@ def z_scores(statistics: TextStatistics, *, with_mean: bool = True, with_std: bo
 
 
 def score_lowest_means(values: npt.ArrayLike, settings: Sequence[Settings]) -> list[Outcome]:
-    """For each setting the mean of the ``k`` lowest of n >= 1 values: one running sum serves all."""
-    return outcomes(lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
+    """Score each setting by the mean of the share ``k`` of the lowest values. There must be n >= 1 values."""
+    return outcomes(compute_lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
 
 
 def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> list[Outcome]:
-    """Over windows, k counts windows: there are n - window + 1 of them."""
+    """Score each setting by its lowest windows. k is a share of the n - window + 1 windows."""
 
-    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        window = int(given["window"])
+    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+        window = int(shared["window"])
         if len(values) < window:
-            # No number of the single text: texts without a score are counted by their reason.
+            # The reason omits the number of tokens, because texts without a score are counted by their reason.
             reason = f"fewer scored tokens than the {window} of a window"
-            return [Outcome.not_applicable(reason)] * len(same)
-        return score_lowest_means(moving_means(values, window), same)
+            return [Outcome.not_applicable(reason)] * len(group)
+        return score_lowest_means(compute_moving_means(values, window), group)
 
-    return by_group(settings, ("window",), group)
+    return by_group(settings, ("window",), score_group)
 
 
-def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    bad = find_deviation_failure(statistics)
-    if bad is not None:
-        return [bad] * len(settings)
+def _score_min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    failure = find_deviation_failure(statistics)
+    if failure is not None:
+        return [failure] * len(settings)
 
-    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        values = z_scores(statistics, with_mean=bool(given["mu"]), with_std=bool(given["sigma"]))
-        return _score_windows(values, same)
+    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+        values = compute_z_scores(statistics, with_mean=bool(shared["mu"]), with_std=bool(shared["sigma"]))
+        return _score_windows(values, group)
 
-    return by_group(settings, ("mu", "sigma"), group)
+    return by_group(settings, ("mu", "sigma"), score_group)
 
 
 def is_count(value: ParameterValue) -> bool:
-    """Whether ``value`` is a whole number above 0."""
+    """Return True if ``value`` is a whole number above 0."""
     return type(value) is int and value >= 1
 
 
@@ -150,7 +168,7 @@ MIN_K = Detector(
     ),
     also_reads=(
         "Rare words: names, numbers and typing errors are among the lowest tokens whether or not the text was seen. "
-        "Topic, style and date of a text move them, too; in short texts one token decides."
+        "Topic, style and date of a text change them, too. In short texts a single token decides."
     ),
 )
 
@@ -161,7 +179,7 @@ MIN_K_PLUS_PLUS = Detector(
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     passes="1",
     reads=reads_columns("mean", "std"),
-    compute=_min_k_plus_plus,
+    compute=_score_min_k_plus_plus,
     parameters={
         "k": K,
         "mu": boolean_parameter("subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"),
@@ -181,7 +199,7 @@ MIN_K_PLUS_PLUS = Detector(
         "Window, second-hand: a note on the paper of Gap-K% quotes 73.8 where plain Min-K%++ has 72.6."
     ),
     also_reads=(
-        "How far the text's words are from what is usual in their place, and so style, topic and date. Where the "
-        "model is nearly certain sigma_t is small, and a single unusual token then weighs much."
+        "How unusual the text's words are at their position, and thus style, topic and date. If the model is nearly "
+        "certain, sigma_t is small, and a single unusual token has a large weight."
     ),
 )

@@ -1,4 +1,4 @@
-"""The text against its neighbours: texts that differ from it in a word."""
+"""Neighbourhood: the text compared with neighbours, texts that differ from it in one word."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
 from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
-from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.loss import compute_mean_logprob
 from audit_pipeline.detectors.min_k import is_count
 
 NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
-"""The statistics of each neighbour that the model was run on, in order; at least one."""
+"""The statistics of each neighbour that the model was run on, in order. There is at least one neighbour."""
 
 
-def _neighbour(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """mean l(x) - the mean, over the first n neighbours, of mean l(neighbour): the loss of Mattern et al., negated.
+def _score_neighbours(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """Compute mean l(x) minus the mean, over the first n neighbours, of mean l(neighbour).
 
-    A neighbour without a scored token does not count. One running sum serves every n.
+    This is the loss difference of Mattern et al., negated. Neighbours without a scored token are ignored. One running
+    sum serves every n.
     """
-    means = [mean_logprob(neighbour) for neighbour in statistics.of(NEIGHBOURS) if len(neighbour)]
+    means = [compute_mean_logprob(neighbour) for neighbour in statistics.get_extra(NEIGHBOURS) if len(neighbour)]
     sums = np.cumsum(np.array(means, dtype=np.float64))
-    own = mean_logprob(statistics)
-    return [_outcome(own, sums, int(setting["n"])) for setting in settings]
-
-
-def _outcome(own: float, sums: np.ndarray[tuple[int], np.dtype[np.float64]], n: int) -> Outcome:
-    if len(sums) < n:
-        return Outcome.not_applicable(f"the text has {len(sums)} neighbours of the {n} that the score averages")
-    return Outcome.from_score(own - float(sums[n - 1]) / n)
+    mean = compute_mean_logprob(statistics)
+    scores = []
+    for setting in settings:
+        n = int(setting["n"])
+        if len(sums) < n:
+            reason = f"the text has {len(sums)} neighbours of the {n} that the score averages"
+            scores.append(Outcome.not_applicable(reason))
+        else:
+            scores.append(Outcome.from_score(mean - float(sums[n - 1]) / n))
+    return scores
 
 
 NEIGHBOUR = Detector(
@@ -39,12 +42,12 @@ NEIGHBOUR = Detector(
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
     needs=(NEIGHBOURS,),
     passes="1 + n, and making the neighbours",
-    compute=_neighbour,
+    compute=_score_neighbours,
     parameters={
         "n": Parameter(
             default=25,
             grid=(5, 10, 25),
-            description="how many of the first neighbours are averaged",
+            description="the number of neighbours that are averaged, in order",
             requirement="a whole number above 0",
             accepts=is_count,
         )
@@ -56,7 +59,7 @@ NEIGHBOUR = Detector(
         "on WikiMIA at 32, 64 and 128 words, the mean of five models (table 1), and 52.0 to 53.8 on MIMIR (table 2)."
     ),
     also_reads=(
-        "How good the neighbours are: where the proposer puts in worse words, every text looks like a member. Fixed "
+        "How good the neighbours are: if the proposer inserts worse words, every text looks like a member. Fixed "
         "phrases and names have worse neighbours than plain prose."
     ),
 )

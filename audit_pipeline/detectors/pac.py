@@ -1,4 +1,4 @@
-"""How polarised a text's tokens are against copies of it with words swapped: PAC."""
+"""PAC: the polarised distance of a text, compared with copies of the text with swapped words."""
 
 from __future__ import annotations
 
@@ -11,75 +11,85 @@ import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
 from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
-from audit_pipeline.detectors.min_k import K, is_count, lowest_means
+from audit_pipeline.detectors.min_k import K, compute_lowest_means, is_count
 
 TEXT = "text"
 STREAM = "stream"
 _SEEDS = (TEXT, STREAM)
-_NEAR = 0.3
-_FAR = 0.05
+_LOWEST_SHARE = 0.3
+_HIGHEST_SHARE = 0.05
 
 
 class Copying(NamedTuple):
-    """A way of making copies: ``n`` of them, each with swaps of the share ``alpha`` of the words, by ``seeds``."""
+    """A way to make copies of a text.
+
+    Attributes:
+        alpha: The share of words that are swapped in a copy.
+        n: The number of copies.
+        seeds: The source of random numbers: `text` or `stream`.
+    """
 
     alpha: float
     n: int
     seeds: str
 
     @classmethod
-    def of(cls, setting: Settings) -> Copying:
+    def from_setting(cls, setting: Settings) -> Copying:
+        """Return the way of copying that a setting of PAC requests."""
         return cls(float(setting["alpha"]), int(setting["n"]), str(setting["seeds"]))
 
 
 COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra passes (copies with words swapped)")
-"""The statistics of the text's copies, by the way they were made; all n of each."""
+"""The statistics of all n copies of the text, by the way they were made."""
 
 
-def polarized_distance(logprob: npt.ArrayLike) -> float:
-    """The mean of the highest 5% of n >= 1 log-likelihoods minus that of the lowest 30%, at least one of each; in nats.
+def compute_polarized_distance(logprob: npt.ArrayLike) -> float:
+    """Compute the mean of the highest 5% minus the mean of the lowest 30% of n >= 1 log-likelihoods, in nats.
 
-    NaN where a value is not finite.
+    Each mean includes at least one value. The distance is NaN if a value is not finite.
     """
     values = np.asarray(logprob, dtype=np.float64)
-    [highest], [lowest] = -lowest_means(-values, [_FAR]), lowest_means(values, [_NEAR])
+    [highest] = -compute_lowest_means(-values, [_HIGHEST_SHARE])
+    [lowest] = compute_lowest_means(values, [_LOWEST_SHARE])
     return float(highest - lowest)
 
 
-def _pac(statistics: TextStatistics, setting: Settings) -> Outcome:
-    """The mean distance of the copies minus the text's own: the authors' number, negated.
+def _score_pac(statistics: TextStatistics, setting: Settings) -> Outcome:
+    """Compute the mean distance of the copies minus the distance of the text. It is the authors' score, negated.
 
-    Seen texts have few tokens that are far below the others, until their words are swapped.
+    In a seen text few tokens are far less likely than the others. Swapped words change that.
     """
-    copies, own = statistics.of(COPIES)[Copying.of(setting)], polarized_distance(statistics.logprob)
+    copies = statistics.get_extra(COPIES)[Copying.from_setting(setting)]
+    distance = compute_polarized_distance(statistics.logprob)
     if all(copy.text == statistics.text for copy in copies):
         return Outcome.not_applicable("no copy differs from the text: it has no two words that could be swapped")
     if not all(len(copy) for copy in copies):
         return Outcome.not_applicable("a copy of the text has no scored token")
-    return Outcome.from_score(float(np.mean([polarized_distance(copy.logprob) for copy in copies])) - own)
+    distances = [compute_polarized_distance(copy.logprob) for copy in copies]
+    return Outcome.from_score(float(np.mean(distances)) - distance)
 
 
 PAC = Detector(
     name="pac",
     title="PAC",
-    summary="how much further the likeliest tokens are from the least likely where words of the text are swapped",
+    summary="how much swapped words increase the distance between the likeliest and the least likely tokens",
     source="Ye et al., Findings of ACL 2024 (PAC)",
     needs=(COPIES,),
     passes="1 + n",
-    compute=for_each_setting(_pac),
+    compute=for_each_setting(_score_pac),
     parameters={
         "alpha": replace(K, default=0.3, grid=(0.3,), description="the share of the words that is swapped in a copy"),
         "n": Parameter(
             default=5,
             grid=(5,),
-            description="how many copies are averaged, a pass each",
+            description="the number of copies that are averaged; each needs one pass",
             requirement="a whole number above 0",
             accepts=is_count,
         ),
         "seeds": Parameter(
             default=TEXT,
             grid=(TEXT,),
-            description="what decides on a text's copies: itself, or one stream of random numbers over the file",
+            description="the source of random numbers for the copies: the text, or one stream for the whole file",
             requirement=f"{TEXT} or {STREAM}",
             accepts=lambda value: value in _SEEDS,
             quiet=True,
@@ -93,7 +103,7 @@ PAC = Detector(
     ),
     reported=(
         "The abstract of Ye et al. 2024: 4.5 AUC points more than other detectors on WikiMIA on average, and 5.9 on "
-        "StackMIAsub. Their copies come from one stream of random numbers and depend on a text's place in the file."
+        "StackMIAsub. Their copies use one stream of random numbers, so they depend on a text's position in the file."
     ),
     also_reads=(
         "How much swapping words spoils the text: free word order, lists and code suffer less than prose with a "

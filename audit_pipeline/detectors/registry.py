@@ -1,4 +1,4 @@
-"""Every detector by name, and the settings that a user asks for."""
+"""The registry of all detectors, and the settings that a user requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.tables import MEASURED, SCORES, canonical_json
 
-_WORDS = 200
+_MAX_ERROR_CHARACTERS = 200
 
 
 def _find_detectors() -> dict[str, Detector]:
-    """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
+    """Return every detector of this package's modules by name. A new detector needs no entry here."""
     names = [f"{detectors.__name__}.{module.name}" for module in pkgutil.iter_modules(detectors.__path__)]
     modules = (importlib.import_module(name) for name in names if name != __name__)
     return collect_by_name(
@@ -34,50 +34,58 @@ def _find_detectors() -> dict[str, Detector]:
     )
 
 
-def _adopt(detector: Detector, origin: str) -> Detector:
-    """A detector that another package brings: what it raises for a text is the text's reason, and names it.
+def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
+    """Check a detector of another package and return it with a safe ``compute`` function.
 
-    Raises whatever is wrong with what it declares.
+    If ``compute`` raises an error, the outcomes of the text are failures that name the detector and its package.
+    The check raises an error for every wrong declaration.
     """
 
     def compute(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
         try:
-            found = list(detector.compute(statistics, settings))
-            if len(found) != len(settings) or not all(isinstance(outcome, Outcome) for outcome in found):
+            computed = list(detector.compute(statistics, settings))
+            if len(computed) != len(settings) or not all(isinstance(outcome, Outcome) for outcome in computed):
                 raise TypeError(f"compute returned no list of {len(settings)} Outcome")
-        except Exception as error:  # noqa: BLE001 - what other people's code may raise is not known
-            why = f"{type(error).__name__}: {to_one_line(error)[:_WORDS]}"
-            return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({why})")] * len(settings)
-        return found
+        except Exception as error:  # noqa: BLE001 - the code of other packages may raise anything
+            fault = f"{type(error).__name__}: {to_one_line(error)[:_MAX_ERROR_CHARACTERS]}"
+            return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({fault})")] * len(settings)
+        return computed
 
     require_string_fields(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
     for parameter in detector.parameters.values():
         for value in (parameter.default, *parameter.grid):
             parameter.checked(value)
     detector.to_json({})
-    unknown = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
-    wrong = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
-    if unknown or wrong:
-        raise TypeError(f"there is no statistic or need {', '.join(map(str, [*sorted(unknown), *wrong]))}")
+    unknown_columns = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
+    wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
+    if unknown_columns or wrong_needs:
+        unknown = ", ".join(map(str, [*sorted(unknown_columns), *wrong_needs]))
+        raise TypeError(f"there is no statistic or need {unknown}")
     return replace(detector, compute=compute)
 
 
-_ALL = merge_entry_points(_find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name, _adopt)
+_ALL = merge_entry_points(
+    _find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name, _adopt_plugin_detector
+)
 REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
-"""The package, as ``package==1.0``, of each detector that an installed package brings."""
+"""The package and version, such as ``package==1.0``, of each detector that an installed package provides."""
 
-BROUGHT_BY: tuple[str, ...] = _ALL.packages_with_versions
-"""These packages: with another version of one of them, scores are others."""
+PLUGIN_PACKAGES: tuple[str, ...] = _ALL.packages_with_versions
+"""The packages that provide detectors, with versions. Scores are stale if a version changes."""
 
 ONE_PASS: Mapping[str, Detector] = {name: detector for name, detector in REGISTRY.items() if not detector.needs}
-"""Those that read nothing but a text's own pass."""
+"""The detectors that need only the text's own pass."""
 
 Overrides = Mapping[str, Settings]
 
 
 def get_detector(name: str) -> Detector:
-    """The detector called ``name``; raises ConfigError, naming the nearest there are."""
+    """Return the detector with this name.
+
+    Raises:
+        ConfigError: If the name is unknown. The message suggests the most similar names.
+    """
     if name not in REGISTRY:
         raise ConfigError(f"there is no detector '{name}'; {did_you_mean(name, REGISTRY)}")
     return REGISTRY[name]
@@ -86,10 +94,15 @@ def get_detector(name: str) -> Detector:
 def expand_settings(
     detector: Detector, grid: bool = False, overrides: Settings | None = None
 ) -> list[dict[str, ParameterValue]]:
-    """The settings to score: the default one, or with ``grid`` every combination of the parameters' grids.
+    """Return the settings to score, with canonical values (0.3, not 0.30000000000000004).
 
-    ``overrides`` fix parameters; a grid then sweeps the others. Values are canonical (0.3, not 0.30000000000000004).
-    Raises ConfigError for a parameter that the detector does not have or a value that it does not take.
+    Args:
+        detector: The detector to score.
+        grid: True for every combination of the parameters' grids, False for the default setting.
+        overrides: Fixed values of parameters. A grid sweeps only the other parameters.
+
+    Raises:
+        ConfigError: If the detector lacks a parameter in ``overrides`` or does not accept its value.
     """
     fixed: dict[str, ParameterValue] = {}
     for name, value in (overrides or {}).items():
@@ -98,45 +111,54 @@ def expand_settings(
             fixed[name] = parameter.checked(value)
         except ConfigError as error:
             raise ConfigError(f"{detector.name}.{name}: {error}") from None
-    choices = [
-        (fixed[name],) if name in fixed else parameter.values if grid else (detector.default[name],)
-        for name, parameter in detector.parameters.items()
-    ]
+    choices: list[tuple[ParameterValue, ...]] = []
+    for name, parameter in detector.parameters.items():
+        if name in fixed:
+            choices.append((fixed[name],))
+        elif grid:
+            choices.append(parameter.values)
+        else:
+            choices.append((detector.default[name],))
     return [dict(zip(detector.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
 
 def deduplicate_settings(detector: Detector, settings: Iterable[Settings]) -> list[Settings]:
-    """``settings`` in order, those of one label once."""
+    """Return the settings with distinct labels, in order."""
     return list({detector.to_json(setting): dict(setting) for setting in settings}.values())
 
 
 def select(
     names: Iterable[str] | None = None, *, grid: bool = False, overrides: Overrides | None = None
 ) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
-    """Each named detector with the settings to score, in the given order, each detector once.
+    """Return detectors with their settings to score, in the order of ``names``, without duplicates.
 
-    Where ``names`` is None, all that are not on request, and those that ``overrides`` name.
+    Args:
+        names: The names of the detectors. None selects all detectors that are not on request, and the detectors in
+            ``overrides``.
+        grid: True for every combination of the parameters' grids.
+        overrides: Fixed values of parameters by detector.
 
-    Raises ConfigError for an unknown detector, and where ``overrides`` name one that is not among the chosen.
+    Raises:
+        ConfigError: If a detector is unknown, no detector is selected, or ``overrides`` has another detector.
     """
+    overrides = overrides or {}
     if names is None:
-        names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in (overrides or {})]
+        names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in overrides]
     chosen = {name: get_detector(name) for name in names}
     if not chosen:
         raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
-    for name in overrides or {}:
+    for name in overrides:
         if get_detector(name).name not in chosen:
             raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
-    return [
-        (detector, expand_settings(detector, grid, (overrides or {}).get(name))) for name, detector in chosen.items()
-    ]
+    return [(detector, expand_settings(detector, grid, overrides.get(name))) for name, detector in chosen.items()]
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
-    """``["min_k.k=0.3"]`` as ``{"min_k": {"k": 0.3}}``: the values of the option --set, typed and checked.
+    """Parse and check the values of the option --set: ``["min_k.k=0.3"]`` becomes ``{"min_k": {"k": 0.3}}``.
 
-    Raises ConfigError, quoting the assignment, for another form, an unknown detector or parameter, a value of the
-    wrong type or range, and a parameter that is set twice.
+    Raises:
+        ConfigError: If an assignment is malformed, a detector or parameter is unknown, a value is not accepted, or a
+            parameter is set twice. The message quotes the assignment.
     """
     parsed: dict[str, dict[str, ParameterValue]] = {}
     for assignment in assignments:
@@ -157,9 +179,10 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
 
 
 def is_default(detector_name: str, parameters: str, overrides: Overrides | None = None) -> bool:
-    """Whether ``parameters`` is the label of the default setting, with ``overrides`` (a benchmark's own) in it.
+    """Return True if ``parameters`` is the label of the default setting.
 
-    A detector that is not one of ours, whose scores a user hands over, has no parameters: its default is ``{}``.
+    ``overrides`` are the defaults that a benchmark fixes. A detector outside the registry, for scores that a user
+    provides, has no parameters: its default label is ``{}``.
     """
     if detector_name not in REGISTRY:
         return parameters == canonical_json({})
@@ -170,11 +193,13 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
 def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
     """Return ``scores`` with the column ``is_default`` of SCORES.
 
-    ``scores`` has the columns detector and parameters; ``overrides`` are the defaults that the benchmark fixes.
+    Args:
+        scores: A table with the columns detector and parameters.
+        overrides: The defaults that the benchmark fixes.
     """
-    # Parameters are JSON on one line, so the last line break is the one put in here.
-    named = pc.binary_join_element_wise(scores["detector"], scores["parameters"], "\n").combine_chunks()
-    settings = named.dictionary_encode()
+    # The labels are JSON without line breaks, so the last line break is the separator.
+    joined = pc.binary_join_element_wise(scores["detector"], scores["parameters"], "\n").combine_chunks()
+    settings = joined.dictionary_encode()
     pairs = (pair.rsplit("\n", 1) for pair in settings.dictionary.to_pylist())
     flags = [is_default(detector, parameters, overrides) for detector, parameters in pairs]
     return scores.append_column(SCORES.field("is_default"), pa.array(flags, pa.bool_()).take(settings.indices))

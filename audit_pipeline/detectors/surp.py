@@ -1,4 +1,4 @@
-"""Tokens that surprise a model which is sure of itself: SURP."""
+"""SURP: tokens that surprise the model although it is certain."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.min_k import K
 
 
-def _surp(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """mean l_t over the int(k * n) tokens of lowest l_t whose entropy H_t = -mu_t is strictly below ``max_entropy``.
+def _score_surprising_tokens(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """Compute the mean l_t of surprising tokens.
 
-    Of equal l_t at the border the first in the text are taken. Where no token is left, a number in place of the mean
-    would rank the text against others: it is not applicable.
+    These are the int(k * n) tokens with the lowest l_t whose entropy H_t = -mu_t is strictly below ``max_entropy``. If
+    tokens at the border have equal l_t, the first ones in the text are selected. If no token is surprising, the text is
+    not applicable, because any number would rank it against other texts.
     """
-    logprob, entropy = statistics.logprob.astype(np.float64), -statistics.mean.astype(np.float64)
+    logprob = statistics.logprob.astype(np.float64)
+    entropy = -statistics.mean.astype(np.float64)
     if not np.isfinite(entropy).all():
         return [Outcome.failed("a token's entropy is not a finite number")] * len(settings)
-    rising = np.argsort(logprob, kind="stable")
+    order = np.argsort(logprob, kind="stable")
     return [
-        _outcome(logprob[rising], entropy[rising], float(setting["k"]), float(setting["max_entropy"]))
+        _score_setting(logprob[order], entropy[order], float(setting["k"]), float(setting["max_entropy"]))
         for setting in settings
     ]
 
 
-def _outcome(
+def _score_setting(
     logprob: npt.NDArray[np.float64], entropy: npt.NDArray[np.float64], k: float, max_entropy: float
 ) -> Outcome:
-    """The outcome from the values of n tokens [n] in rising order of log-probability.
+    """Score one setting. The arrays have shape (n,) and are sorted by log-probability, ascending.
 
-    A reason has no number of the single text: texts without a score are counted by their reason.
+    A reason contains no number of the text, because texts without a score are counted by their reason.
     """
     count = int(len(logprob) * k)
     if not count:
@@ -50,33 +52,31 @@ def _outcome(
 SURP = Detector(
     name="surp",
     title="SURP",
-    summary="mean log-likelihood of the k% least likely tokens, of those where the model's entropy is low",
+    summary="mean log-likelihood of those of the k% least likely tokens at which the model's entropy is low",
     source="Zhang and Wu 2024 (SURP)",
     passes="1",
     reads=reads_columns("mean"),
-    compute=_surp,
+    compute=_score_surprising_tokens,
     parameters={
-        "k": replace(
-            K, default=0.4, grid=(0.2, 0.4), description="the share of tokens, the least likely, that is looked at"
-        ),
+        "k": replace(K, default=0.4, grid=(0.2, 0.4), description="the share of least likely tokens that is searched"),
         "max_entropy": Parameter(
             default=2.0,
             grid=(1.0, 2.0, 4.0),
-            description="the entropy, in nats, that a token's distribution has to be below",
+            description="upper limit of the entropy of a token's distribution, in nats; only lower values count",
             requirement="a number above 0",
             accepts=lambda value: isinstance(value, float) and 0.0 < value < math.inf,
         ),
     },
     equation=(
-        "mean of l_t over the surprising tokens: the int(k * n) of lowest l_t, of them those with H_t = -sum over z "
-        "of p(z | x_<t) log p(z | x_<t) < max_entropy; not applicable where there is none"
+        "mean of l_t over the surprising tokens: those of the int(k * n) tokens with the lowest l_t that have H_t = "
+        "-sum over z of p(z | x_<t) log p(z | x_<t) < max_entropy; not applicable if there is no such token"
     ),
     reported=(
-        "The abstract says up to 29.5% over other detectors, on WikiMIA, MIMIR and Dolma-Book; the tables were not "
-        "read, and no code of the authors was found: the values here meet those of another group's code."
+        "The abstract reports up to 29.5% over other detectors on WikiMIA, MIMIR and Dolma-Book. The tables were not "
+        "read, and no code of the authors was found. The values here equal those of another group's code."
     ),
     also_reads=(
-        "Whether the text breaks off a fixed phrase or misspells a word: that surprises a sure model in any text. "
-        "Many short texts have no surprising token, so that what is scored is a selection of texts."
+        "Whether the text breaks off a fixed phrase or misspells a word: that surprises a certain model in any text. "
+        "Many short texts have no surprising token, so only a selection of texts is scored."
     ),
 )

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
-from audit_pipeline.detectors.min_k import count_selected, z_scores
-from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
+from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
+from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
@@ -95,7 +95,9 @@ def build_highlights(
             continue
         # The mean log-likelihood averages every token.
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
-        token_scores = z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
+        token_scores = (
+            compute_z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
+        )
         counted = mark_lowest_tokens(token_scores, k)
         of_text = places[text_sha256(context + text)].values()
         first, last = (np.maximum(ends[-len(statistics) :] - len(context), 0).tolist() for ends in of_text)
@@ -225,7 +227,7 @@ def run_passes(
     return summary
 
 
-SCORES_VERSION = "+".join(("2", *BROUGHT_BY))
+SCORES_VERSION = "+".join(("2", *PLUGIN_PACKAGES))
 """Of the code that makes the scores, the packages that bring detectors among it: where it changes, pairs that are done
 are done again."""
 

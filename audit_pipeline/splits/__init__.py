@@ -1,6 +1,6 @@
-"""Quality of a split: what separates a benchmark's two sides, or links them, without any model.
+"""Quality of a split: measures of how members and non-members differ, computed without a model.
 
-What belongs here: blind controls, overlap, near-duplicates, balance, dates, lengths and languages of the two sides, and
-the table of them (split_quality.py). What does not: choosing other sides (splits/matching.py), the checks that a
-benchmark must pass (benchmarks/checks.py), and anything that has seen a model's scores.
+This package holds blind controls, overlap, near-duplicates, balance, dates, lengths and languages of the two sides.
+split_quality.py collects them in one table; matching.py chooses sides that are hard to separate.
+Checks that a benchmark must pass belong in benchmarks/checks.py. Code that reads a model's scores does not belong here.
 """

@@ -1,6 +1,6 @@
-"""What is known of a benchmark's split without any model: the blind control, read once, and the verdict.
+"""The assessment of a benchmark's split without a model: the blind control and the verdict.
 
-Every evaluation of a benchmark takes blind control and verdict from here, whichever model it is of.
+The control is computed once per benchmark. Every evaluation of the benchmark, for any model, uses this result.
 """
 
 from __future__ import annotations
@@ -25,16 +25,23 @@ from audit_pipeline.statistics.intervals import Interval
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import BLIND_SCORES
 
-MEASURE, WORST = "blind_auroc", "worst_blind_auroc"
-"""The rows of split_quality that hold AUROCs of blind controls, and the highest of them."""
+MEASURE = "blind_auroc"
+"""The measure in split_quality for the AUROC of one blind control."""
+WORST = "worst_blind_auroc"
+"""The measure in split_quality for the highest AUROC of the blind controls."""
 
 
 @dataclass(frozen=True, eq=False)
 class AssessedSplit:
-    """The blind control of words of one benchmark, and what it says of the split.
+    """The blind control of words of one benchmark, and the verdict that follows from it.
 
-    ``design``: how members and non-members came about; ``matched``: whether they were chosen to be hard to separate.
-    ``control`` has a score for each of ``example_ids``, or none and the reason; ``auroc`` is its AUROC.
+    Attributes:
+        design: How members and non-members were obtained.
+        matched: True if the sides were chosen to be hard to separate.
+        verdict: The verdict on the split, from the design and the control.
+        auroc: The AUROC of the control.
+        control: One score for each of ``example_ids``, or no scores and the reason.
+        example_ids: The ids of the labelled examples.
     """
 
     design: str
@@ -46,25 +53,33 @@ class AssessedSplit:
 
     @property
     def claim_level(self) -> ClaimLevel:
-        """The most that may be claimed from the benchmark."""
+        """Return the strongest claim that the benchmark allows."""
         return decide_claim_level(self.design, self.verdict)
 
     def align_control(self, example_ids: Sequence[str]) -> BlindControl:
-        """The control's scores in the order of ``example_ids``; raises DataError for a text that it has no score of."""
+        """Return the control with its scores in the order of ``example_ids``.
+
+        Raises:
+            DataError: If the control has scores for other examples than ``example_ids``.
+        """
         if self.control.scores is None:
             return self.control
-        places = pc.index_in(pa.array(example_ids, pa.string()), value_set=pa.array(self.example_ids, pa.string()))
-        if places.null_count or len(places) != len(self.example_ids):
-            raise DataError("the blind control was read on other texts than are evaluated: assess the split again")
-        return BlindControl(self.control.scores[places.to_numpy()], None, self.control.method)
+        positions = pc.index_in(pa.array(example_ids, pa.string()), value_set=pa.array(self.example_ids, pa.string()))
+        if positions.null_count or len(positions) != len(self.example_ids):
+            raise DataError(
+                f"the blind control has scores for {len(self.example_ids)} texts, but other texts are evaluated: "
+                "assess the split again"
+            )
+        return BlindControl(self.control.scores[positions.to_numpy()], None, self.control.method)
 
     def table(self, benchmark: str, run_id: str) -> pa.Table:
-        """Return the control's scores (schema BLIND_SCORES); no row where it was not computed."""
-        scores = [] if self.control.scores is None else self.control.scores.tolist()
-        same = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
-        ids = self.example_ids if scores else ()
+        """Return the control's scores (schema BLIND_SCORES). The table is empty if the control was not computed."""
+        if self.control.scores is None:
+            return table_from_rows([], BLIND_SCORES)
+        shared = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
         rows = (
-            same | {"example_id": example_id, "score": score} for example_id, score in zip(ids, scores, strict=True)
+            shared | {"example_id": example_id, "score": score}
+            for example_id, score in zip(self.example_ids, self.control.scores.tolist(), strict=True)
         )
         return table_from_rows(rows, BLIND_SCORES)
 
@@ -72,10 +87,18 @@ class AssessedSplit:
 def compute_assessed_split(
     examples: pa.Table, design: str, language: str, *, matched: bool = False, seed: int = 0
 ) -> AssessedSplit:
-    """Read the blind control on the labelled examples of the evaluation split (schema EXAMPLES), all of them.
+    """Compute the blind control on all labelled examples of the evaluation split.
 
-    ``language`` is theirs (ISO 639-1). Raises DataError as :func:`select_labelled_examples` does, ConfigError for an
-    unknown design.
+    Args:
+        examples: The examples of one benchmark (schema EXAMPLES).
+        design: How members and non-members were obtained.
+        language: The language of the texts (ISO 639-1).
+        matched: True if the sides were chosen to be hard to separate.
+        seed: The seed of the folds.
+
+    Raises:
+        DataError: As :func:`select_labelled_examples` raises it.
+        ConfigError: If the design is unknown.
     """
     labelled = select_labelled_examples(examples)
     control = compute_blind_control(
@@ -87,10 +110,8 @@ def compute_assessed_split(
 
 
 def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
-    """Return the split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
-    (row,) = (
-        measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)
-    )
+    """Return the stored assessment from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
+    (row,) = (row for row in quality.to_pylist() if row["measure"] == MEASURE and row["part"] == WORDS)
     auroc = ControlAuroc(row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], WORDS, row["n"])
     control = BlindControl(None, row["method"], row["method"])
     if len(scores):

@@ -1,35 +1,25 @@
-"""Blind controls: how well classifiers that never see the model separate the two sides.
+"""Blind controls: classifiers that separate the two sides without the model.
 
-Of words: TF-IDF of word unigrams and bigrams (character n-grams of one to three where the script has no blanks between
-words), vocabulary and weights learnt on the training folds only. Logistic regression with C = 10 and balanced classes:
-the intercept then does not follow the share of members in the training folds, which differs from fold to fold where
-groups are of unequal size. So the log odds of all folds, from equally large training sets, share one zero and one scale
-and are pooled.
+The control of words uses TF-IDF of word unigrams and bigrams. If the script has no blanks between words, it uses
+character n-grams (n = 1 to 3). It learns vocabulary and weights on the training folds only. The classifier is logistic
+regression with C = 10 and balanced classes. Balanced classes keep the intercept independent of the share of members,
+which differs between folds if groups have unequal sizes. So the log odds of all folds have the same zero and the same
+scale, and are pooled.
 
-A classifier that learned nothing (no features, the same prediction for every text, or no word of nine texts in ten) is
-no control: it was not computed, and its AUROC of 0.5 is none.
+A control counts as not computed if its classifier learned nothing. Such a classifier has no features, predicts the
+same for every text, or knows no word of 90% of the texts. Its AUROC of 0.5 would be meaningless.
 
-Measured on labels drawn at random (400 made-up texts, 100 draws): the pooled AUROC is 0.50 on average, with a standard
-deviation of 0.039 where the variance of the scores says 0.028, so 84 of 100 intervals hold 0.5 rather than 95. That
-variance takes the scores as given, but each text is scored by the others and helps to score them, which doubles the
-variance where there is nothing to find. Neither more folds nor repeated ones change that. Read an interval that only
-just clears a limit with care.
+Intervals are somewhat too narrow. With random labels (400 generated texts, 100 draws) the pooled AUROC is 0.50 on
+average. Its standard deviation is 0.039, but the variance of the scores implies 0.028. So 84 of 100 intervals contain
+0.5, instead of 95. The variance treats the scores as fixed, but each text also trains the classifiers of other texts.
+That doubles the variance if there is no difference to find. More folds or repeated folds do not help. Be careful with
+an interval that barely excludes a limit.
 
-On the same texts all controls are scored out of fold in the same folds by group, so that their AUROCs are comparable.
-Those apart from that of words are not read on fewer than 200 texts.
-
-A temporal split is made by date, so a text that names a year often names its own side. What is read: numbers of four
-digits from 1500 to 2099 that are not part of a longer number or a word, an amount of money or the decimals of a number
-(`1999`, `1990s`, `2024-03-01`, `1.3.2024`, `2024年`), Chinese years in digits (二〇二四年), English month names, and
-the months of dates that are all digits and begin with the year (`2024-03`, `2024/3/1`, `2024年3月`). Two-digit years
-and written-out ones are not read. A number such as "1800 people" is taken for a year: as many of those on both sides
-do no harm.
+All controls use the same folds by group, so their AUROCs are comparable. The other controls need at least 200 texts.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.splits.dates_in_text import find_years_and_months
 from audit_pipeline.statistics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
 from audit_pipeline.statistics.roc import AUROC, Floats, Places, roc_points
 from audit_pipeline.tables import MEMBER, NON_MEMBER
@@ -50,19 +41,26 @@ FOLDS = 5
 UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
 _MAX_FEATURES = 200_000
-_MOST_UNKNOWN = 0.9
+_MAX_UNKNOWN_SHARE = 0.9
 _NOT_COMPUTED = "the blind control was not computed"
 _WORD = r"(?u)\b\w+\b"
 
 Matrix = Any
-"""Rows of features, dense or sparse, as scikit-learn takes them."""
+"""A dense or sparse feature matrix for scikit-learn, with one row per text."""
 FoldFeatures = Callable[[Places, Places], tuple[Matrix, Matrix] | str]
-"""The features of the texts at the training and at the held-out places, learnt from the former alone; or why none."""
+"""A function of the training positions and the held-out positions. It returns the features of both, learnt from the
+training texts only, or the reason why there are no features."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlindControl:
-    """Out-of-fold log odds of membership, one per example in the order given; or None and the reason."""
+    """The scores of a control.
+
+    Attributes:
+        scores: The out-of-fold log odds of membership of each example, or None if they were not computed.
+        reason: The reason if there are no scores.
+        method: The description of features and classifier.
+    """
 
     scores: Floats | None
     reason: str | None
@@ -71,9 +69,12 @@ class BlindControl:
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Which examples learn and which are scored: ``parts`` are (training, held-out) positions, ``labels`` [n].
+    """The cross-validation folds of labelled examples.
 
-    ``reason`` says why there are none that can be used.
+    Attributes:
+        parts: The training positions and the held-out positions of each fold.
+        labels: The labels, of shape (n_examples,).
+        reason: The reason if the folds cannot be used.
     """
 
     parts: tuple[tuple[Places, Places], ...]
@@ -90,43 +91,55 @@ def compute_blind_control(
     language: str,
     seed: int = 0,
 ) -> BlindControl:
-    """Return the blind control of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Compute the control of words for labelled examples.
 
-    It is not computed on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
-    of both sides whose groups the classifier has not seen. Raises DataError for unequal lengths.
+    The result does not depend on the order of the examples. The control needs 200 examples and 5 groups per side.
+    Otherwise a fold may lack texts of a side in groups that the classifier has not seen.
+
+    Args:
+        example_ids: The id of each example.
+        texts: The text of each example.
+        labels: 0 or 1 for each example.
+        groups: The group of each example.
+        language: The language of the texts (ISO 639-1).
+        seed: The seed of the folds.
+
+    Raises:
+        DataError: If the arguments differ in length.
     """
     folds = split_folds_by_group(example_ids, labels, groups, seed=seed)
     if len(texts) != len(folds.labels):
         raise DataError("the blind control needs one id, text, label and group for each example")
-    characters = is_unspaced(language)
-    kinds = (
-        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
-    )
-    unknown = 0
+    ngrams = "word 1-2-grams"
+    options: dict[str, Any] = {"token_pattern": _WORD, "ngram_range": (1, 2)}
+    if is_unspaced(language):
+        ngrams = "character 1-3-grams"
+        options = {"analyzer": "char", "ngram_range": (1, 3)}
+    n_unknown = 0
 
     @cache
-    def counted() -> Matrix:
-        # Imported where it is used: other importers need not wait for scikit-learn.
+    def count_all_terms() -> Matrix:
+        # The import is local because other importers of this module need not wait for scikit-learn.
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
         from audit_pipeline.splits.term_counts import count_terms  # noqa: PLC0415
 
-        return count_terms(texts, CountVectorizer(**kinds).build_analyzer())
+        return count_terms(texts, CountVectorizer(**options).build_analyzer())
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+    def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         from audit_pipeline.splits.term_counts import compute_tf_idf  # noqa: PLC0415
 
-        found = compute_tf_idf(counted(), training, held_out, _MAX_FEATURES)
-        if found is None:
+        features = compute_tf_idf(count_all_terms(), training, held_out, _MAX_FEATURES)
+        if features is None:
             return "the texts hold no words"
-        nonlocal unknown
-        unknown += int((np.diff(found[1].indptr) == 0).sum())
-        return found
+        nonlocal n_unknown
+        n_unknown += int((np.diff(features[1].indptr) == 0).sum())
+        return features
 
-    control = cross_fit(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
-    if control.scores is not None and unknown > _MOST_UNKNOWN * len(texts):
-        why = f"it learned nothing: {unknown} of {len(texts)} texts share no word with those that it learns from"
-        return BlindControl(None, f"{_NOT_COMPUTED}: {why}", control.method)
+    control = cross_fit(folds, compute_features, f"TF-IDF of {ngrams}")
+    if control.scores is not None and n_unknown > _MAX_UNKNOWN_SHARE * len(texts):
+        reason = f"it learned nothing: {n_unknown} of {len(texts)} texts share no word with those that it learns from"
+        return BlindControl(None, f"{_NOT_COMPUTED}: {reason}", control.method)
     return control
 
 
@@ -138,10 +151,13 @@ def is_unspaced(language: str) -> bool:
 def split_folds_by_group(
     example_ids: Sequence[str], labels: npt.ArrayLike, groups: Sequence[str], *, seed: int = 0
 ) -> Folds:
-    """Return the folds of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Split labelled examples (labels 0 or 1) into folds that keep each group together.
 
-    There are none on fewer than 200 examples, or where either side has fewer than 5 groups. Raises DataError for
-    unequal lengths.
+    The result does not depend on the order of the examples. It has no folds if there are fewer than 200 examples or
+    if a side has fewer than 5 groups.
+
+    Raises:
+        DataError: If the arguments differ in length.
     """
     classes = np.asarray(labels)
     if not len(example_ids) == len(classes) == len(groups):
@@ -149,97 +165,81 @@ def split_folds_by_group(
     if len(classes) < MIN_EXAMPLES:
         return Folds((), classes, f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
-        n_groups = len({group for group, own in zip(groups, classes, strict=True) if own == label})
+        n_groups = len({group for group, example_label in zip(groups, classes, strict=True) if example_label == label})
         if n_groups < FOLDS:
             reason = f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
             return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
-    by_group = np.asarray(groups, dtype=object)[canonical]
-    # Imported where it is used: other importers need not wait for scikit-learn.
+    sorted_groups = np.asarray(groups, dtype=object)[canonical]
+    # The import is local because other importers of this module need not wait for scikit-learn.
     from audit_pipeline.splits.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
 
     folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = tuple(
         (canonical[training], canonical[held_out])
-        for training, held_out in folds.split(by_group, classes[canonical], by_group)
+        for training, held_out in folds.split(sorted_groups, classes[canonical], sorted_groups)
     )
-    has_single_side = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
-    problem = "the groups are too unequal in size: a training fold has one side only" if has_single_side else None
-    return Folds(parts, classes, problem)
+    for training, _ in parts:
+        if len(np.unique(classes[training])) < 2:
+            return Folds(parts, classes, "the groups are too unequal in size: a training fold has one side only")
+    return Folds(parts, classes, None)
 
 
-def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) -> BlindControl:
-    """Return a logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
+def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description: str) -> BlindControl:
+    """Fit a logistic regression of membership in each fold and return the out-of-fold scores.
 
-    ``features`` is asked once for each fold, and not where there are none.
+    Args:
+        folds: The folds. If they cannot be used, the result has no scores and their reason.
+        compute_features: The features. It is called once per fold, one fold after the other.
+        feature_description: A description of the features for ``BlindControl.method``.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
     method = f"{feature_description} and logistic regression, out-of-fold log odds of {FOLDS} folds by group"
+    if folds.reason is not None:
+        return BlindControl(None, f"{_NOT_COMPUTED}: {folds.reason}", method)
     scores = np.zeros(len(folds.labels))
-    reason = folds.reason
-    for training, held_out in folds.parts if reason is None else ():
-        found = features(training, held_out)
-        if isinstance(found, str):
-            reason = found
-            break
-        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs.
+    for training, held_out in folds.parts:
+        features = compute_features(training, held_out)
+        if isinstance(features, str):
+            return BlindControl(None, f"{_NOT_COMPUTED}: {features}", method)
+        # liblinear uses one thread and no random numbers. On these sparse features it is ten times as fast as lbfgs.
         classifier = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
-        classifier.fit(found[0], folds.labels[training])
+        classifier.fit(features[0], folds.labels[training])
         if len(held_out):
-            scores[held_out] = classifier.decision_function(found[1])
-        # The features of two folds need not be in memory at once.
-        del found
-    if reason is None and all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
+            scores[held_out] = classifier.decision_function(features[1])
+        # The features of two folds need not be in memory at the same time.
+        del features
+    if all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
         reason = "it learned nothing: all texts of a fold get the same prediction"
-    if reason is not None:
         return BlindControl(None, f"{_NOT_COMPUTED}: {reason}", method)
     return BlindControl(scores, None, method)
 
 
-_HAN_DIGITS = str.maketrans("〇零一二三四五六七八九", "00123456789")
-_HAN_YEAR = re.compile(r"[〇零一二三四五六七八九]{4}(?=\s*年)")
-_YEAR = re.compile(
-    r"(?<![A-Za-z0-9$€£¥#])(?<!\d[.,])(?P<plain>(?:1[5-9]|20)\d\d)s?(?![A-Za-z0-9%])(?![.,]\d{3}(?!\d))"
-    r"|(?<![\d.])\d{1,2}\.\d{1,2}\.(?P<dotted>(?:1[5-9]|20)\d\d)(?![A-Za-z0-9])",
-    re.ASCII,
-)
-_NUMERIC_MONTH = re.compile(r"(?<![\d.])(?:1[5-9]|20)\d\d\s*(?:[-/.]|年)\s*(1[0-2]|0?[1-9])(?!\d)")
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-# "may" and "march" are verbs too: only with a capital letter are they months.
-_MONTH_NAME = re.compile(
-    r"\b(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
-    r"|Nov(?:ember)?|Dec(?:ember)?)\b"
-)
-
-
-def find_years_and_months(text: str) -> tuple[list[int], list[int]]:
-    """Return the years (1500 to 2099) and months (1 to 12) that ``text`` mentions, repeated ones too; see the module.
-
-    Years are in the order of the text, months too, but names first.
-    """
-    plain = unicodedata.normalize("NFKC", text)
-    plain = _HAN_YEAR.sub(lambda found: found.group().translate(_HAN_DIGITS), plain)
-    names = [_MONTHS.index(found[:3]) + 1 for found in _MONTH_NAME.findall(plain)]
-    numbers = [int(found) for found in _NUMERIC_MONTH.findall(plain)]
-    return [int(found["plain"] or found["dotted"]) for found in _YEAR.finditer(plain)], names + numbers
-
-
-WORDS, CHARACTERS, LENGTH, DATES = "words", "characters", "length", "dates"
+WORDS = "words"
+CHARACTERS = "characters"
+LENGTH = "length"
+DATES = "dates"
 
 LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 
 MOST_CHARACTERS = 4_000_000
-"""That the character control reads, of all texts together: memory and time are bounded, 400 of each of 10,000 texts."""
+"""Maximum number of characters that the control of characters reads in all texts together, to bound memory and time.
+With 10,000 texts it reads 400 characters of each text."""
 
-_BUCKETS = 1 << 20
+_N_BUCKETS = 1 << 20
 _MIN_TEXTS = 2
-_FURTHEST = 4.0
+_MAX_DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True)
 class ControlAuroc(Measurement):
-    """The AUROC of the control ``name`` over ``n`` texts."""
+    """The AUROC of a control.
+
+    Attributes:
+        name: The name of the control.
+        n: The number of texts.
+    """
 
     name: str
     n: int
@@ -254,133 +254,164 @@ def compute_other_controls(
     language: str,
     word_counts: Sequence[int],
 ) -> dict[str, BlindControl]:
-    """The controls apart from that of words of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Compute the controls of characters, length and dates for labelled examples.
 
-    By name. ``word_counts`` are the texts' lengths in words of the benchmark's unit, for the control of length. In a
-    script without blanks between words the control of words has character n-grams already, so there is none of
-    characters. Raises DataError for unequal lengths.
+    The result does not depend on the order of the examples. If the language has no blanks between words, the control
+    of characters is omitted, because the control of words reads characters already.
+
+    Args:
+        example_ids: The id of each example.
+        texts: The text of each example.
+        labels: 0 or 1 for each example.
+        groups: The group of each example.
+        language: The language of the texts (ISO 639-1).
+        word_counts: The lengths of the texts in words, in the benchmark's unit, for the control of length.
+
+    Returns:
+        The controls by name.
+
+    Raises:
+        DataError: If the arguments differ in length.
     """
     folds = split_folds_by_group(example_ids, labels, groups)
-    found = {}
+    controls = {}
     if not is_unspaced(language):
-        first = MOST_CHARACTERS // max(1, len(texts))
-        what = "TF-IDF of character 3-5-grams"
-        if any(len(text) > first for text in texts):
-            what += f" of each text's first {first} characters"
-        found[CHARACTERS] = cross_fit(folds, build_character_features([text[:first] for text in texts], (3, 5)), what)
-    length = build_dense_features(compute_length_features(texts, word_counts))
-    dates = build_date_features(texts)
-    return {
-        **found,
-        LENGTH: cross_fit(folds, length, "words, characters, bytes and zlib bytes of each text"),
-        DATES: cross_fit(folds, dates, "years and months mentioned in each text"),
-    }
+        max_characters = MOST_CHARACTERS // max(1, len(texts))
+        description = "TF-IDF of character 3-5-grams"
+        if any(len(text) > max_characters for text in texts):
+            description += f" of each text's first {max_characters} characters"
+        characters = build_character_features([text[:max_characters] for text in texts], (3, 5))
+        controls[CHARACTERS] = cross_fit(folds, characters, description)
+    lengths = build_dense_features(compute_length_features(texts, word_counts))
+    controls[LENGTH] = cross_fit(folds, lengths, "words, characters, bytes and zlib bytes of each text")
+    controls[DATES] = cross_fit(folds, build_date_features(texts), "years and months mentioned in each text")
+    return controls
 
 
 def measure_controls(
     controls: dict[str, BlindControl], labels: npt.ArrayLike, groups: Sequence[str]
 ) -> list[ControlAuroc]:
-    """AUROC and 95% interval of each control, in the order given."""
+    """Compute the AUROC and its 95% interval of each control, in the order of ``controls``."""
     sides = GroupedSides(groups, labels)
-    found = []
+    n = len(sides.labels)
+    aurocs = []
     for name, control in controls.items():
         if control.scores is None:
-            found.append(ControlAuroc(None, NO_INTERVAL, control.reason or control.method, name, len(sides.labels)))
+            aurocs.append(ControlAuroc(None, NO_INTERVAL, control.reason or control.method, name, n))
             continue
         measured = measure_auroc(roc_points(control.scores, sides.labels), sides)
         method = "; ".join([control.method, AUROC.meaning, measured.method])
-        found.append(ControlAuroc(measured.value, measured.interval, method, name, len(sides.labels)))
-    return found
+        aurocs.append(ControlAuroc(measured.value, measured.interval, method, name, n))
+    return aurocs
 
 
 def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | None:
-    """Return the control with the highest AUROC, the first of equal ones; None where none was read."""
-    read = [control for control in controls if control.value is not None]
-    return max(read, key=lambda control: control.value or 0.0, default=None)
+    """Return the first control with the highest AUROC, or None if no control has an AUROC."""
+    measured = [control for control in controls if control.value is not None]
+    return max(measured, key=lambda control: control.value or 0.0, default=None)
 
 
 def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:
-    """TF-IDF of character n-grams of the given lengths, learnt in each fold from those in two or more training texts.
+    """Build the TF-IDF features of character n-grams that occur in at least two training texts.
 
-    Counted once for all folds, when the first asks, in 2^20 buckets of a hash that learns nothing from any text.
+    The n-grams are counted once for all folds, at the first call. They are hashed into 2^20 buckets, so the counts do
+    not depend on which texts are in the training folds.
+
+    Args:
+        texts: The texts.
+        lengths: The minimum and maximum length of the n-grams, in characters.
     """
-    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer  # noqa: PLC0415 - it is heavy
+    # The import is local because scikit-learn is slow to load.
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer  # noqa: PLC0415
 
     vectoriser = HashingVectorizer(
-        analyzer="char", ngram_range=lengths, n_features=_BUCKETS, norm=None, alternate_sign=False
+        analyzer="char", ngram_range=lengths, n_features=_N_BUCKETS, norm=None, alternate_sign=False
     )
 
     @cache
-    def counted() -> Matrix:
+    def count_ngrams() -> Matrix:
         return vectoriser.transform(texts)
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        counts = counted()
+    def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+        counts = count_ngrams()
         learnt = counts[training]
-        shared = np.flatnonzero(np.bincount(learnt.indices, minlength=_BUCKETS) >= _MIN_TEXTS)
+        shared = np.flatnonzero(np.bincount(learnt.indices, minlength=_N_BUCKETS) >= _MIN_TEXTS)
         if not len(shared):
             return "the texts have no characters in common"
         weights = TfidfTransformer(sublinear_tf=True)
-        # On its own line: weights are learnt before they are used.
         fitted = weights.fit_transform(learnt[:, shared])
-        return fitted, weights.transform(counts[held_out][:, shared]) if len(held_out) else fitted[:0]
+        if not len(held_out):
+            return fitted, fitted[:0]
+        return fitted, weights.transform(counts[held_out][:, shared])
 
-    return features
+    return compute_features
 
 
 def compute_length_features(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
-    """Logarithms of the four lengths, and zlib bytes for each byte: [n, 5]."""
+    """Compute the logarithms of the four lengths, and zlib bytes per byte, of shape (n_texts, 5)."""
     sizes = measure_text_lengths(texts, word_counts)
     return np.column_stack([np.log1p(sizes), sizes[:, 3] / np.maximum(1.0, sizes[:, 2])])
 
 
 def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
-    """Words, characters, UTF-8 bytes and zlib bytes of each text, as ``LENGTH_UNITS`` names them: [n, 4]."""
+    """Measure words, characters, UTF-8 bytes and zlib bytes of each text, of shape (n_texts, 4).
+
+    The columns are in the order of ``LENGTH_UNITS``.
+    """
     rows = []
-    for text, words in zip(texts, word_counts, strict=True):
+    for text, word_count in zip(texts, word_counts, strict=True):
         encoded = text.encode()
-        rows.append((words, len(text), len(encoded), len(zlib.compress(encoded))))
+        rows.append((word_count, len(text), len(encoded), len(zlib.compress(encoded))))
     return np.asarray(rows, dtype=np.float64).reshape(-1, len(LENGTH_UNITS))
 
 
 def build_date_features(texts: Sequence[str]) -> FoldFeatures:
-    """Return whether a text mentions a year, how many years and months, and its first, mean and last year."""
+    """Build the features of mentioned dates, of shape (n_texts, 6).
+
+    The columns are: mentions a year (0 or 1), logarithms of the numbers of years and months, and the first, mean and
+    last year.
+    """
     rows = np.full((len(texts), 6), np.nan)
     for row, text in zip(rows, texts, strict=True):
         years, months = find_years_and_months(text)
-        row[:3] = bool(years), np.log1p(len(years)), np.log1p(len(months))
+        row[:3] = [bool(years), np.log1p(len(years)), np.log1p(len(months))]
         if years:
-            row[3:] = min(years), sum(years) / len(years), max(years)
-    dense = build_dense_features(rows)
+            row[3:] = [min(years), sum(years) / len(years), max(years)]
+    compute_dense = build_dense_features(rows)
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+    def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         if not rows[training, :3].any():
             return "too few texts mention a year or a month"
-        return dense(training, held_out)
+        return compute_dense(training, held_out)
 
-    return features
+    return compute_features
 
 
 def build_dense_features(rows: Floats) -> FoldFeatures:
-    """The columns of ``rows`` [n, d] in standard deviations from their mean, cut off at 4, and the squares of those.
+    """Build standardised features and their squares from dense columns.
 
-    Mean and deviation are those of the training texts. NaN means no value and counts as the mean. The squares let
-    a linear classifier see a side that is more spread out.
+    Each column is expressed in standard deviations from its mean, clipped at 4. Mean and deviation come from the
+    training texts. NaN means a missing value and is replaced by the mean. The squares let a linear classifier separate
+    sides that differ in spread.
+
+    Args:
+        rows: The columns, of shape (n_texts, n_columns).
     """
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+    def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         learnt = rows[training]
         known = ~np.isnan(learnt)
         count = np.maximum(1, known.sum(axis=0))
         mean = np.where(known, learnt, 0.0).sum(axis=0) / count
         spread = np.sqrt((np.where(known, learnt - mean, 0.0) ** 2).sum(axis=0) / count)
-        # A column that does not vary says nothing; rounding must not make it say something.
+        # A constant column has no information. An infinite spread prevents that rounding errors create any.
         spread[spread <= 1e-9 * np.maximum(1.0, np.abs(mean))] = np.inf
 
         def standardise(values: Floats) -> Floats:
-            z = np.clip(np.where(np.isnan(values), 0.0, (values - mean) / spread), -_FURTHEST, _FURTHEST)
+            deviations = np.where(np.isnan(values), 0.0, (values - mean) / spread)
+            z = np.clip(deviations, -_MAX_DEVIATIONS, _MAX_DEVIATIONS)
             return np.hstack([z, z**2])
 
         return standardise(learnt), standardise(rows[held_out])
 
-    return features
+    return compute_features

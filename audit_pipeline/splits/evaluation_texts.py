@@ -1,4 +1,4 @@
-"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up."""
+"""The texts of one benchmark's evaluation split, in one order and by side."""
 
 from __future__ import annotations
 
@@ -19,40 +19,55 @@ from audit_pipeline.store.files import cast_to_columns
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
 SIDES: Mapping[int | None, str] = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
+MEMBERS = SIDES[MEMBER]
+NONMEMBERS = SIDES[NON_MEMBER]
 UNDATED = "undated"
 
-_MOST_MONTHS = 36
+_MAX_MONTHS = 36
 
 
 def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
-    """Return the positions of the texts of each side, in order; sides without a text are left out."""
-    places: dict[str, list[int]] = {side: [] for side in SIDES.values()}
-    for place, label in enumerate(labels):
-        places[SIDES[label]].append(place)
-    return {side: found for side, found in places.items() if found}
+    """Return the positions of the texts of each side, in order. The result omits sides without texts."""
+    positions: dict[str, list[int]] = {}
+    for side in SIDES.values():
+        positions[side] = []
+    for position, label in enumerate(labels):
+        positions[SIDES[label]].append(position)
+    return {side: positions_of_side for side, positions_of_side in positions.items() if positions_of_side}
 
 
 def compute_shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """Return how often each value occurs, and its share of all, by name."""
+    """Return the count of each value and its share of all values, sorted by value."""
     counts = Counter(values)
     total = counts.total()
     return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
 
 
 def bin_dates(dates: Iterable[date | None]) -> tuple[str, list[str]]:
-    """The unit, and the bin of each date: `2024-03` where all lie within three years, else `2024`, so that a reader can
-    distinguish the bars; `undated` without a date."""
+    """Return the unit of the bins (`month` or `year`) and the bin of each date.
+
+    The unit is the month if all dates lie within three years, so that a chart has few bars. Bins look like `2024-03`
+    or `2024`. The bin of a missing date is `undated`.
+    """
     days = list(dates)
     known = [day for day in days if day is not None]
-    first, last = min(known, default=date.min), max(known, default=date.max)
-    months = (last.year - first.year) * 12 + last.month - first.month + 1
-    unit, form = ("month", "%Y-%m") if months <= _MOST_MONTHS else ("year", "%Y")
-    return unit, [UNDATED if day is None else day.strftime(form) for day in days]
+    earliest = min(known, default=date.min)
+    latest = max(known, default=date.max)
+    n_months = (latest.year - earliest.year) * 12 + latest.month - earliest.month + 1
+    unit = "year"
+    date_format = "%Y"
+    if n_months <= _MAX_MONTHS:
+        unit = "month"
+        date_format = "%Y-%m"
+    bins = []
+    for day in days:
+        bins.append(UNDATED if day is None else day.strftime(date_format))
+    return unit, bins
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledExamples:
-    """The labelled examples of the evaluation split, by group and id: [n] each."""
+    """The labelled examples of the evaluation split, sorted by group and id. Each field has one entry per example."""
 
     example_ids: list[str]
     texts: list[str]
@@ -64,15 +79,14 @@ class LabelledExamples:
 
 
 def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
-    """These columns of ``examples`` (schema EXAMPLES), by group and id.
+    """Return some columns of ``examples`` (schema EXAMPLES), sorted by group and id.
 
-    Raises DataError for a missing column, a null where there may be none, an example_id that occurs twice, and a label
-    other than 0, 1 and null.
+    Raises:
+        DataError: If a column is missing, a required value is null, an example_id occurs twice, or a label is not
+            0, 1 or null.
     """
-    table = cast_to_columns(
-        examples.select([name for name in names if name in examples.column_names]),
-        pa.schema([EXAMPLES.field(name) for name in names]),
-    )
+    present = [name for name in names if name in examples.column_names]
+    table = cast_to_columns(examples.select(present), pa.schema([EXAMPLES.field(name) for name in names]))
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
     if not set(pc.unique(table["label"]).to_pylist()) <= set(SIDES):
@@ -81,20 +95,29 @@ def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
-    """Return the examples of the evaluation split that have a label; raises DataError as :func:`read_examples` does."""
+    """Return the labelled examples of the evaluation split.
+
+    Raises:
+        DataError: As :func:`read_examples` raises it.
+    """
     table = read_examples(examples, ("example_id", "text", "label", "split", "group"))
     table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
     labels = np.asarray(table["label"].to_numpy(), dtype=np.int8)
-    ids, texts, groups = (table[name].to_pylist() for name in ("example_id", "text", "group"))
-    return LabelledExamples(ids, texts, labels, groups)
-
-
-MEMBERS, NONMEMBERS = SIDES[MEMBER], SIDES[NON_MEMBER]
+    return LabelledExamples(
+        table["example_id"].to_pylist(), table["text"].to_pylist(), labels, table["group"].to_pylist()
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationTexts:
-    """The texts of the evaluation split by group and id: [n] each; ``sides`` are the positions of each side's."""
+    """The texts of the evaluation split of one benchmark, sorted by group and id.
+
+    Attributes:
+        benchmark: The name of the benchmark.
+        columns: The columns of EXAMPLES by name, with one entry per text.
+        sides: The positions of the texts of each side.
+        split: A function that splits a text into words.
+    """
 
     benchmark: str
     columns: Mapping[str, list[Any]]
@@ -103,59 +126,81 @@ class EvaluationTexts:
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The words of each text in lower case, taken apart once for all that needs them: jieba is slow."""
+        """Return the words of each text in lower case.
+
+        The result is cached because several measures read it and jieba is slow.
+        """
         return [self.split(str(text).lower()) for text in self.columns["text"]]
 
     def strings(self, name: str, places: Sequence[int]) -> list[str]:
-        """Return the values of a column at these positions, as text."""
+        """Return the values of a column at some positions, as strings."""
         column = self.columns[name]
         return [str(column[place]) for place in places]
 
+    def list_words(self, places: Sequence[int]) -> list[list[str]]:
+        """Return the words of the texts at some positions."""
+        return [self.words[place] for place in places]
+
     def word_counts(self, places: Sequence[int]) -> list[int]:
-        """Return how many words each of the texts at these positions has."""
-        return [len(self.words[place]) for place in places]
+        """Return the number of words of each of the texts at some positions."""
+        return list(map(len, self.list_words(places)))
 
     @property
     def labelled_places(self) -> list[int]:
-        """The positions of the members and the non-members, in order."""
+        """Return the positions of the members and the non-members, in order."""
         return sorted([*self.sides.get(MEMBERS, []), *self.sides.get(NONMEMBERS, [])])
 
     @property
     def why_not_comparable(self) -> str | None:
-        """Why the sides cannot be compared."""
-        absent = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
-        there_are_none = " and no ".join(absent)
-        return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
+        """Return the reason why the sides cannot be compared, or None if both sides have texts."""
+        empty_sides = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
+        if not empty_sides:
+            return None
+        return f"not defined: the evaluation split holds no {' and no '.join(empty_sides)}"
 
-    def sample(self, max_per_side: int) -> tuple[EvaluationTexts, str]:
-        """At most ``max_per_side`` texts of each side, drawn by a hash, and which, in words; "" where all are."""
+    def sample(self, max_per_side: int) -> tuple[EvaluationTexts, dict[str, int]]:
+        """Sample at most ``max_per_side`` texts of each side by a hash of their ids.
+
+        Returns:
+            The sampled texts, and the full number of texts of each side that was sampled.
+        """
         ids = self.columns["example_id"]
         chosen: list[int] = []
-        drawn = []
+        full_counts: dict[str, int] = {}
         for side, places in self.sides.items():
             if len(places) > max_per_side:
                 chosen += sorted(places, key=lambda place: digest(0, "sample", ids[place]))[:max_per_side]
-                drawn.append(f"{max_per_side} of {len(places)} {side}")
+                full_counts[side] = len(places)
             else:
                 chosen += places
-        if not drawn:
-            return self, ""
+        if not full_counts:
+            return self, {}
         chosen.sort()
-        columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
-        sample = EvaluationTexts(self.benchmark, columns, group_places_by_side(columns["label"]), self.split)
-        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed 0)"
+        columns = {}
+        for name, column in self.columns.items():
+            columns[name] = [column[place] for place in chosen]
+        sides = group_places_by_side(columns["label"])
+        return EvaluationTexts(self.benchmark, columns, sides, self.split), full_counts
 
 
 def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
-    """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
+    """Return the texts of the evaluation split of one benchmark.
 
-    Raises DataError as :func:`read_examples` does, and for examples of no benchmark or of several.
+    Args:
+        examples: The examples of the benchmark (schema EXAMPLES).
+        split: A function that splits a text into words.
+
+    Raises:
+        DataError: As :func:`read_examples` raises it, and if the examples belong to no benchmark or to several.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
     table = read_examples(examples, names)
     benchmarks = pc.unique(table["benchmark"]).to_pylist()
     if len(benchmarks) != 1:
-        raise DataError(f"the quality of a split is that of one benchmark's examples, not of {len(benchmarks)}")
+        raise DataError(
+            f"the examples belong to {len(benchmarks)} benchmarks: pass the examples of exactly one benchmark"
+        )
     table = table.filter(pc.equal(table["split"], "evaluation"))
-    columns = {name: table[name].to_pylist() for name in names if name not in ("benchmark", "split")}
+    names = [name for name in names if name not in ("benchmark", "split")]
+    columns = {name: table[name].to_pylist() for name in names}
     return EvaluationTexts(benchmarks[0], columns, group_places_by_side(columns["label"]), split)

@@ -1,7 +1,7 @@
-"""The language that a text seems to be in.
+"""Detection of the language of a text.
 
-A guess from character sequences of a few bytes: on 32 words, on lists of names and on code it is often wrong. So single
-mismatches say little; that the two sides have different languages shows in their shares.
+The detector reads sequences of a few bytes. It is often wrong on 32 words, on lists of names and on code. So a single
+mismatch is weak evidence. The shares of the languages on the two sides are reliable.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ MOST_CHARACTERS = 1000
 
 
 def detect_languages(texts: Sequence[str]) -> list[str]:
-    """The most likely language of each text's first 1000 characters, ISO 639-1 (639-3 where there is no shorter)."""
+    """Return the most likely language of each text, from its first 1000 characters.
+
+    The code is ISO 639-1, or ISO 639-3 if the language has no shorter code.
+    """
     identifier = _load_identifier()
     return [str(identifier.classify(text[:MOST_CHARACTERS])[0]) for text in texts]
 
 
 def is_same_language(declared: str, detected: str) -> bool:
-    """Return whether the codes name one language: `zh-TW` is declared, `zh` detected."""
+    """Return True if both codes name one language, for example `zh-TW` (declared) and `zh` (detected)."""
     return declared.lower().replace("_", "-").split("-")[0] == detected.lower().split("-")[0]
 
 
 @cache
 def _load_identifier() -> LanguageIdentifier:
-    # One of our own: the package's module-wide one can be restricted to some languages by anybody.
+    # Any code can restrict the package's shared identifier to some languages. So this module loads its own.
     return LanguageIdentifier.from_model_file(MODEL_FILE)

@@ -1,23 +1,21 @@
-"""What texts have in common: those that are or nearly are each other, and n-grams found on the other side.
+"""Shared text: equal and nearly equal texts, and n-grams that occur on both sides.
 
 Near-duplicates are candidate pairs of MinHash and locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
-Ullman, Mining of Massive Datasets, 3.3 and 3.4), confirmed exactly. Of a text's sets of hash values, bands of r are
-compared; a pair of similarity s agrees in one of b bands with probability 1 - (1 - s^r)^b. Bands are chosen so that
-a pair just at the threshold is missed with probability 1e-6 at most, a more similar one with less. Every candidate is
-then compared exactly, so no pair is wrong, and the similarity is the exact one: hashing only decides which pairs are
-compared.
+Ullman, Mining of Massive Datasets, sections 3.3 and 3.4). Each text has a set of hash values, divided into b bands of
+r values. A pair of similarity s agrees in at least one band with probability 1 - (1 - s^r)^b. Bands are chosen so that
+a pair at the threshold is missed with a probability of at most 1e-6. Every candidate is then compared exactly. So every
+reported pair and its similarity are exact; hashing only limits the number of comparisons.
 
-A text that is labelled as member and as non-member is one of the two, and nothing says which. Whatever separates its
-two copies is no membership, so both are left out.
+A text that is labelled both as member and as non-member has one wrong label, and it is unknown which one. So both
+copies are excluded.
 
-Overlap of n-grams is after MIMIR (Duan et al. 2024), whose splits keep non-members of which at most 20% or 80% of the
-7- or 13-grams are found among the members. There the members are the whole training corpus; here they are those of the
-benchmark, which is less: a small overlap here does not say that the overlap with what the model has read is small.
+Overlap of n-grams follows MIMIR (Duan et al. 2024). Its splits keep non-members with at most 20% or 80% of their
+7-grams or 13-grams among the members. In MIMIR the members are the whole training corpus. Here they are the members of
+the benchmark. So a small overlap here does not imply a small overlap with the training data.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import unicodedata
@@ -31,15 +29,21 @@ from audit_pipeline.statistics.roc import Floats
 
 SHINGLE_WORDS = 5
 MOST_MISSED = 1e-6
-_PERMUTATIONS = 256
-_MOST_LONG = 33
+_MAX_HASH_VALUES = 256
+_MAX_BAND_LENGTH = 32
 _SEED = 20240101
 
 Shingles = frozenset[tuple[str, ...]]
 
 
 class NearPair(NamedTuple):
-    """Two texts by their positions among those that were given, ``first`` < ``second``, and their similarity."""
+    """A pair of similar texts.
+
+    Attributes:
+        first: The position of the first text.
+        second: The position of the second text, greater than ``first``.
+        similarity: The Jaccard similarity of the texts' shingles.
+    """
 
     first: int
     second: int
@@ -49,35 +53,42 @@ class NearPair(NamedTuple):
 def find_near_duplicates(
     texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
-    """Return the pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
+    """Return the pairs of texts whose sets of 5-word sequences overlap by at least ``threshold``.
 
-    Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
-    shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
+    The similarity is the exact Jaccard index |A and B| / |A or B|. Case does not matter. A text with fewer than five
+    words is one sequence.
+
+    Returns:
+        Pairs in order of position.
+
+    Raises:
+        ValueError: If the threshold is outside (0, 1].
     """
     return find_near_duplicates_from_words([split(text.lower()) for text in texts], threshold)
 
 
 def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
-    """As :func:`find_near_duplicates`, of texts that are words already, case as given.
+    """Return the pairs of near-duplicates among texts that are already split into words.
 
-    Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
+    The words are compared with their case. Otherwise the result is that of :func:`find_near_duplicates`. Shingles are
+    cached only for compared texts, so memory holds the words and 256 numbers per text.
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")
     if len(texts) < 2:
         return []
-    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
+    # datasketch imports parts of scipy, which takes time. Only this function needs it.
     from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
 
     @cache
     def shingles_at(place: int) -> Shingles:
         return list_shingles(texts[place])
 
-    number, length = choose_bands(threshold)
-    values = (["\x1f".join(sequence).encode() for sequence in list_shingles(words)] for words in texts)
-    index = MinHashLSH(num_perm=number * length, params=(number, length))
+    n_bands, length = choose_bands(threshold)
+    encoded = map(_encode_shingles, texts)
+    index = MinHashLSH(num_perm=n_bands * length, params=(n_bands, length))
     pairs = []
-    for second, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=_SEED)):
+    for second, sketch in enumerate(MinHash.generator(encoded, num_perm=n_bands * length, seed=_SEED)):
         for first in index.query(sketch):
             shared = len(shingles_at(first) & shingles_at(second))
             similarity = shared / (len(shingles_at(first)) + len(shingles_at(second)) - shared)
@@ -87,28 +98,35 @@ def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: f
     return sorted(pairs)
 
 
+def _encode_shingles(words: Sequence[str]) -> list[bytes]:
+    return ["\x1f".join(sequence).encode() for sequence in list_shingles(words)]
+
+
 def list_shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
-    """Return the set of ``size``-word sequences; all words together where there are fewer."""
+    """Return the set of ``size``-word sequences, or one sequence of all words if there are fewer than ``size``."""
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 
 
 def choose_bands(threshold: float) -> tuple[int, int]:
-    """How many bands of how many hash values: the longest bands, within 256 hash values, of which there are enough for
-    a pair at the threshold to be missed with probability 1e-6 at most.
+    """Return the number of bands and their length in hash values.
 
-    Longer bands make fewer candidates. For thresholds below 0.053 more than 256 hash values are taken.
+    The bands are the longest for which 256 hash values suffice, because longer bands yield fewer candidates. They miss
+    a pair at the threshold with a probability of at most 1e-6. Thresholds below 0.053 need more than 256 hash values.
     """
     if threshold >= 1:
-        return 2, 16  # equal sets agree everywhere; two bands are the library's least
-    enough = {
-        length: math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length))) for length in range(1, _MOST_LONG)
+        # Equal sets agree in every band. The library requires two bands.
+        return 2, 16
+    needed_bands = {
+        length: math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length)))
+        for length in range(1, _MAX_BAND_LENGTH + 1)
     }
-    length = max((length for length, number in enough.items() if number * length <= _PERMUTATIONS), default=1)
-    return max(2, enough[length]), length
+    affordable = (length for length, n_bands in needed_bands.items() if n_bands * length <= _MAX_HASH_VALUES)
+    length = max(affordable, default=1)
+    return max(2, needed_bands[length]), length
 
 
 MOST_COMPARED = 10_000
-"""Texts. Among more, only equal ones are looked for: near-duplicates of 10,000 take some ten seconds."""
+"""Maximum number of texts for which near-duplicates are searched. 10,000 texts take about ten seconds."""
 
 
 def find_texts_on_both_sides(
@@ -119,42 +137,47 @@ def find_texts_on_both_sides(
     split: Callable[[str], list[str]] = str.split,
     build_key: Callable[[str], str] | None = None,
 ) -> list[int]:
-    """Return the places of the texts that are on the other side, too, in order.
+    """Return the positions of labelled texts that also occur on the other side, in order.
 
-    Two texts are one if ``build_key`` gives one key for both, or if they are near-duplicates: the
-    Jaccard similarity of their 5-word sequences is at least ``threshold``. Near-duplicates are looked for among at
-    most MOST_COMPARED texts. Empty texts are compared by their digests.
+    Two texts count as one if they have the same key or if they are near-duplicates. If there are more than
+    MOST_COMPARED distinct texts, only keys are compared. Empty texts are compared by their digests.
 
     Args:
-        texts: The texts [n].
-        digests: The digest of each text [n].
-        labels: 1 or 0 for each text, or None if it is unknown [n].
-        build_key: The form in which texts are compared; :func:`build_comparison_key` if it is None.
+        texts: The texts, of length n.
+        digests: The digest of each text, of length n.
+        labels: 1 or 0 for each text, or None if its label is unknown, of length n.
+        threshold: Minimum Jaccard similarity of the 5-word sequences of near-duplicates.
+        split: A function that splits a text into words.
+        build_key: A function that returns the key of a text. The default is :func:`build_comparison_key`.
     """
-    level = list(map(normalise_text, texts))
-    compare = build_key or build_comparison_key
-    keys = [compare(text) or digest for text, digest in zip(texts, digests, strict=True)]
+    normalised = list(map(normalise_text, texts))
+    compute_key = build_key or build_comparison_key
+    keys = [compute_key(text) or digest for text, digest in zip(texts, digests, strict=True)]
     first_places: dict[str, int] = {}
     contradicting: set[str] = set()
     for place, (key, label) in enumerate(zip(keys, labels, strict=True)):
         if key and label is not None and labels[first_places.setdefault(key, place)] != label:
             contradicting.add(key)
-    # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
-    chosen = [place for key, place in first_places.items() if key not in contradicting and level[place]]
-    compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
-    for pair in find_near_duplicates(compared, threshold, split=split):
-        first, second = chosen[pair.first], chosen[pair.second]
-        if labels[first] != labels[second]:
-            contradicting |= {keys[first], keys[second]}
+    # Near-duplicates of one text are near-duplicates of all equal texts. So only the first of equal texts is compared.
+    chosen = [place for key, place in first_places.items() if key not in contradicting and normalised[place]]
+    if len(chosen) > MOST_COMPARED:
+        chosen = []
+    for pair in find_near_duplicates([normalised[place] for place in chosen], threshold, split=split):
+        place = chosen[pair.first]
+        other_place = chosen[pair.second]
+        if labels[place] != labels[other_place]:
+            contradicting |= {keys[place], keys[other_place]}
     return [place for place, key in enumerate(keys) if key in contradicting and labels[place] is not None]
 
 
 def normalise_text(text: str) -> str:
-    """A text without what a reader does not see: case, white space beyond a blank, characters of no width, the form of
-    a character that has several (NFKC)."""
+    """Return a text without differences that readers cannot see.
+
+    The result is in lower case, has single blanks, no zero-width characters, and the NFKC form of each character.
+    """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        # A text has few distinct characters: each is looked up once.
+        # A text has few distinct characters, so each category is looked up once per distinct character.
         for character in set(text):
             if unicodedata.category(character) == "Cf":
                 text = text.replace(character, "")
@@ -162,58 +185,70 @@ def normalise_text(text: str) -> str:
 
 
 def level_words(text: str) -> str:
-    """Return the words of a text, separated by single blanks, in the form in which texts are compared.
+    """Return the words of a text in their comparison form, separated by single blanks.
 
-    A word is a run of letters, marks, digits and symbols such as + and €. Case, the form of a character (NFKC),
-    characters of no width and punctuation do not count. A text without any word is returned as
-    :func:`normalise_text` has it.
+    A word is a run of letters, marks, digits and symbols such as + and €. The comparison ignores case, the form of a
+    character (NFKC), zero-width characters and punctuation. A text without words is returned in the form of
+    :func:`normalise_text`.
     """
-    level = normalise_text(text)
-    return " ".join(_blank_punctuation(level).split()) or level
+    normalised = normalise_text(text)
+    return " ".join(_blank_punctuation(normalised).split()) or normalised
 
 
 def build_comparison_key(text: str) -> str:
-    """Return a string that two texts share if they are one text in two spellings.
+    """Return a string that is equal for different spellings of one text.
 
-    The key holds the words of :func:`level_words` without the blanks between them, because another wrapping cuts
-    words, and Chinese has no blanks. What separates two digits stays, and so does a minus sign: 1.5 is not 15.
+    The key holds the words of :func:`level_words` without blanks, because line wrapping can cut words and Chinese has
+    no blanks. Separators between two digits and minus signs remain: 1.5 is not 15.
     """
-    level = _SIGN.sub("−", normalise_text(text))
-    parts = _BETWEEN_DIGITS.split(level)
-    words = ["".join(_blank_punctuation(part).split()) for part in parts[::2]]
-    separators = [_level_separator(part) for part in parts[1::2]] + [""]
-    key = "".join(itertools.chain.from_iterable(zip(words, separators, strict=True)))
-    return key or level
+    normalised = _SIGN.sub("−", normalise_text(text))
+    parts = _BETWEEN_DIGITS.split(normalised)
+    pieces = []
+    for position, part in enumerate(parts):
+        # The pattern has one group, so every second part is a separator.
+        if position % 2:
+            pieces.append(_normalise_separator(part))
+        else:
+            pieces += _blank_punctuation(part).split()
+    return "".join(pieces) or normalised
 
 
 _SIGN = re.compile(r"(?<!\w)[-‐‑–](?=\d)")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)([^\w]+)(?=\d)")
 _COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
-"""Unicode categories of the characters that words are made of, by their beginnings. Accents alone (Sk) are quotes."""
+"""Prefixes of the Unicode categories of word characters. Accents alone (Sk) are excluded: they serve as quotes."""
 
 
-def _blank_punctuation(level: str) -> str:
-    # A text has few distinct characters: each is looked up once.
-    others = {ord(letter): " " for letter in set(level) if not unicodedata.category(letter).startswith(_COUNTED)}
-    return level.translate(others)
+def _blank_punctuation(text: str) -> str:
+    # A text has few distinct characters, so each category is looked up once per distinct character.
+    blanks = {ord(letter): " " for letter in set(text) if not unicodedata.category(letter).startswith(_COUNTED)}
+    return text.translate(blanks)
 
 
-def _level_separator(separator: str) -> str:
+def _normalise_separator(separator: str) -> str:
     dashes = {ord(letter): "-" for letter in separator if unicodedata.category(letter) == "Pd" or letter == "−"}
     return "".join(separator.translate(dashes).split()) or " "
 
 
 SIZES = (7, 13)
+"""The n of the n-grams, in words, as in MIMIR."""
 LIMITS = (0.2, 0.8)
+"""The shares of n-grams for which split_quality counts the texts above, as in MIMIR."""
 
 
 def compute_word_overlap(
     texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int
 ) -> tuple[Floats, int]:
-    """Return what of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
+    """Compute the share of each text's n-grams that also occur in other texts.
 
-    The share of each text's sequences that is found [n texts that have one], and how many texts are too short for one.
-    An n-gram that occurs twice in a text counts twice.
+    Args:
+        texts: The texts, split into words in lower case.
+        others: The other texts, split in the same way.
+        size: The number of words of an n-gram.
+
+    Returns:
+        The share per text, of shape (n_texts with at least one n-gram,), and the number of texts without an n-gram.
+        An n-gram that occurs twice in a text counts twice.
     """
     grams_of_others = {gram for words in others for gram in _list_ngrams(words, size)}
     shares = []

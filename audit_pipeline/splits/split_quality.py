@@ -1,36 +1,24 @@
-"""The quality of a split as one table: how far members and non-members differ in anything but membership."""
+"""The quality of a split as one table: differences of members and non-members other than membership.
+
+The ``count_...`` functions compute facts. The ``build_..._rows`` functions turn facts into rows of the table and word
+their ``method`` column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.splits import evaluation_texts
+from audit_pipeline.splits import blind_controls, evaluation_texts, shared_text
 from audit_pipeline.splits.assessment import MEASURE, WORST, AssessedSplit
-from audit_pipeline.splits.blind_controls import (
-    CHARACTERS,
-    LENGTH_UNITS,
-    ControlAuroc,
-    compute_other_controls,
-    find_strongest_control,
-    find_years_and_months,
-    measure_controls,
-    measure_text_lengths,
-)
+from audit_pipeline.splits.blind_controls import ControlAuroc
+from audit_pipeline.splits.dates_in_text import find_years_and_months
 from audit_pipeline.splits.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
 from audit_pipeline.splits.languages import MOST_CHARACTERS, detect_languages, is_same_language
-from audit_pipeline.splits.shared_text import (
-    LIMITS,
-    SHINGLE_WORDS,
-    SIZES,
-    compute_word_overlap,
-    find_near_duplicates_from_words,
-)
 from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.store.files import table_from_rows
@@ -39,9 +27,8 @@ from audit_pipeline.tables import SPLIT_QUALITY
 BETWEEN = "between"
 BOTH = "both"
 
-
 Row = dict[str, Any]
-"""The columns of SPLIT_QUALITY that are a measure's own."""
+"""The columns of SPLIT_QUALITY that differ between measures."""
 
 
 def _build_row(
@@ -56,96 +43,94 @@ def _build_row(
 ) -> Row:
     """Build the row of one value of one measure.
 
-    ``part`` is the part of the measure (a control, a size of n-grams, a unit of length), ``side`` the texts: members,
-    non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how it was, or
-    why not. ``n`` is how many texts it rests on.
+    Args:
+        measure: The name of the measure.
+        part: The part of the measure: a control, a size of n-grams, a unit of length, or `all`.
+        side: The texts that are measured: members, nonmembers, both or between.
+        value: The value, or None if it could not be measured.
+        n: The number of texts that the value rests on.
+        method: How the value was measured, or why it could not be measured.
+        interval: The 95% interval of the value.
+        verdict: The verdict on the split by this value.
     """
-    ends = {"ci_low": interval.low, "ci_high": interval.high}
-    named = {"measure": measure, "part": part, "side": side, "value": value, "n": n, "method": method}
-    return {**named, **ends, "verdict": verdict}
+    return {
+        "measure": measure,
+        "part": part,
+        "side": side,
+        "value": value,
+        "n": n,
+        "method": method,
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "verdict": verdict,
+    }
 
 
 def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return how many texts, groups and texts of each collection a side has, and how many collections are uneven."""
+    """Return the numbers of texts, groups and texts per collection of each side, and of uneven collections."""
     rows = []
-    counts = {}
+    counts: dict[str, dict[str, int]] = {MEMBERS: {}, NONMEMBERS: {}}
     for side, places in texts.sides.items():
         n = len(places)
         rows.append(_build_row("texts", "all", side, n, n, "counted"))
         rows.append(_build_row("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
-        counts[side] = evaluation_texts.compute_shares(texts.strings("collection", places))
-        rows += [
-            _build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
-            for name, (count, share) in counts[side].items()
-        ]
-    collections = {name for side in (MEMBERS, NONMEMBERS) for name in counts.get(side, {})}
-    none = (0, 0.0)
-    uneven = sum(
-        counts.get(MEMBERS, {}).get(name, none)[0] != counts.get(NONMEMBERS, {}).get(name, none)[0]
-        for name in collections
-    )
-    compared = None if texts.why_not_comparable else uneven
-    method = texts.why_not_comparable or f"of {len(collections)} collections"
-    return [*rows, _build_row("uneven_collections", "all", BOTH, compared, len(texts.labelled_places), method)]
+        counts[side] = {}
+        for name, (count, share) in evaluation_texts.compute_shares(texts.strings("collection", places)).items():
+            counts[side][name] = count
+            rows.append(_build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side"))
+    collections = counts[MEMBERS].keys() | counts[NONMEMBERS].keys()
+    n_uneven = sum(counts[MEMBERS].get(name, 0) != counts[NONMEMBERS].get(name, 0) for name in collections)
+    reason = texts.why_not_comparable
+    value = None if reason else n_uneven
+    method = reason or f"of {len(collections)} collections"
+    return [*rows, _build_row("uneven_collections", "all", BOTH, value, len(texts.labelled_places), method)]
 
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return how many texts of each side are of documents of a month or year."""
-    published = texts.columns["published"]
-    unit, bins = evaluation_texts.bin_dates(published)
-    return [
-        _build_row(
-            "texts_published",
-            name,
-            side,
-            count,
-            len(places),
-            f"by {unit} of the document's date; {share:.1%} of the side",
-        )
-        for side, places in texts.sides.items()
-        for name, (count, share) in evaluation_texts.compute_shares(bins[place] for place in places).items()
-    ]
+    """Return the number of texts of each side per month or year of their documents."""
+    unit, bins = evaluation_texts.bin_dates(texts.columns["published"])
+    rows = []
+    for side, places in texts.sides.items():
+        for name, (count, share) in evaluation_texts.compute_shares(bins[place] for place in places).items():
+            method = f"by {unit} of the document's date; {share:.1%} of the side"
+            rows.append(_build_row("texts_published", name, side, count, len(places), method))
+    return rows
 
 
 def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return which years the texts of each side mention."""
+    """Return the statistics of the years that the texts of each side mention."""
     rows = []
+    method = "numbers of four digits from 1500 to 2099 in the text"
     for side, places in texts.sides.items():
         n = len(places)
         mentioned = [find_years_and_months(text)[0] for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
-        read = "numbers of four digits from 1500 to 2099 in the text"
-        rows += [
-            _build_row("texts_with_year", "all", side, len(latest) / n, n, read),
-            _build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, read),
-            _build_row(
-                "latest_year_mentioned",
-                "all",
-                side,
-                sum(latest) / len(latest) if latest else None,
-                len(latest),
-                read if latest else "not defined: no text mentions a year",
-            ),
-        ]
+        rows.append(_build_row("texts_with_year", "all", side, len(latest) / n, n, method))
+        rows.append(_build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, method))
+        if latest:
+            value = sum(latest) / len(latest)
+            rows.append(_build_row("latest_year_mentioned", "all", side, value, len(latest), method))
+        else:
+            reason = "not defined: no text mentions a year"
+            rows.append(_build_row("latest_year_mentioned", "all", side, None, 0, reason))
     return rows
 
 
 def build_length_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return how long the texts of each side are, in each unit of length."""
+    """Return the lengths of the texts of each side, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
-        sizes = measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
-        for unit, column in zip(LENGTH_UNITS, sizes.T, strict=True):
+        sizes = blind_controls.measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
+        for unit, column in zip(blind_controls.LENGTH_UNITS, sizes.T, strict=True):
             values = {"mean": column.mean(), "std": column.std(), "min": column.min(), "max": column.max()}
-            rows += [
-                _build_row(f"length_{name}", unit, side, float(value), len(places), f"in {unit.replace('_', ' ')}")
-                for name, value in values.items()
-            ]
+            method = f"in {unit.replace('_', ' ')}"
+            for name, value in values.items():
+                rows.append(_build_row(f"length_{name}", unit, side, float(value), len(places), method))
     return rows
 
 
 def build_language_rows(texts: EvaluationTexts) -> list[Row]:
-    """The languages that are detected in the texts of each side, and the share that is not in the declared one."""
+    """Return the detected languages of each side, and the share of texts that are not in the declared language."""
     method = (
         f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
     )
@@ -154,131 +139,140 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
         n = len(places)
         detected = detect_languages(texts.strings("text", places))
         declared = texts.strings("language", places)
-        other = sum(not is_same_language(language, two) for language, two in zip(declared, detected, strict=True))
-        rows.append(_build_row("language_mismatch", "all", side, other / n, n, method))
-        rows += [
-            _build_row("language_share", name, side, share, n, f"{count} texts; {method}")
-            for name, (count, share) in evaluation_texts.compute_shares(detected).items()
-        ]
+        n_same = sum(map(is_same_language, declared, detected))
+        rows.append(_build_row("language_mismatch", "all", side, (n - n_same) / n, n, method))
+        for name, (count, share) in evaluation_texts.compute_shares(detected).items():
+            rows.append(_build_row("language_share", name, side, share, n, f"{count} texts; {method}"))
     return rows
 
 
 def build_control_rows(
     controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
 ) -> list[Row]:
-    """Return one row per control, each with the verdict by it alone, and one for the strongest if any."""
-
-    def verdict_of(interval: Interval) -> SplitVerdict:
-        return decide_split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
-
-    rows = [
-        _build_row(
-            MEASURE,
-            control.name,
-            BOTH,
-            control.value,
-            control.n,
-            control.method,
-            control.interval,
-            verdict_of(control.interval) if control.value is not None else None,
-        )
-        for control in controls
-    ]
+    """Return one row per control with its own verdict, and a row for the strongest control if there is one."""
+    rows = [_build_control_row(MEASURE, control, control.method, assessed_split) for control in controls]
     if strongest is not None:
         highest = "the highest of the controls, so above chance a little more often than any one of them"
-        rows.append(
-            _build_row(
-                WORST,
-                strongest.name,
-                BOTH,
-                strongest.value,
-                strongest.n,
-                f"{highest}; {strongest.method}",
-                strongest.interval,
-                verdict_of(strongest.interval),
-            )
-        )
+        rows.append(_build_control_row(WORST, strongest, f"{highest}; {strongest.method}", assessed_split))
     return rows
+
+
+def _build_control_row(measure: str, control: ControlAuroc, method: str, assessed_split: AssessedSplit) -> Row:
+    verdict = None
+    if control.value is not None:
+        verdict = decide_split_verdict(assessed_split.design, control.interval, matched=assessed_split.matched)
+    return _build_row(measure, control.name, BOTH, control.value, control.n, method, control.interval, verdict)
 
 
 def build_overlap_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return how much of each side's n-grams of words is in the other side too."""
+    """Return the share of each side's word n-grams that also occur on the other side."""
     rows = []
-    for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
-        words, other_words = (
-            [texts.words[place] for place in texts.sides.get(name_of_side, [])] for name_of_side in (side, other)
-        )
-        shares, too_short = compute_word_overlap(words, other_words, size)
-        method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
-        if too_short:
-            method += f"; {too_short} texts of fewer than {size} words left out"
-        method = texts.why_not_comparable or method
-        names = ("mean", "max", *(f"above_{round(100 * limit)}" for limit in LIMITS))
-        values = dict.fromkeys(names)
-        if len(shares) and not texts.why_not_comparable:
-            found = (shares.mean(), shares.max(), *(np.mean(shares > limit) for limit in LIMITS))
-            values = dict(zip(names, map(float, found), strict=True))
-        rows += [
-            _build_row(
-                f"ngram_overlap_{name}",
-                str(size),
-                side,
-                value,
-                len(shares),
-                method if texts.why_not_comparable or len(shares) else f"not defined: no text has {size} words",
-            )
-            for name, value in values.items()
-        ]
+    for size in shared_text.SIZES:
+        for side, other in ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS)):
+            rows += _build_overlap_rows_of_side(texts, size, side, other)
     return rows
 
 
-def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[Row]:
-    """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
+def _build_overlap_rows_of_side(texts: EvaluationTexts, size: int, side: str, other: str) -> list[Row]:
+    words = texts.list_words(texts.sides.get(side, []))
+    other_words = texts.list_words(texts.sides.get(other, []))
+    shares, n_too_short = shared_text.compute_word_overlap(words, other_words, size)
+    names = ["mean", "max", *(f"above_{round(100 * limit)}" for limit in shared_text.LIMITS)]
+    values: list[float | None] = [None] * len(names)
+    method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
+    if n_too_short:
+        method += f"; {n_too_short} texts of fewer than {size} words left out"
+    if texts.why_not_comparable:
+        method = texts.why_not_comparable
+    elif not len(shares):
+        method = f"not defined: no text has {size} words"
+    else:
+        values = [float(shares.mean()), float(shares.max())]
+        values += [float(np.mean(shares > limit)) for limit in shared_text.LIMITS]
+    return [
+        _build_row(f"ngram_overlap_{name}", str(size), side, value, len(shares), method)
+        for name, value in zip(names, values, strict=True)
+    ]
+
+
+ONE_GROUP = "one group"
+DIFFERENT_GROUPS = "different groups"
+
+
+@dataclass(frozen=True)
+class _NearDuplicateCounts:
+    """The near-duplicates of a split.
+
+    Attributes:
+        within: The number of pairs within a side, by side and by ONE_GROUP or DIFFERENT_GROUPS.
+        similarities: The similarity of each pair with one text on each side.
+        involved: The positions of the texts in these pairs, by side.
+    """
+
+    within: Mapping[tuple[str, str], int]
+    similarities: Sequence[float]
+    involved: Mapping[str, set[int]]
+
+
+def _count_near_duplicates(texts: EvaluationTexts, threshold: float) -> _NearDuplicateCounts:
     places = texts.labelled_places
-    side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
-    group = texts.columns["group"]
-    within = {(side, part): 0 for side in (MEMBERS, NONMEMBERS) for part in ("one group", "different groups")}
-    involved: dict[str, set[int]] = {MEMBERS: set(), NONMEMBERS: set()}
+    groups = texts.columns["group"]
+    members = set(texts.sides.get(MEMBERS, []))
+    within: dict[tuple[str, str], int] = {}
+    involved: dict[str, set[int]] = {}
+    for side in (MEMBERS, NONMEMBERS):
+        within[side, ONE_GROUP] = 0
+        within[side, DIFFERENT_GROUPS] = 0
+        involved[side] = set()
     similarities: list[float] = []
-    for pair in find_near_duplicates_from_words([texts.words[place] for place in places], threshold):
-        first, second = places[pair.first], places[pair.second]
-        if side_of[first] == side_of[second]:
-            within[side_of[first], "one group" if group[first] == group[second] else "different groups"] += 1
+    for pair in shared_text.find_near_duplicates_from_words(texts.list_words(places), threshold):
+        place = places[pair.first]
+        other_place = places[pair.second]
+        side = MEMBERS if place in members else NONMEMBERS
+        other_side = MEMBERS if other_place in members else NONMEMBERS
+        if side == other_side:
+            part = ONE_GROUP if groups[place] == groups[other_place] else DIFFERENT_GROUPS
+            within[side, part] += 1
         else:
             similarities.append(pair.similarity)
-            for place in (first, second):
-                involved[side_of[place]].add(place)
+            involved[side].add(place)
+            involved[other_side].add(other_place)
+    return _NearDuplicateCounts(within, similarities, involved)
+
+
+def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[Row]:
+    """Return the numbers of pairs of near-duplicates, between the sides and within each side.
+
+    Args:
+        texts: The texts to compare.
+        threshold: Minimum similarity of a pair, in (0, 1].
+    """
+    counts = _count_near_duplicates(texts, threshold)
     method = (
-        f"Jaccard similarity of {SHINGLE_WORDS}-word sequences of at least {threshold:g}, case ignored; candidates by "
-        "MinHash, each compared exactly"
+        f"Jaccard similarity of {shared_text.SHINGLE_WORDS}-word sequences of at least {threshold:g}, case ignored; "
+        "candidates by MinHash, each compared exactly"
     )
-    n = {side: len(texts.sides.get(side, [])) for side in (MEMBERS, NONMEMBERS)}
-    rows = [
-        _build_row("near_duplicate_pairs", part, side, count, n[side], method) for (side, part), count in within.items()
-    ]
+    n = len(texts.labelled_places)
+    n_of_side = {side: len(texts.sides.get(side, [])) for side in (MEMBERS, NONMEMBERS)}
+    rows = []
     if texts.why_not_comparable:
-        nothing = (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS))
-        return [
-            *(
-                _build_row(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable)
-                for name, side in nothing
-            ),
-            *rows,
-        ]
-    most = max(similarities, default=None)
-    return [
-        _build_row("near_duplicate_pairs", "all", BETWEEN, len(similarities), len(places), method),
-        _build_row(
-            "near_duplicate_max", "all", BETWEEN, most, len(places), method if similarities else f"no pair; {method}"
-        ),
-        *(_build_row("near_duplicate_texts", "all", side, len(involved[side]), n[side], method) for side in involved),
-        *rows,
-    ]
+        for name, side in (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS)):
+            rows.append(_build_row(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable))
+    else:
+        most_similar = max(counts.similarities, default=None)
+        method_of_max = method if counts.similarities else f"no pair; {method}"
+        rows.append(_build_row("near_duplicate_pairs", "all", BETWEEN, len(counts.similarities), n, method))
+        rows.append(_build_row("near_duplicate_max", "all", BETWEEN, most_similar, n, method_of_max))
+        for side, involved in counts.involved.items():
+            rows.append(_build_row("near_duplicate_texts", "all", side, len(involved), n_of_side[side], method))
+    for (side, part), count in counts.within.items():
+        rows.append(_build_row("near_duplicate_pairs", part, side, count, n_of_side[side], method))
+    return rows
 
 
 MOST_PER_SIDE = 1000
-"""Texts of a side that are read, at most, by all but the blind control of words: 2,000 of 128 words take 15 s on one
-core."""
+"""Maximum number of texts per side for all measures except the control of words. 2,000 texts of 128 words take 15 s on
+one core."""
 
 
 def measure_split_quality(
@@ -290,21 +284,59 @@ def measure_split_quality(
     run_id: str,
     most_per_side: int = MOST_PER_SIDE,
 ) -> pa.Table:
-    """Return the quality of the evaluation split of one benchmark, of which ``texts`` are all (schema SPLIT_QUALITY).
+    """Measure the quality of the evaluation split of one benchmark (schema SPLIT_QUALITY).
 
-    ``assessed_split`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
-    non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a
-    side of more than ``most_per_side`` texts a random sample of that size is read, and ``method`` says so; the control
-    of words reads all, and texts, groups, collections and dates are counted over all.
+    Members and non-members are compared if both sides have texts. A value that cannot be measured is null, and
+    ``method`` holds the reason. Texts, groups, collections and dates are counted over all texts.
 
-    Raises ValueError for a threshold outside (0, 1].
+    Args:
+        texts: All texts of the evaluation split.
+        assessed_split: The blind control of words on these texts.
+        language: The language of the texts (ISO 639-1).
+        near_duplicate_threshold: Minimum similarity of near-duplicates, in (0, 1].
+        run_id: The id of the run, for the table.
+        most_per_side: Maximum number of texts per side for the other measures. A larger side is sampled at random, and
+            ``method`` reports the sample.
+
+    Raises:
+        ValueError: If the threshold is outside (0, 1].
     """
-    sample, sampled = texts.sample(most_per_side)
-    noted = f"; {sampled}" if sampled else ""
+    sample, full_counts = texts.sample(most_per_side)
+    note = _describe_sample(full_counts, most_per_side)
+    controls = [assessed_split.auroc]
+    other_controls = list(_measure_other_controls(sample, language, note))
+    # In a script without blanks between words the control of words reads characters.
+    if all(control.name != blind_controls.CHARACTERS for control in other_controls):
+        controls.append(replace(assessed_split.auroc, name=blind_controls.CHARACTERS))
+    controls += other_controls
+    rows = build_control_rows(controls, blind_controls.find_strongest_control(controls), assessed_split)
+    for row in [
+        *build_overlap_rows(sample),
+        *build_near_duplicate_rows(sample, near_duplicate_threshold),
+        *build_mention_rows(sample),
+        *build_length_rows(sample),
+        *build_language_rows(sample),
+    ]:
+        rows.append({**row, "method": f"{row['method']}{note}"})
+    rows += build_balance_rows(texts)
+    rows += build_published_rows(texts)
+    shared = {"benchmark": texts.benchmark, "split_verdict": assessed_split.verdict, "run_id": run_id}
+    return table_from_rows([{**shared, **row} for row in rows], SPLIT_QUALITY)
+
+
+def _describe_sample(full_counts: Mapping[str, int], max_per_side: int) -> str:
+    """Describe the sampled sides for the ``method`` column. The result is empty if no side was sampled."""
+    if not full_counts:
+        return ""
+    sides = " and ".join(f"{max_per_side} of {count} {side}" for side, count in full_counts.items())
+    return f"; read on {sides}, drawn at random (seed 0)"
+
+
+def _measure_other_controls(sample: EvaluationTexts, language: str, note: str) -> Iterator[ControlAuroc]:
     places = sample.labelled_places
     labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
     groups = sample.strings("group", places)
-    measured = compute_other_controls(
+    controls = blind_controls.compute_other_controls(
         sample.strings("example_id", places),
         sample.strings("text", places),
         labels,
@@ -312,27 +344,5 @@ def measure_split_quality(
         language=language,
         word_counts=sample.word_counts(places),
     )
-    others = [
-        replace(control, method=f"{control.method}{noted}") for control in measure_controls(measured, labels, groups)
-    ]
-    # In a script without blanks between words the control of words reads characters.
-    characters = (
-        [] if any(other.name == CHARACTERS for other in others) else [replace(assessed_split.auroc, name=CHARACTERS)]
-    )
-    controls = [assessed_split.auroc, *characters, *others]
-    strongest = find_strongest_control(controls)
-    read = [
-        *build_overlap_rows(sample),
-        *build_near_duplicate_rows(sample, near_duplicate_threshold),
-        *build_mention_rows(sample),
-        *build_length_rows(sample),
-        *build_language_rows(sample),
-    ]
-    rows = [
-        *build_control_rows(controls, strongest, assessed_split),
-        *({**row, "method": f"{row['method']}{noted}"} for row in read),
-        *build_balance_rows(texts),
-        *build_published_rows(texts),
-    ]
-    same = {"benchmark": texts.benchmark, "split_verdict": assessed_split.verdict, "run_id": run_id}
-    return table_from_rows([{**same, **row} for row in rows], SPLIT_QUALITY)
+    for control in blind_controls.measure_controls(controls, labels, groups):
+        yield replace(control, method=f"{control.method}{note}")

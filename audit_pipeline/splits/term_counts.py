@@ -1,14 +1,15 @@
-"""How often each term occurs in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
+"""Counts of each term in each text, and their TF-IDF.
 
-Features are to the last bit those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted to the training
-texts. It would read every text again in every fold, and hold every term as a Python string; here terms are numbers.
+The features are equal, to the last bit, to those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted
+to the training texts. TfidfVectorizer reads every text again in every fold and stores every term as a Python string.
+This module counts once for all folds and stores terms as numbers.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,66 +20,98 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 from audit_pipeline.statistics.roc import Places
 
-_TEXTS_AT_ONCE = 1024
+_TEXTS_PER_BATCH = 1024
 
 Counts = Any
-"""A sparse matrix in rows, [texts, terms]. Terms are in alphabetical order; the entries of a row are in the order in
-which the text has them, which scikit-learn's sums follow."""
+"""A sparse row matrix of shape (n_texts, n_terms). Terms are in alphabetical order. The entries of a row are in the
+order of the text, because scikit-learn sums them in that order."""
 
 
-def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
-    """Return how often each of all terms occurs in each text."""
-    counted = [
-        _count_part(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
+def count_terms(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]) -> Counts:
+    """Return how often each term occurs in each text.
+
+    ``list_terms`` returns the terms of a text in order, with repetitions.
+    """
+    batches = [
+        _count_batch(texts[start : start + _TEXTS_PER_BATCH], list_terms)
+        for start in range(0, len(texts), _TEXTS_PER_BATCH)
     ]
-    terms = pa.chunked_array(
-        [terms_of_batch for terms_of_batch, _, _ in counted], pa.dictionary(pa.int32(), pa.large_string())
-    )
+    terms = pa.chunked_array([batch.terms for batch in batches], pa.dictionary(pa.int32(), pa.large_string()))
     terms = terms.unify_dictionaries()
     names = terms.chunk(0).dictionary
     alphabetical = np.empty(len(names), np.int32)
     alphabetical[pc.sort_indices(names).to_numpy()] = np.arange(len(names), dtype=np.int32)
     indices = alphabetical[np.concatenate([chunk.indices.to_numpy() for chunk in terms.chunks])]
-    counts = np.concatenate([counts_of_batch for _, counts_of_batch, _ in counted])
-    starts = np.cumsum(np.concatenate([[0], *(starts_of_batch for _, _, starts_of_batch in counted)])).astype(np.int32)
+    counts = np.concatenate([batch.counts for batch in batches])
+    starts = np.cumsum(np.concatenate([[0], *(batch.sizes for batch in batches)])).astype(np.int32)
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
 
 
 def compute_tf_idf(counts: Counts, training: Places, held_out: Places, max_terms: int) -> tuple[Counts, Counts] | None:
-    """The features of the training and of the held-out texts, of at most so many terms; None where there is no term."""
+    """Compute the TF-IDF features of the training texts and of the held-out texts.
+
+    Args:
+        counts: The counts of all texts, as :func:`count_terms` returns them.
+        training: The positions of the texts that vocabulary and weights are learnt from.
+        held_out: The positions of the other texts.
+        max_terms: Maximum number of terms. The most frequent terms in the training texts are used.
+
+    Returns:
+        The features of the training texts and of the held-out texts, or None if the training texts have no term.
+    """
     learnt = counts[training]
     if not learnt.nnz:
         return None
-    met = np.full(counts.shape[1], learnt.nnz, np.int32)
-    # Backwards, so that the first place of each term is what is left.
-    met[learnt.indices[::-1]] = np.arange(learnt.nnz, dtype=np.int32)[::-1]
-    terms = np.flatnonzero(met < learnt.nnz)
+    # The assignment runs backwards, so that each term ends with its first position.
+    first_positions = np.full(counts.shape[1], learnt.nnz, np.int32)
+    first_positions[learnt.indices[::-1]] = np.arange(learnt.nnz, dtype=np.int32)[::-1]
+    terms = np.flatnonzero(first_positions < learnt.nnz)
     if len(terms) > max_terms:
-        often = np.bincount(learnt.indices, weights=learnt.data, minlength=counts.shape[1])[terms]
-        terms = terms[np.sort((-often).argsort()[:max_terms])]
-    fitted = _select_terms(learnt, terms, met)
+        frequencies = np.bincount(learnt.indices, weights=learnt.data, minlength=counts.shape[1])[terms]
+        terms = terms[np.sort((-frequencies).argsort()[:max_terms])]
+    fitted = _select_terms(learnt, terms, first_positions)
     del learnt
     weights = TfidfTransformer(sublinear_tf=True).fit(fitted)
-    scored = weights.transform(_select_terms(counts[held_out], terms), copy=False) if len(held_out) else fitted[:0]
+    scored = fitted[:0]
+    if len(held_out):
+        scored = weights.transform(_select_terms(counts[held_out], terms), copy=False)
     return weights.transform(fitted, copy=False), scored
 
 
-def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
-    """The terms of some texts, each once a text, in the order in which it has them; how often; how many a text has."""
-    found = [terms_of(text) for text in texts]
-    terms = pa.array(itertools.chain.from_iterable(found), pa.large_string()).dictionary_encode()
-    rows = np.repeat(np.arange(len(found)), [len(terms_of_text) for terms_of_text in found])
+class _BatchCounts(NamedTuple):
+    """The counts of the distinct terms of some texts.
+
+    Attributes:
+        terms: The distinct terms of each text in the order of the text, for all texts one after the other.
+        counts: How often the text has each of ``terms``.
+        sizes: The number of distinct terms per text, of shape (n_texts,).
+    """
+
+    terms: pa.Array
+    counts: npt.NDArray[np.int32]
+    sizes: npt.NDArray[np.int64]
+
+
+def _count_batch(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]) -> _BatchCounts:
+    listed = [list_terms(text) for text in texts]
+    terms = pa.array(itertools.chain.from_iterable(listed), pa.large_string()).dictionary_encode()
+    rows = np.repeat(np.arange(len(listed)), [len(terms_of_text) for terms_of_text in listed])
     codes = terms.indices.to_numpy()
-    _, first, counts = np.unique(rows * (len(terms.dictionary) + 1) + codes, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    places = first[order]
-    sizes = np.bincount(rows[places], minlength=len(found))
-    terms_left = pa.DictionaryArray.from_arrays(pa.array(codes[places]), terms.dictionary)
-    return terms_left, counts[order].astype(np.int32), sizes
+    _, first_positions, counts = np.unique(
+        rows * (len(terms.dictionary) + 1) + codes, return_index=True, return_counts=True
+    )
+    order = np.argsort(first_positions)
+    positions = first_positions[order]
+    distinct_terms = pa.DictionaryArray.from_arrays(pa.array(codes[positions]), terms.dictionary)
+    sizes = np.bincount(rows[positions], minlength=len(listed))
+    return _BatchCounts(distinct_terms, counts[order].astype(np.int32), sizes)
 
 
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
-    """Return the entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
+    """Return the counts of these terms, renumbered.
+
+    The entries of each row are sorted by ``term_order`` if it is given, else by term number.
+    """
     order = np.arange(len(terms)) if term_order is None else np.argsort(term_order[terms])
     chosen = counts[:, terms[order]]
     chosen.sort_indices()

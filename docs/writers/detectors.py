@@ -59,7 +59,7 @@ def format_array_table() -> str:
     always_there = ("token_id", "logprob")
     rows = []
     for column in (TOKEN_STATISTICS.column("token_id"), *MEASURED):
-        declared = "nothing" if column.name in always_there else f'`always("{column.name}")`'
+        declared = "nothing" if column.name in always_there else f'`reads_columns("{column.name}")`'
         type_name = np.dtype(column.type.value_type.to_pandas_dtype()).name
         rows.append([f"`statistics.{column.name}`", type_name, escape_markdown(column.description), declared])
     return format_markdown_table(["array", "type", "per scored token", "say in `reads`"], rows)

@@ -132,7 +132,7 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ),
         ("    builder: temporal\n", "", "notes: key 'builder' is missing"),
         ("seed: 1", "seed: 1\n    design: randomised", "notes: design: .*'randomised'"),
-        ("words: [32, 64]", "words: any", "notes: words: any is not for this builder, which cuts its texts"),
+        ("words: [32, 64]", "words: any", "notes: words: this builder does not accept any, because it cuts texts"),
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' occurs twice"),
         ("  notes:", '  "a|b":', r"family a\|b: a family's name is made of"),
         ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* may take 60 bytes, .* takes 61"),
@@ -154,20 +154,20 @@ def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("hub: someone/rows", "hub: someone/rows\n    path: here", "rows: exactly one of hub, path and package"),
-        ("    hub: someone/rows\n", "", "rows: exactly one of hub, path and package"),
-        ("hub: someone/rows", "path: here\n    revision: main", "rows: revision goes with hub"),
-        ("split: Rows_length{words}", "split: Rows", "rows: split: must hold {words}"),
+        ("hub: someone/rows", "hub: someone/rows\n    path: here", "rows: set exactly one of hub, path and package"),
+        ("    hub: someone/rows\n", "", "rows: set exactly one of hub, path and package"),
+        ("hub: someone/rows", "path: here\n    revision: main", "rows: revision requires hub"),
+        ("split: Rows_length{words}", "split: Rows", "rows: split: must contain {words}"),
         (
             "    design: temporal\n",
             "",
             r"rows: key 'design' is missing: .*temporal \(by their.*selected \(by",
         ),
         ("design: temporal", "design: randomized", "rows: design: .*, not 'randomized'; did you mean randomised"),
-        ("words: [32, 64]", "words: any", "rows: .*: {words} is the place of a length, and words is any"),
+        ("words: [32, 64]", "words: any", "rows: .*: {words} is replaced by the length, but words is any"),
         ("words: [32, 64]", "words: null", "rows: words: must be a list of lengths, or any"),
         ("    split: Rows_length{words}\n", "", "rows: split .or files. is missing"),
-        ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: one of split and files"),
+        ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: set one of split and files"),
         ("seed: 1", "seed: 1\n    label_values: {2: 2}", "rows: label_values: must be 0 or 1, not 2"),
         ("seed: 1", "seed: 1\n    label_values: {yes: 1}", "rows: label_values: .*string, not True"),
         ("seed: 1", "seed: 1\n    member_before: 2022-01-01", "rows: unknown key 'member_before'"),
@@ -316,12 +316,12 @@ def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path)
         "mine_64": (64, True, "unlabelled"),
     }
     books, pile = benchmarks["books"], benchmarks["pile"].settings
-    assert books.described()["words"] is None
+    assert books.describe_entry()["words"] is None
     assert isinstance(books.settings, LabelledSettings)
     assert books.settings.path == tmp_path / "books"
     assert dict(books.settings.where) == {"language": "en", "kept": True}
     assert resolve_benchmarks("books", benchmarks) == [books]
-    with pytest.raises(TypeError, match="books has no one length"):
+    with pytest.raises(TypeError, match="the texts of books have any length"):
         _ = books.length
     assert isinstance(pile, SidesSettings)
     assert isinstance(benchmarks["items"].settings, TemplatedSettings)

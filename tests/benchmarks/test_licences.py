@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.benchmarks.publish import allows_redistribution, to_hub_licences
+from audit_pipeline.benchmarks.redistribution import allows_redistribution, to_hub_licences
 from audit_pipeline.sources import sotu
 from audit_pipeline.sources.books import fetch
 from audit_pipeline.sources.wikipedia import source as wikipedia

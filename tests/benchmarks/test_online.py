@@ -171,7 +171,7 @@ def test_one_side_only_is_an_error(tmp_path: Path) -> None:
     [
         ({"lengths": [4, 6]}, "lengths: 6 is not a multiple of 4"),
         ({"lengths": [8, 8]}, r"lengths\n.*a value is named twice"),
-        ({"words": "any"}, "words: any is not for this builder"),
+        ({"words": "any"}, "words: this builder does not accept any"),
         ({"group_column": "book"}, "Extra inputs"),
     ],
 )

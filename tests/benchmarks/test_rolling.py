@@ -122,9 +122,9 @@ def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> Non
     moving, fixed = benchmarks["moving_32"], benchmarks["fixed_32"]
     assert cutoffs(moving) == (date(2022, 1, 1), date(2026, 8, 23))
     assert (moving.has_relative_cutoff, fixed.has_relative_cutoff) == (True, False)
-    assert moving.described()["nonmember_from"] == "2026-08-23"
-    assert moving.described()["relative"] == {"nonmember_from": "90 days before today"}
-    assert "relative" not in fixed.described()
+    assert moving.describe_entry()["nonmember_from"] == "2026-08-23"
+    assert moving.describe_entry()["relative"] == {"nonmember_from": "90 days before today"}
+    assert "relative" not in fixed.describe_entry()
     assert len({moving, fixed, *load_benchmarks(tmp_path, TODAY).values()}) == 2
 
 

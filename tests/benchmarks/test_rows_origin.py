@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def read(spec: BenchmarkSpec, downloads: Path = Path("/nowhere")) -> OriginRows:
-    settings = spec.settings_of(RowsSettings)
+    settings = spec.require_settings(RowsSettings)
     return read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
 
 
@@ -75,7 +75,7 @@ def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -
 def test_a_path_may_be_one_file(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "mine.jsonl", ROWS)
     assert values(read(labelled_spec(4, path=path, split=None))) == ROWS
-    with pytest.raises(DataError, match="is a folder: say with split or files"):
+    with pytest.raises(DataError, match="is a folder: select its rows with split or files"):
         read(labelled_spec(4, path=tmp_path, split=None))
 
 

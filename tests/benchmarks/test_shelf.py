@@ -212,7 +212,7 @@ def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"held_out": {}}, "says of no document that it is known"),
+        ({"held_out": {}}, "has no criterion: name sources"),
         ({"held_out": {"groups": ["a"]}}, "design"),
         ({"evaluates": "known", "members": {"groups": ["a"]}}, "name both"),
         ({"design": "exchangeable"}, "design"),
@@ -224,4 +224,4 @@ def test_what_is_known_must_be_said(changes: dict[str, Any], problem: str) -> No
 
 
 def test_a_shelf_without_known_texts_keeps_its_digest() -> None:
-    assert not {"held_out", "members", "evaluates"} & set(shelf_spec().described())
+    assert not {"held_out", "members", "evaluates"} & set(shelf_spec().describe_entry())

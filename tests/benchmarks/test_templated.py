@@ -163,16 +163,16 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
     [
         ({"template": "{{ question"}, "template: cannot be read"),
         ({"words": [32]}, "words: must be any"),
-        ({"split": "test_{words}"}, "is the place of a length, and words is any"),
+        ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
         ({"label_column": "seen"}, "key 'design' is missing: .*randomised \\(chance decided"),
-        ({"design": "temporal"}, "design: temporal is for rows with labels"),
+        ({"design": "temporal"}, "design: temporal requires labels"),
         ({"files": ["../up.jsonl"], "split": None}, "must be a path inside the data set's folder"),
         ({"files": ["a.jsonl"]}, "one of split and files"),
         ({"package": {"distribution": "x", "file": "y"}}, "exactly one of hub, path and package"),
         ({"package": {"distribution": "x", "file": "y", "version": "new"}, "path": None}, "must be a version"),
         ({"package": {"distribution": "x", "file": "y"}, "path": None}, "package names its file"),
         ({"split": "{subset}"}, "subset: is missing"),
-        ({"date_kind": "release"}, "date_kind goes with date_column"),
+        ({"date_kind": "release"}, "date_kind requires date_column"),
     ],
 )
 def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> None:

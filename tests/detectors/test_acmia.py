@@ -101,7 +101,7 @@ def test_one_bad_value_of_a_temperature_fails_its_settings_alone(
     text_statistics: Make, detector: Detector, column: str, bad: float
 ) -> None:
     statistics = statistics_of(text_statistics, P, TOKENS)
-    temperatures = statistics.of(TEMPERATURES)
+    temperatures = statistics.get_extra(TEMPERATURES)
     values = getattr(temperatures, column).copy()
     values[1, BETAS.index(0.5)] = bad
     extras = {TEMPERATURES: replace(temperatures, **{column: values})}

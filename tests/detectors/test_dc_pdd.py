@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, first_occurrences
+from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, find_first_occurrences
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics, TokenFrequencies
 from audit_pipeline.detectors.registry import select
@@ -99,7 +99,7 @@ def test_the_twin_agrees(
 
 @given(st.lists(st.integers(0, 5), min_size=1))
 def test_first_occurrences(ids: list[int]) -> None:
-    assert first_occurrences(ids).tolist() == [place for place, one in enumerate(ids) if one not in ids[:place]]
+    assert find_first_occurrences(ids).tolist() == [place for place, one in enumerate(ids) if one not in ids[:place]]
 
 
 @pytest.mark.parametrize("token", [3, 49152, -1])

@@ -44,7 +44,7 @@ mean of l_t over t
 | needs | extra passes (more), one pass, for some settings: sums |
 | passes over a text | 1 + n |
 | own log-probabilities suffice | yes |
-| scored | only where it is named (--detectors, --set) |
+| scored | only if you name it (--detectors, --set) |
 
 | parameter | default | with `--grid` | takes | meaning |
 | --- | --- | --- | --- | --- |
@@ -63,7 +63,7 @@ source: Nobody, 2026
 needs: extra passes (more), one pass, for some settings: sums
 passes over a text: 1 + n
 own log-probabilities suffice: yes
-scored: only where it is named (--detectors, --set)
+scored: only if you name it (--detectors, --set)
 
 What is reported: 0.5 on *all* texts.
 

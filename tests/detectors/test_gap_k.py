@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.gap_k import GAP_K, standardised_gaps
+from audit_pipeline.detectors.gap_k import GAP_K, compute_standardised_gaps
 
 tokens = st.lists(
     st.tuples(st.floats(-30, 0, width=32), st.floats(0, 20, width=32), st.floats(0.0625, 8, width=32)),
@@ -84,7 +84,7 @@ def test_gap_k_equals_its_twin(text_statistics, drawn):
 @given(drawn=tokens)
 def test_gaps_are_never_above_zero_and_a_likelier_text_never_scores_lower(text_statistics, drawn):
     statistics = of(text_statistics, drawn)
-    assert (standardised_gaps(statistics, 1e-8) <= 0).all()
+    assert (compute_standardised_gaps(statistics, 1e-8) <= 0).all()
     nearer = of(text_statistics, [(best, below / 2, std) for best, below, std in drawn])
     pairs = zip(scores(nearer, GRID), scores(statistics, GRID), strict=True)
     assert all(after >= before - 1e-4 for after, before in pairs)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors import infilling, registry
 from audit_pipeline.detectors.detector_inputs import BranchStatistics, TextStatistics
-from audit_pipeline.detectors.infilling import INFILLING, choose_future_token_count, token_ratios
+from audit_pipeline.detectors.infilling import INFILLING, choose_future_token_count, compute_token_ratios
 
 
 def floats(*values: float) -> np.ndarray:
@@ -52,7 +52,7 @@ TEXT = TextStatistics(
     ],
 )
 def test_ratios_by_hand(m: int, how: dict[str, bool], expected: list[float]) -> None:
-    np.testing.assert_allclose(token_ratios(TEXT, BRANCHES, m, **how), expected, atol=1e-6)
+    np.testing.assert_allclose(compute_token_ratios(TEXT, BRANCHES, m, **how), expected, atol=1e-6)
 
 
 def test_the_score_is_the_mean_of_the_lowest() -> None:
@@ -135,5 +135,5 @@ def test_ratios_equal_a_loop(made: tuple[TextStatistics, BranchStatistics], m: i
             branch = float(branches.z[at]) if own else z(j, float(branches.logprob[at]))
             ratio += z(j, float(text.logprob[j])) - branch
         expected.append(ratio)
-    found = token_ratios(text, branches, m, own_moments=own, last_token=last)
+    found = compute_token_ratios(text, branches, m, own_moments=own, last_token=last)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, count_selected, lowest_means, moving_means
+from audit_pipeline.detectors.min_k import (
+    MIN_K,
+    MIN_K_PLUS_PLUS,
+    compute_lowest_means,
+    compute_moving_means,
+    count_selected,
+)
 
 GRID = [{"k": step / 10} for step in range(1, 11)]
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
@@ -82,7 +88,7 @@ def test_min_k_plus_plus_equals_its_twin(text_statistics, data, values):
 def test_the_reduction_is_in_float64():
     values = np.full(200_000, -0.1, dtype=np.float32)
     values[0] = -1e7
-    assert lowest_means(values, [1.0])[0] == pytest.approx(math.fsum(values.tolist()) / 200_000, rel=1e-12)
+    assert compute_lowest_means(values, [1.0])[0] == pytest.approx(math.fsum(values.tolist()) / 200_000, rel=1e-12)
 
 
 def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
@@ -102,7 +108,7 @@ def smoothed(values, window):
 
 @given(values=logprobs, window=st.integers(1, 12))
 def test_moving_means_equal_their_twin(values, window):
-    found = moving_means(values, window).tolist()
+    found = compute_moving_means(values, window).tolist()
     assert found == pytest.approx(smoothed(values, window), rel=1e-12, abs=1e-12)
 
 

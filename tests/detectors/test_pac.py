@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.pac import COPIES, PAC, Copying, polarized_distance
+from audit_pipeline.detectors.pac import COPIES, PAC, Copying, compute_polarized_distance
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 
@@ -24,15 +24,15 @@ def twin(values):
 
 
 def test_the_distance_by_hand():
-    assert polarized_distance([-1.0, -2.0, -8.0]) == 7.0
-    assert polarized_distance([-3.0]) == 0.0
+    assert compute_polarized_distance([-1.0, -2.0, -8.0]) == 7.0
+    assert compute_polarized_distance([-3.0]) == 0.0
     # Of 40 tokens the 2 highest and the 12 lowest.
-    assert polarized_distance([-float(step) for step in range(40)]) == pytest.approx(-0.5 + (28 + 39) / 2)
+    assert compute_polarized_distance([-float(step) for step in range(40)]) == pytest.approx(-0.5 + (28 + 39) / 2)
 
 
 @given(values=logprobs)
 def test_the_distance_equals_its_twin(values):
-    assert polarized_distance(values) == pytest.approx(twin(values), rel=1e-9, abs=1e-9)
+    assert compute_polarized_distance(values) == pytest.approx(twin(values), rel=1e-9, abs=1e-9)
 
 
 def test_pac_by_hand(text_statistics):

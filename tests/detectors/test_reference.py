@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, vote_share
+from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, compute_vote_share
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
@@ -66,13 +66,13 @@ def voting(own, other, windows):
 
 def test_votes_by_hand(text_statistics):
     own, other = [-1.0, -5.0, -1.0], [-2.0, -2.0, -2.0]
-    assert vote_share(own, other, [1]) == pytest.approx(2 / 3)
-    assert vote_share(own, other, [2]) == 0.0
-    assert vote_share(own, other, [2, 1, 1, 2]) == pytest.approx(1 / 3)
-    assert vote_share(own, other, [40]) == vote_share(own, other, [3]) == 0.0, (
+    assert compute_vote_share(own, other, [1]) == pytest.approx(2 / 3)
+    assert compute_vote_share(own, other, [2]) == 0.0
+    assert compute_vote_share(own, other, [2, 1, 1, 2]) == pytest.approx(1 / 3)
+    assert compute_vote_share(own, other, [40]) == compute_vote_share(own, other, [3]) == 0.0, (
         "a window beyond the text is the whole of it"
     )
-    assert vote_share([-1.0, -3.0], [-3.0, -1.0], [2]) == 0.0, "equal sums are no vote"
+    assert compute_vote_share([-1.0, -3.0], [-3.0, -1.0], [2]) == 0.0, "equal sums are no vote"
     [outcome] = scored(text_statistics, own, other, [{"form": "wbc"}])
     assert outcome == (0.0, "ok", None)
     assert WBC_WINDOWS == (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)

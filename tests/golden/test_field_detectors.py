@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from audit_pipeline.detectors.detector import ParameterValue
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
-from audit_pipeline.detectors.reference import vote_share
+from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.session import Session
@@ -78,7 +78,7 @@ def test_votes_of_windows_are_met_but_for_ties(real_model: RealModel, real_data:
         found = known.find(one.text)
         assert found is not None
         windows = [int(window) for window in one.parameters["windows"]]
-        ours = vote_share(found.logprob, found.mean, windows)
+        ours = compute_vote_share(found.logprob, found.mean, windows)
         # One stretch of one window's length that falls the other way.
         flip = max(1 / (len(found) - min(window, len(found)) + 1) for window in windows) / len(windows)
         assert abs(ours - one.value) <= flip + 1e-9, one.row
@@ -122,7 +122,11 @@ def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real
     texts = [one.text for one in values]
     scored(texts, {"loss": [{}]}, real_model, real_data)
     known = Session(as_published(real_model, real_data), [], real_data).statistics(texts)
-    pairs = [(one, polarized_distance(found.logprob)) for one in values if (found := known.find(one.text)) is not None]
+    pairs = [
+        (one, compute_polarized_distance(found.logprob))
+        for one in values
+        if (found := known.find(one.text)) is not None
+    ]
     assert len(pairs) == len(values)
     assert far_off(pairs, relative=1e-4) == []
 

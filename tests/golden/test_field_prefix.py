@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.loss import compute_mean_logprob
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.needs.provider import UserInputs
@@ -77,8 +77,8 @@ def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> No
         found = statistics.find(one.text)
         assert found is not None
         if one.detector == "recall.ll":
-            return mean_logprob(found)
-        behind = found.of(needs[one.detector])[one.parameters["shots"], "none"]
+            return compute_mean_logprob(found)
+        behind = found.get_extra(needs[one.detector])[one.parameters["shots"], "none"]
         return float(behind.mean(dtype="float64"))  # type: ignore[union-attr]
 
     values = golden_values(PREFIX, "recall.ll", *needs)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.detectors.acmia import ac, norm_ac
+from audit_pipeline.detectors.acmia import compute_ac, compute_norm_ac
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.max_renyi import renyi_entropy
+from audit_pipeline.detectors.max_renyi import compute_renyi_entropy
 from audit_pipeline.detectors.registry import get_detector, select
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.store.paths import DataPaths
@@ -60,7 +60,7 @@ def position_of(one: GoldenValue, known: Statistics) -> tuple[str, int]:
     assert one.parameters["k"] == 0, f"where more than one position is averaged, none is far off: {one.row}"
     statistics = known.find(one.text)
     assert statistics is not None
-    entropy = renyi_entropy(statistics, one.parameters["alpha"])
+    entropy = compute_renyi_entropy(statistics, one.parameters["alpha"])
     return one.text.split()[0], int(entropy.argmax() if one.parameters["select"] == "max" else entropy.argmin())
 
 
@@ -75,7 +75,7 @@ def test_acmia_at_every_temperature(real_model: RealModel, real_data: DataPaths)
     session = Session(as_published(real_model, real_data), select(["acmia_ac", "acmia_norm_ac"]), real_data)
     session.run(texts, lambda _: real_model[1])
     found = session.statistics(texts)
-    formulas = {"acmia_ac": ac, "acmia_norm_ac": norm_ac}
+    formulas = {"acmia_ac": compute_ac, "acmia_norm_ac": compute_norm_ac}
 
     def ours(one: GoldenValue) -> float:
         statistics = found.find(one.text)

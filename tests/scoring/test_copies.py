@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_files import write_rows
 from tiny_models import SENTENCES, Tiny, never, twin_statistics
 
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
+from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
@@ -47,7 +47,9 @@ def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a
 
 def by_hand(text: str, copies: Sequence[str], tiny: Tiny) -> float:
     """The score from passes of the test's own."""
-    own, *others = (polarized_distance(twin_statistics(*tiny("llama"), one)["logprob"]) for one in (text, *copies))
+    own, *others = (
+        compute_polarized_distance(twin_statistics(*tiny("llama"), one)["logprob"]) for one in (text, *copies)
+    )
     return float(np.mean(others)) - own
 
 

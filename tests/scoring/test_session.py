@@ -14,7 +14,7 @@ from tiny_models import SENTENCES, Tiny, save_model, tokenized, twin_statistics
 
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
-from audit_pipeline.detectors.reference import vote_share
+from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.corpora.token_count import count_to_file
@@ -142,7 +142,7 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
         logprobs = [twin_statistics(*tiny(family), text)["logprob"] for family in ("llama", "gpt2")]
         by_votes = scores[str(index), "reference", '{"form":"wbc"}']["score"]
         # A near-tie may fall the other way in another batch.
-        assert by_votes == pytest.approx(vote_share(*logprobs), abs=0.02)
+        assert by_votes == pytest.approx(compute_vote_share(*logprobs), abs=0.02)
 
 
 def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     assert found.text == text
     assert 0 < len(found) == len(kept) < len(whole)
     np.testing.assert_allclose(found.logprob, twin["logprob"][kept], atol=1e-4)
-    own, all_branches = found.of(BRANCHES), whole.of(BRANCHES)
+    own, all_branches = found.get_extra(BRANCHES), whole.get_extra(BRANCHES)
     assert len(own.offsets) == len(found) + 1
     np.testing.assert_array_equal(own.z, all_branches.z[len(all_branches.z) - len(own.z) :])
 

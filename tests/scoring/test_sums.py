@@ -87,7 +87,7 @@ def test_behind_a_context_they_are_those_of_the_text(tiny: Tiny, tmp_path: Path)
     [encoded] = encode(model, [context + text])
     logits = twin_logits(model, forward, encoded)[-len(found) :]
     log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    sums, temperatures = found.of(POWER_SUMS), found.of(TEMPERATURES)
+    sums, temperatures = found.get_extra(POWER_SUMS), found.get_extra(TEMPERATURES)
     assert len(found) < len(encoded.token_id)
     np.testing.assert_allclose(sums.log_sum_p2, np.logaddexp.reduce(2 * log_p, axis=1), atol=1e-4)
     for place, beta in enumerate(BETAS):

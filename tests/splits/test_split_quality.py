@@ -179,9 +179,9 @@ def test_the_calibration_split_is_left_out():
 
 
 def test_wrong_tables_are_refused():
-    with pytest.raises(DataError, match="not of 2"):
+    with pytest.raises(DataError, match="belong to 2 benchmarks"):
         split_quality(small(benchmark=["a", "a", "b", "b"]), "temporal", "en")
-    with pytest.raises(DataError, match="not of 0"):
+    with pytest.raises(DataError, match="belong to 0 benchmarks"):
         split_quality(EXAMPLES.empty_table(), "temporal", "en")
     with pytest.raises(DataError, match="twice"):
         split_quality(small(example_id=["1", "1", "2", "3"]), "temporal", "en")

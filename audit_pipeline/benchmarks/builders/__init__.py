@@ -1,5 +1,5 @@
-"""The builders of benchmarks, one a module: what an entry may say, what is read, and how examples are drawn of it.
+"""The builders of benchmarks, one per module: settings, inputs and drawn examples.
 
-What belongs here: modules that each hold one `BUILDER`, which is how they are found. What does not: what several of
-them share (audit_pipeline/benchmarks/).
+Every module holds one `BUILDER`, by which it is found. Code that several builders share belongs in
+audit_pipeline/benchmarks/.
 """

@@ -1,4 +1,4 @@
-"""The members and held-out texts of a control that was trained here: labels that are certain."""
+"""The controlled builder: members and held-out texts of a control that was trained here. Its labels are certain."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _AUDITED_ROLES = ("member", "held_out")
 
 
 class ControlledSettings(FamilySettings):
-    """Members and held-out texts of a control (config/controls.yaml): chance decided what the model was trained on."""
+    """Settings of the members and held-out texts of a control (config/controls.yaml). Chance decided the members."""
 
     design_follows: ClassVar[bool] = True
     labels_from: ClassVar[LabelSource] = "training"
     references: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
 
     builder: Literal["controlled"]
-    control: Text = Field(description="a control of controls.yaml, whose texts these are")
+    control: Text = Field(description="the control (config/controls.yaml) whose texts are used")
     on_request: bool = True
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0
     design: Literal["randomised"] = "randomised"
@@ -43,21 +43,26 @@ class ControlledSettings(FamilySettings):
     @model_validator(mode="after")
     def _require_single_length(self) -> Self:
         if len(self.words or ()) != 1:
-            raise ValueError("words: the length of the control's texts")
+            raise ValueError("words: must be one length, the length of the control's texts")
         return self
 
 
 def read_controlled_texts(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[pa.Table]:
-    """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
-    name = spec.settings_of(ControlledSettings).control
+    """Read the texts of the control.
+
+    Raises:
+        DataError: If the control is not trained.
+        ConfigError: If the length or the unit differs from the control's.
+    """
+    name = spec.require_settings(ControlledSettings).control
     manifest = read_control(name, paths)
     trained = manifest["settings"]
     if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:
         raise ConfigError(
             f"{spec.name}: the texts of the control {name} have {trained['words']} {trained['unit']} words; "
-            "say so in config/benchmarks.yaml"
+            "set words and unit to that in config/benchmarks.yaml"
         )
     version = str(manifest["version"])
     provenance = {
@@ -73,15 +78,16 @@ def read_controlled_texts(
 
 
 def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Members and held-out texts as examples; the texts of the other roles are not audited."""
-    rows = texts.to_pylist()
-    audited = [
-        LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)
-        for row in rows
-        if row["role"] in _AUDITED_ROLES
-    ]
-    others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _AUDITED_ROLES)
-    return DrawnExamples(build_examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
+    """Return members and held-out texts as examples. Texts of other roles are skipped."""
+    audited: list[LabelledText] = []
+    skipped_roles: Counter[str] = Counter()
+    for row in texts.to_pylist():
+        if row["role"] in _AUDITED_ROLES:
+            label = MEMBER if row["exposed"] else NON_MEMBER
+            audited.append(LabelledText.from_row(row, row["text"], label))
+        else:
+            skipped_roles[f"of the role {row['role']}"] += 1
+    return DrawnExamples(build_examples_table(audited, spec, run_id), {}, dict(sorted(skipped_roles.items())))
 
 
 BUILDER = Builder(1, ControlledSettings, read_controlled_texts, draw_controlled)

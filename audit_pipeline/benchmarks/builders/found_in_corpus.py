@@ -1,9 +1,10 @@
-"""Texts of another benchmark, labelled by what a search of a whole corpus found of them: labels that are facts."""
+"""The found-in-corpus builder: texts of another benchmark, labelled by a search of a complete corpus."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
@@ -30,67 +31,73 @@ from audit_pipeline.tables import CORPUS_OVERLAP, MEMBER, NON_MEMBER, OverlapVer
 
 
 class FoundInCorpusSettings(FamilySettings):
-    """Texts of a benchmark that are in a corpus, word for word, against those of which it holds nothing.
+    """Settings of texts that occur word for word in a corpus, compared with texts that do not occur in it.
 
-    Texts between the two are left out. The labels are true of models that were trained on that corpus, and of no other.
+    Texts between the two are skipped. The labels are valid only for models that were trained on that corpus.
     """
 
     takes_any_length: ClassVar[bool] = True
     labels_from: ClassVar[LabelSource] = "corpus"
 
     builder: Literal["found_in_corpus"]
-    pool: Text = Field(description="a benchmark, whose texts these are; labels of its own play no part")
-    corpus: Text = Field(description="the corpus that `corpus-audit overlap` has searched for them, by its name there")
+    pool: Text = Field(description="the benchmark whose texts are used; its labels are ignored")
+    corpus: Text = Field(description="the corpus that `corpus-audit overlap` has searched for the pool's texts")
     share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.9, description="least share of a member's words in passages of the corpus that are no shared text"
+        default=0.9,
+        description="minimum share of a member's words that lie in passages of the corpus; shared text, such as "
+        "quotations and licences, does not count",
     )
     length: Count = Field(
-        default=50, description="fewest words of a member's longest such passage; of a shorter text, all of its words"
+        default=50,
+        description="minimum number of words of a member's longest passage in the corpus; a shorter text must lie in "
+        "one passage",
     )
     both_labels_in: Literal["collection_and_year"] | None = Field(
         default=None,
-        description="collection_and_year: only texts of a collection and a year that has members and non-members; "
+        description="collection_and_year: use a text only if its collection and year have members and non-members; "
         "None: all texts",
     )
     on_request: bool = True
     design: Literal["temporal", "randomised", "exchangeable", "selected"] = Field(
-        default="selected", description="how the corpus came to hold some of the texts and not the others"
+        default="selected", description="the rule by which the corpus includes some of the texts and not the others"
     )
 
     @property
     def partition(self) -> str:
-        """Of CORPUS_OVERLAP: what the corpus holds of the pool."""
+        """Return the partition of CORPUS_OVERLAP with the search of the pool in the corpus."""
         return f"{self.pool}|{self.corpus}"
 
     @property
     def search_description(self) -> str:
+        """Return a description of the search result, for messages."""
         return f"what {self.corpus} holds of {self.pool}"
 
     @property
     def command(self) -> str:
-        """What searches the corpus for the pool's texts."""
+        """Return the command that searches the corpus for the pool's texts."""
         return f"corpus-audit overlap --benchmark {self.pool} --corpus {self.corpus}"
 
     @model_validator(mode="after")
     def _require_single_length(self) -> Self:
         if len(self.words or (0,)) != 1:
-            raise ValueError("words: the length of the pool's texts, or any")
+            raise ValueError("words: must be the length of the pool's texts, or any")
         return self
 
 
 SearchedPool: TypeAlias = tuple[pa.Table, Mapping[str, Mapping[str, Any]]]
-"""The texts of a benchmark (schema EXAMPLES), and the row of CORPUS_OVERLAP of each by its example id."""
+"""The texts of a benchmark (schema EXAMPLES), and the row of CORPUS_OVERLAP of each text by example id."""
 
 
 def read_searched_pool(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[SearchedPool]:
-    """The pool's texts, and what the search found of each.
+    """Read the texts of the pool and the search result of each text.
 
-    Raises DataError where the pool is not built, was not searched for as it is built now, or not in all of the corpus;
-    ConfigError where its texts have not the length that the entry says.
+    Raises:
+        DataError: If the pool is not built, or if the search is missing, is stale or did not read the whole corpus.
+        ConfigError: If the texts differ in length from the entry.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
+    settings = spec.require_settings(FoundInCorpusSettings)
     versions = read_versions(spec, paths)
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
@@ -98,7 +105,7 @@ def read_searched_pool(
     findings = {row["example_id"]: row for row in rows}
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
-            f"{settings.pool} has been built anew since {settings.corpus} was searched for its texts; "
+            f"{settings.pool} was rebuilt after the search of {settings.corpus} for its texts; "
             f"search again: {settings.command}"
         )
     _require_complete(settings, rows[0])
@@ -111,12 +118,14 @@ def read_searched_pool(
 
 
 def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
-    """The versions of the pool and of what was found of it; no text and no row is read.
+    """Return the versions of the pool and of its search, without reading texts or rows.
 
-    Raises DataError where the pool is not built or was not searched for.
+    Raises:
+        DataError: If the pool is not built or not searched for.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
-    pool, partition = read_built(paths, settings.pool), settings.partition
+    settings = spec.require_settings(FoundInCorpusSettings)
+    pool = read_built(paths, settings.pool)
+    partition = settings.partition
     run = find_writing_run(paths, CORPUS_OVERLAP, partition)
     if run is None:
         require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.search_description)
@@ -128,22 +137,24 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
 
 
 def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Members and non-members as examples, in the pool's order; the texts between are counted by reason.
+    """Return members and non-members as examples, in the pool's order. Other texts are counted by reason.
 
-    Raises DataError where either side is empty.
+    Raises:
+        DataError: If a side is empty.
     """
-    settings = spec.settings_of(FoundInCorpusSettings)
+    settings = spec.require_settings(FoundInCorpusSettings)
     examples, findings = pool
     left_out: Counter[str] = Counter()
     texts = []
     for row in examples.to_pylist():
         label, reason = label_text(findings[row["example_id"]], settings)
         if reason is None:
-            texts.append(LabelledText(**{name: row[name] for name in _KEPT}, label=label))
+            text = LabelledText.from_row(row, row["text"], label)
+            texts.append(replace(text, context=row["context"]))
         else:
             left_out[reason] += 1
     if settings.both_labels_in is not None:
-        texts = list(_keep_shared_strata(texts, left_out))
+        texts = list(_select_mixed_strata(texts, left_out))
     sides = Counter(text.label for text in texts)
     if not (sides[MEMBER] and sides[NON_MEMBER]):
         reasons = format_left_out(left_out)
@@ -151,12 +162,11 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
             f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain "
             f"(left out: {reasons or 'none'}); both sides are needed: take a larger pool or a lower share"
         )
-    searched = next(iter(findings.values()))
-    notes = {"searched": {name: searched[name] for name in ("corpus", "n", "shards")}}
+    search = next(iter(findings.values()))
+    notes = {"searched": {name: search[name] for name in ("corpus", "n", "shards")}}
     return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
 
 
-_KEPT = ("document_id", "group", "collection", "text", "published", "language", "context")
 _REASONS: Mapping[OverlapVerdict, str] = {
     "found": "in the corpus in part",
     "shared text": "in the corpus as shared text alone",
@@ -165,22 +175,21 @@ _REASONS: Mapping[OverlapVerdict, str] = {
 
 
 def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> tuple[int | None, str | None]:
-    """The label that a row of CORPUS_OVERLAP gives its text, and None; or None and why it gives none."""
+    """Return the label of a text by its row of CORPUS_OVERLAP, and None; or None and the reason why it has no label."""
     verdict: OverlapVerdict = finding["verdict"]
+    if verdict == "not found" and finding["templates"]:
+        # Phrases that occur all over the pool are not searched for, so they may be in the corpus.
+        return None, "with phrases that were not searched for"
     if verdict == "not found":
-        # Phrases that are all over the pool are not searched for: they may be in the corpus.
-        return (None, "with phrases that were not searched for") if finding["templates"] else (NON_MEMBER, None)
-    if (
-        verdict == "found"
-        and finding["covered_by_copies"] >= settings.share
-        and finding["longest"] >= min(settings.length, finding["words"])
-    ):
+        return NON_MEMBER, None
+    is_long_enough = finding["longest"] >= min(settings.length, finding["words"])
+    if verdict == "found" and finding["covered_by_copies"] >= settings.share and is_long_enough:
         return MEMBER, None
     return None, _REASONS[verdict]
 
 
-def _keep_shared_strata(texts: list[LabelledText], left_out: Counter[str]) -> Iterator[LabelledText]:
-    """The texts of every collection and year of publication that has both labels."""
+def _select_mixed_strata(texts: list[LabelledText], left_out: Counter[str]) -> Iterator[LabelledText]:
+    """Yield the texts of every collection and year of publication that has both labels."""
     labels: dict[tuple[str, int], set[int | None]] = defaultdict(set)
     for text in texts:
         if text.published is not None:
@@ -200,7 +209,7 @@ def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
         raise ConfigError(f"{spec.name}: the words of {pool.name} are counted by {pool.spec['unit']}: set unit to that")
     if spec.words is not None and lengths != {spec.words}:
         raise ConfigError(
-            f"{spec.name}: the texts of {pool.name} have not all {spec.words} words; "
+            f"{spec.name}: some texts of {pool.name} do not have {spec.words} words; "
             "set words in config/benchmarks.yaml to their length, or to any"
         )
 
@@ -208,14 +217,12 @@ def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
 def _require_complete(settings: FoundInCorpusSettings, finding: Mapping[str, Any]) -> None:
     if finding["is_complete"]:
         return
-    unread = (
-        "some of its rows or files could not be used"
-        if finding["shards_read"] == finding["shards"]
-        else f"{finding['shards_read']:,} of its {finding['shards']:,} shards were read"
-    )
+    problem = "some of its rows or files could not be used"
+    if finding["shards_read"] != finding["shards"]:
+        problem = f"{finding['shards_read']:,} of its {finding['shards']:,} shards were read"
     raise DataError(
-        f"the corpus {settings.corpus} was not read completely ({unread}), so 'not found' does not say 'not there', "
-        f"and no text is known to be a non-member; search all of it: {settings.command}"
+        f"the corpus {settings.corpus} was not read completely ({problem}), so a text that was not found may still be "
+        f"in it, and no text is known to be a non-member; search all of it: {settings.command}"
     )
 
 

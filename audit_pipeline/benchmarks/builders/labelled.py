@@ -1,8 +1,9 @@
-"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package."""
+"""The labelled builder: rows with published labels, such as WikiMIA."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -27,7 +28,7 @@ _SPLITS = get_args(Split)
 
 
 class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
-    """Rows with published labels: a hub data set, or a local folder laid out like it."""
+    """Settings of rows with published labels: a hub data set, or a local folder with the same layout."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
         *("subset", "package", "where", "id_column", "exact_words", "group_column", "date_column", "date_kind"),
@@ -38,27 +39,30 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["labelled"]
-    text_column: Text = Field(default="input", description="the column that holds the text")
-    label_column: Text | None = Field(default="label", description="None: no row is labelled")
+    text_column: Text = Field(default="input", description="column with the text")
+    label_column: Text | None = Field(default="label", description="column with the label; null: no row is labelled")
     context_column: Text | None = Field(
-        default=None, description="text in front of a row's text: a model reads it, and no detector scores it"
+        default=None, description="column with the text before a row's text: the model reads it, but it is not scored"
     )
     split_column: Text | None = Field(
-        default=None, description="calibration or evaluation; None: groups are divided by calibration_fraction"
+        default=None,
+        description="column with the split (calibration or evaluation); None: calibration_fraction divides the groups",
     )
     collection_column: Text | None = Field(
-        default=None, description="the project, series or folder of a row; None: the family's name"
+        default=None, description="column with the project, series or folder of a row; None: the family's name"
     )
-    language_column: Text | None = Field(default=None, description="a row's ISO 639-1 code; None: language, of all")
+    language_column: Text | None = Field(
+        default=None, description="column with the language of a row (ISO 639-1); None: the key language"
+    )
     design: DesignOfSides
     matched: bool = Field(
         default=False,
-        description="whether the texts were chosen because the two sides are hard to separate without a model",
+        description="true: the publisher chose the texts so that the two sides are hard to separate without a model",
     )
 
     @property
-    def place_columns(self) -> tuple[str | None, ...]:
-        """The columns that say of each row where it belongs; None for what no column says."""
+    def assignment_columns(self) -> tuple[str | None, ...]:
+        """Return the columns of context, split, collection and language. None means that the column is not set."""
         return self.context_column, self.split_column, self.collection_column, self.language_column
 
     @model_validator(mode="after")
@@ -70,45 +74,54 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
 def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """The rows with a text of the right length and a label, as :func:`read_rows_inputs` reads them."""
-    settings = spec.settings_of(LabelledSettings)
-    meanings = dict(settings.label_values)
+    """Read the rows with a label and a text of the right length, as :func:`read_rows_inputs` reads them."""
+    settings = spec.require_settings(LabelledSettings)
+    label_values = dict(settings.label_values)
+    has_assignments = any(settings.assignment_columns)
     reading = Reading(
         text=lambda row: read_text(row.values, settings.text_column),
-        label=lambda row: parse_label_column(row, settings.label_column, meanings),
-        place=(lambda row: read_row_assignment(row, settings)) if any(settings.place_columns) else None,
-        columns=(settings.text_column, settings.label_column, *settings.place_columns),
-        lengths=(spec.length,) if spec.has_exact_length else None,
+        label=lambda row: parse_label_column(row, settings.label_column, label_values),
+        place=partial(read_row_assignment, settings=settings) if has_assignments else None,
+        columns=(settings.text_column, settings.label_column, *settings.assignment_columns),
         has_splits=settings.split_column is not None,
     )
+    if spec.has_exact_length:
+        reading = replace(reading, lengths=(spec.length,))
     return read_rows_inputs(spec, paths, reading)
 
 
 def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
-    """What a row's columns say of where it belongs, by fields of LabelledText; raises UnusableRowError.
+    """Read the fields of LabelledText that a row's columns set. A null leaves the value of the benchmark's entry.
 
-    A null says nothing: what the entry says of all rows then holds.
+    Raises:
+        UnusableRowError: If a value is not a valid string or not a split.
     """
     values: list[str | None] = []
-    for column in settings.place_columns:
+    for column in settings.assignment_columns:
         value = None if column is None else row.values.get(column)
         if value is not None and not isinstance(value, str):
             raise UnusableRowError(f"column '{column}' is not a string but {type(value).__name__}")
-        if value is not None and (problem := explain_invalid_unicode(value)) is not None:
+        problem = None if value is None else explain_invalid_unicode(value)
+        if problem is not None:
             raise UnusableRowError(f"column '{column}' {problem}")
         values.append(value)
     context, split, collection, language = values
     if split is not None and split not in _SPLITS:
-        spelt = shorten_spelling(split)
-        raise UnusableRowError(f"column '{settings.split_column}' is {spelt!r}, not {' or '.join(_SPLITS)}")
+        spelling = shorten_spelling(split)
+        raise UnusableRowError(f"column '{settings.split_column}' is {spelling!r}, not {' or '.join(_SPLITS)}")
     fields = {"context": context or None, "split": split, "collection": collection, "language": language}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """As :func:`examples_from_rows`; the manifest says if the authors of the rows matched the two sides."""
+    """Return the examples of :func:`examples_from_rows`.
+
+    The manifest records if the publisher matched the two sides.
+    """
     drawn = examples_from_rows(rows, spec, run_id)
-    return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
+    if spec.require_settings(LabelledSettings).matched:
+        return replace(drawn, notes={MATCHED: {}})
+    return drawn
 
 
 BUILDER = Builder(1, LabelledSettings, read_labelled_rows, examples_from_labelled_rows)

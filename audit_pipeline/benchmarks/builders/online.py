@@ -1,9 +1,9 @@
-"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk."""
+"""The online builder: member text after non-member text, scored chunk by chunk (Zhang et al. 2025, appendix C)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -28,13 +28,13 @@ from audit_pipeline.benchmarks.labelled_rows import (
     parse_label_column,
     refuse_single_class,
 )
-from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, LabelColumnSettings
+from audit_pipeline.benchmarks.row_settings import LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import Distinct, Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.text_rows import read_text
+from audit_pipeline.readers.text_rows import Skipped, read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
@@ -42,21 +42,25 @@ _LABELS = (NON_MEMBER, MEMBER)
 
 
 class OnlineSettings(LabelColumnSettings):
-    """Member text after non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
+    """Settings of inputs of one member text and one non-member text, in chunks with full context."""
 
     takes_any_length: ClassVar[bool] = False
 
     builder: Literal["online"]
-    split: Text | None = Field(default=None, description="{words} is replaced by each of lengths, not for the chunk's")
-    lengths: Annotated[tuple[Length, ...], Field(min_length=1), Distinct] = Field(
-        description="of the texts that inputs are made of, in words"
+    split: Text | None = Field(
+        default=None,
+        description="name of the hub split, or of the file without suffix; {words} is replaced by each "
+        "of lengths, not by the length of a chunk",
     )
-    text_column: Text = Field(default="input", description="the column that holds the text")
-    label_column: Text = Field(default="label", description="the column that holds the label")
-    inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
+    lengths: Annotated[tuple[Length, ...], Field(min_length=1), Distinct] = Field(
+        description="lengths in words of the texts that are joined to inputs"
+    )
+    text_column: Text = Field(default="input", description="column with the text")
+    label_column: Text = Field(default="label", description="column with the label")
+    inputs: Count | None = Field(default=None, description="maximum number of inputs; None: all pairs of texts")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
-        description="the paper's, where a chunk's place reveals its side; or drawn at random by the seed",
+        description="member_last: as in the paper, the position of a chunk reveals its side; random: the seed decides",
     )
     design: DesignOfSides
 
@@ -65,13 +69,23 @@ class OnlineSettings(LabelColumnSettings):
         for words in self.words or ():
             for length in self.lengths:
                 if length % words:
-                    raise ValueError(f"lengths: {length} is not a multiple of {words}: a chunk would be of both sides")
+                    raise ValueError(
+                        f"lengths: {length} is not a multiple of {words}: a chunk would belong to both sides"
+                    )
         return self
 
 
 @dataclass(frozen=True)
 class JoinedText:
-    """Two texts, one of each side, as one text; ``border`` is where the second begins."""
+    """An input: two texts, one of each side, as one text.
+
+    Attributes:
+        group: The group of all chunks.
+        text: The joined text.
+        border: The position in ``text`` at which the second text begins.
+        first: The first text.
+        second: The second text.
+    """
 
     group: str
     text: str
@@ -83,48 +97,59 @@ class JoinedText:
 def read_online_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
+    """Read the rows of all lengths that inputs are made of. A split with {words} is read for each length.
 
-    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
-    be used.
+    Raises:
+        DataError: If rows are unreadable, a column is missing in all rows, or no row is usable (also SourceError).
     """
-    settings = spec.settings_of(OnlineSettings)
-    meanings = dict(settings.label_values)
-    every: list[LabelledRows] = []
+    settings = spec.require_settings(OnlineSettings)
+    label_values = dict(settings.label_values)
+    part = next(iter(settings.parts), None)
+    sizes = sorted(settings.lengths)
+    lengths_per_read = [sizes]
+    if part is not None and part.is_per_length:
+        lengths_per_read = [[size] for size in sizes]
+    rows_per_read: list[LabelledRows] = []
     provenance: list[Provenance] = []
-    part, sizes = next(iter(settings.parts), None), sorted(settings.lengths)
-    is_per_length = part is not None and any(WORDS_PLACE in name for name in part.names)
-    for lengths in [[size] for size in sizes] if is_per_length else [sizes]:
-        found = read_origin(settings, part, lengths[0], paths.downloads)
+    for lengths in lengths_per_read:
+        origin_rows = read_origin(settings, part, lengths[0], paths.downloads)
         reading = Reading(
             text=lambda row: read_text(row.values, settings.text_column),
-            label=lambda row: parse_label_column(row, settings.label_column, meanings),
+            label=lambda row: parse_label_column(row, settings.label_column, label_values),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
-        every.append(build_labelled_rows(found.file, found.origin, spec, reading))
-        provenance.append(found.provenance)
-    rows = LabelledRows(
-        tuple(text for rows in every for text in rows.texts),
-        tuple(row for rows in every for row in rows.skipped),
-        "; ".join(rows.origin for rows in every),
-        digest([rows.version for rows in every]),
-        dict(sum((Counter(rows.left_out) for rows in every), Counter[str]())),
-    )
-    return build_rows_inputs(spec, rows, provenance)
+        rows_per_read.append(build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
+        provenance.append(origin_rows.provenance)
+    return build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
+
+
+def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
+    texts: list[LabelledText] = []
+    skipped: list[Skipped] = []
+    left_out: Counter[str] = Counter()
+    for rows in parts:
+        texts += rows.texts
+        skipped += rows.skipped
+        left_out += Counter(rows.left_out)
+    origin = "; ".join(rows.origin for rows in parts)
+    version = digest([rows.version for rows in parts])
+    return LabelledRows(tuple(texts), tuple(skipped), origin, version, dict(left_out))
 
 
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """The chunks of ``spec.words`` words of every input, each with all of its input before it.
+    """Return the chunks of ``spec.words`` words of every input, each with the preceding part of its input as context.
 
-    Every document is in one input at most, at one of the lengths that there are of it, as likely one as another.
-    Non-members and members are paired in orders of the seed's, until one side is used up. Chunks do not overlap, and
-    none is of both sides. A chunk that occurs twice is an example once, one that occurs on both sides none; it stays
-    in the inputs all the same. The order of rows is irrelevant.
+    Every document is in at most one input, with one of its lengths, which are equally likely. Non-members and members
+    are paired in an order that depends on the seed, until one side is used up. The order of rows does not matter.
 
-    Raises DataError if a side has no text.
+    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk is one example. A chunk that occurs on
+    both sides is no example. Such chunks remain in the inputs.
+
+    Raises:
+        DataError: If a side has no text.
     """
-    settings = spec.settings_of(OnlineSettings)
+    settings = spec.require_settings(OnlineSettings)
     refuse_single_class(rows, spec)
     unit = get_word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
@@ -134,10 +159,12 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
             raise DataError(f"{spec.name}: {rows.origin} holds no {side} text, so no input can be made; add rows")
     inputs = list(_join_sides(sides, spec, settings, unit))
     reasons["no partner on the other side"] += sum(map(len, sides.values())) - 2 * len(inputs)
-    if settings.inputs is not None:
-        reasons["over inputs"] += 2 * (len(inputs) - settings.inputs) if len(inputs) > settings.inputs else 0
+    if settings.inputs is not None and len(inputs) > settings.inputs:
+        reasons["over inputs"] += 2 * (len(inputs) - settings.inputs)
         inputs = inputs[: settings.inputs]
-    chunks = [chunk for joined in inputs for chunk in split_into_chunks(joined, spec.length, unit)]
+    chunks: list[LabelledText] = []
+    for joined_text in inputs:
+        chunks += split_into_chunks(joined_text, spec.length, unit)
     distinct = drop_repeated_texts(
         chunks, reasons, "chunks that are on both sides", "chunks that are the same as another"
     )
@@ -147,24 +174,31 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
 
 
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
-    """The input's chunks of ``words`` words, in order; a context and its text together are a beginning of the input."""
+    """Return the chunks of ``words`` words of an input, in order.
+
+    The context of a chunk and its text together are the beginning of the input.
+    """
     chunks: list[LabelledText] = []
-    before, after = joined_text.text[: joined_text.border], joined_text.text[joined_text.border :]
-    parts = ((joined_text.first, 0, before), (joined_text.second, joined_text.border, after))
-    for source, start, part in parts:
-        spans = list(_iterate_word_spans(part, start, unit))
-        for first in range(0, len(spans) - words + 1, words):
-            begin, end = spans[first][0], spans[first + words - 1][1]
+    border = joined_text.border
+    parts = (
+        (joined_text.first, 0, joined_text.text[:border]),
+        (joined_text.second, border, joined_text.text[border:]),
+    )
+    for source, offset, part in parts:
+        spans = list(_iterate_word_spans(part, offset, unit))
+        for index in range(0, len(spans) - words + 1, words):
+            start, _ = spans[index]
+            _, end = spans[index + words - 1]
             chunks.append(
                 LabelledText(
                     document_id=source.document_id,
                     group=joined_text.group,
                     collection=source.collection,
-                    text=joined_text.text[begin:end],
+                    text=joined_text.text[start:end],
                     label=source.label,
                     published=None,
                     language=source.language,
-                    context=joined_text.text[:begin] or None,
+                    context=joined_text.text[:start] or None,
                 )
             )
     return chunks
@@ -173,24 +207,24 @@ def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> li
 def _choose_text_per_document(
     texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out_counts: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
-    """The texts of each side, one per document, in the order in which they are paired."""
-    of_document: dict[str, list[LabelledText]] = defaultdict(list)
+    """Return one text per document, by side and in the order of pairing."""
+    by_document: dict[str, list[LabelledText]] = defaultdict(list)
     for text in texts:
-        of_document[text.document_id].append(text)
+        by_document[text.document_id].append(text)
     seed = spec.settings.seed
     sides: dict[int, list[LabelledText]] = {label: [] for label in _LABELS}
-    for document, found in of_document.items():
-        labels = {text.label for text in found}
-        (label, *others) = labels
-        if others:
-            left_out_counts["of a document with different labels"] += len(found)
+    for document, candidates in by_document.items():
+        labels = {text.label for text in candidates}
+        (label, *other_labels) = labels
+        if other_labels:
+            left_out_counts["of a document with different labels"] += len(candidates)
         elif label is None:
-            left_out_counts["not labelled"] += len(found)
+            left_out_counts["not labelled"] += len(candidates)
         else:
-            found.sort(key=lambda text: (len(text.text), text.text))
-            chosen = found[int(digest(seed, spec.family, "length", document), 16) % len(found)]
-            left_out_counts["another length of a document that is used"] += len(found) - 1
-            sides[label].append(chosen)
+            candidates.sort(key=lambda text: (len(text.text), text.text))
+            chosen = int(digest(seed, spec.family, "length", document), 16) % len(candidates)
+            left_out_counts["another length of a document that is used"] += len(candidates) - 1
+            sides[label].append(candidates[chosen])
     for side in sides.values():
         side.sort(key=lambda text: digest(seed, spec.family, "pair", text.document_id))
     return sides
@@ -201,19 +235,21 @@ def _join_sides(
 ) -> Iterator[JoinedText]:
     for nonmember, member in zip(sides[NON_MEMBER], sides[MEMBER], strict=False):
         pair = digest(nonmember.document_id, member.document_id)[:16]
-        turned = settings.order == "random" and int(digest(settings.seed, spec.family, "order", pair), 16) % 2
-        first, second = (member, nonmember) if turned else (nonmember, member)
-        whole = unit.join([first.text, second.text])
-        yield JoinedText(f"{spec.family}:{pair}", whole, len(whole) - len(second.text), first, second)
+        pair_texts = (nonmember, member)
+        if settings.order == "random" and int(digest(settings.seed, spec.family, "order", pair), 16) % 2:
+            pair_texts = (member, nonmember)
+        text = unit.join([part.text for part in pair_texts])
+        border = len(text) - len(pair_texts[1].text)
+        yield JoinedText(f"{spec.family}:{pair}", text, border, *pair_texts)
 
 
-def _iterate_word_spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
-    """First character and the one past the last of every word of ``part``, which begins at ``start``."""
-    place = 0
+def _iterate_word_spans(part: str, offset: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end (exclusive) of every word of ``part``, plus ``offset``."""
+    position = 0
     for word in unit.split(part):
-        place = part.index(word, place)
-        yield start + place, start + place + len(word)
-        place += len(word)
+        position = part.index(word, position)
+        yield offset + position, offset + position + len(word)
+        position += len(word)
 
 
 BUILDER = Builder(1, OnlineSettings, read_online_rows, draw_online)

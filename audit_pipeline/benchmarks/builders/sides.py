@@ -1,4 +1,4 @@
-"""Members in one file or split, non-members in another, such as MIMIR's."""
+"""The sides builder: members in one file or split and non-members in another, as in MIMIR."""
 
 from __future__ import annotations
 
@@ -25,54 +25,61 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 
 class SidesSettings(GroupedRowsSettings):
-    """Members from one file or split, non-members from another."""
+    """Settings of members from one file or split, and non-members from another."""
 
     builder: Literal["sides"]
-    members: DataSetPart = Field(description="where the members are")
-    nonmembers: DataSetPart = Field(description="where the non-members are")
-    text_column: Text = Field(default="text", description="lines that are a JSON string have it, too")
+    members: DataSetPart = Field(description="split or files of the members")
+    nonmembers: DataSetPart = Field(description="split or files of the non-members")
+    text_column: Text = Field(
+        default="text", description="column with the text; if a line is a JSON string, its column is text"
+    )
     design: DesignOfSides
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
+        """Return the parts of members and non-members."""
         return self.members, self.nonmembers
 
     @model_validator(mode="after")
     def _require_distinct_rows(self) -> Self:
         self.require_words_place()
         if self.members == self.nonmembers:
-            raise ValueError("members and nonmembers are the same rows")
+            raise ValueError("members and nonmembers are the same rows: name different splits or files")
         return self
 
 
 def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
-    """Both sides of ``spec`` as labelled rows, the members' first.
+    """Read both sides as labelled rows, members first.
 
-    Raises DataError (SourceError) where either cannot be read, where a column is missing altogether, and where no row
-    can be used.
+    Raises:
+        DataError: If a side is unreadable, a column is missing in all rows, or no row is usable (also SourceError).
     """
-    settings = spec.settings_of(SidesSettings)
-    sides = {
-        "members": read_origin(settings, settings.members, spec.words, paths.downloads),
-        "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),
-    }
-    files = [_name_side(name, found.file) for name, found in sides.items()]
-    first_nonmember = len(files[0].rows) + len(files[0].skipped)
+    settings = spec.require_settings(SidesSettings)
+    members = read_origin(settings, settings.members, spec.words, paths.downloads)
+    nonmembers = read_origin(settings, settings.nonmembers, spec.words, paths.downloads)
+    first_nonmember = len(members.file.rows) + len(members.file.skipped)
     reading = Reading(
         text=lambda row: read_text(row.values, settings.text_column),
         label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
-        lengths=(spec.length,) if spec.has_exact_length else None,
     )
-    origin = "; ".join(f"{name}: {found.origin}" for name, found in sides.items())
-    rows = build_labelled_rows(concatenate_row_files(files), origin, spec, reading)
-    return build_rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
+    if spec.has_exact_length:
+        reading = replace(reading, lengths=(spec.length,))
+    file = concatenate_row_files([_name_side("members", members.file), _name_side("nonmembers", nonmembers.file)])
+    origin = f"members: {members.origin}; nonmembers: {nonmembers.origin}"
+    rows = build_labelled_rows(file, origin, spec, reading)
+    provenance = [
+        {"side": "members", **members.provenance},
+        {"side": "nonmembers", **nonmembers.provenance},
+    ]
+    return build_rows_inputs(spec, rows, provenance)
 
 
 def _name_side(side: str, file: RowFile) -> RowFile:
-    """The rows with their side in their locations: the two files often have one name."""
+    """Return the rows with their side in their locations, because both files often have the same name."""
     rows = tuple(replace(row, location=f"{side} {row.location}") for row in file.rows)
-    return RowFile(rows, tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped))
+    skipped = tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped)
+    return RowFile(rows, skipped)
 
 
 BUILDER = Builder(1, SidesSettings, read_side_rows, examples_from_rows)

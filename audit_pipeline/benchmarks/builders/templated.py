@@ -1,4 +1,4 @@
-"""Items of a test set as texts: each row formatted by a template, to be audited for contamination."""
+"""The templated builder: items of a test set, each formatted by a template, for an audit of contamination."""
 
 from __future__ import annotations
 
@@ -37,15 +37,19 @@ def _replace_null(value: object) -> object:
     return "" if value is None else value
 
 
-_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+# Template expressions raise these errors if the values of a row do not suit them.
+_ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
 class RowTemplate:
-    """A template of a row's text; raises ValueError, saying where, for one that cannot be read.
+    """A template for the text of a row.
 
-    Row values are data: they are put into the template and never read as one. Nothing is escaped, for the text goes to
-    a model and not into a page. A missing column is an error, and so is a null, unless ``is_null_empty``: no "None" in
-    a text.
+    Row values are data: they are inserted and never read as a template. Nothing is escaped, because the text goes to a
+    model and not into a web page. A missing column is an error. A null is an error, too, so that no text contains
+    "None", unless ``is_null_empty`` is True.
+
+    Raises:
+        ValueError: If the template is unreadable. The message names the position.
     """
 
     def __init__(self, source: str, *, is_null_empty: bool = False) -> None:
@@ -57,22 +61,26 @@ class RowTemplate:
             raise ValueError(f"template: cannot be read: {to_one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """The text of a row; raises UnusableRowError where the template cannot be filled.
+        """Return the text of a row.
 
-        Columns are available by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
+        Templates use columns by their names. The name ``row`` holds all columns, for names that Jinja2 does not accept:
+        row['a b'].
+
+        Raises:
+            UnusableRowError: If the template cannot be filled.
         """
         try:
             return self._template.render({**values, "row": values})
-        except (TemplateError, *_OF_THE_ROW) as error:
-            why = to_one_line(error) or type(error).__name__
-            raise UnusableRowError(f"the template cannot be filled: {why}") from error
+        except (TemplateError, *_ROW_ERRORS) as error:
+            reason = to_one_line(error) or type(error).__name__
+            raise UnusableRowError(f"the template cannot be filled: {reason}") from error
 
 
 class ItemTemplates:
     """The templates of an item: its question, and its answer if it has one.
 
-    ``corpus-audit overlap`` and ``items`` use :func:`build_question_context` for the rows of a file, too. So a row has
-    the same question and answer, and the same verdict, as an item of a benchmark and as a row of a file.
+    ``corpus-audit overlap`` and ``items`` use :func:`build_question_context` for the rows of a file, too. So an item
+    of a benchmark and a row of a file have the same question, answer and verdict.
     """
 
     def __init__(self, template: str, answer: str | None) -> None:
@@ -82,8 +90,8 @@ class ItemTemplates:
     def fill(self, values: Mapping[str, object]) -> tuple[str | None, str]:
         """Return the context and the text of a row's item.
 
-        The text of an item with an answer is the answer, and its context is the question. Otherwise the text is what
-        the template makes of the row, and there is no context.
+        The text of an item with an answer is the answer, and its context is the question. Otherwise the text is the
+        filled template, and there is no context.
 
         Raises:
             UnusableRowError: If a template cannot be filled.
@@ -96,48 +104,54 @@ class ItemTemplates:
 
 
 def build_question_context(question: str) -> str:
-    """Return a question as the context of its answer, which begins on a line of its own."""
+    """Return a question as the context of its answer. The answer begins on a new line."""
     return f"{question}\n"
 
 
 class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
-    """Items of a test set, formatted by a template; a column says whether they are members, or it is unknown."""
+    """Settings of items of a test set. A column holds their membership, or it is unknown."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["templated"]
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
-        description="Jinja2, in a sandbox; a row's columns by their names, and all of them as row"
+        description="Jinja2 template of the text, run in a sandbox; columns are available by name, and all as row"
     )
     answer: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None,
-        description="Jinja2 for the answer: it becomes the text, and what template makes becomes its context, so that "
-        "overlap and items look for question and answer; a row whose answer is empty or null is an item without one",
+        description="Jinja2 template of the answer; the answer becomes the text and the filled template its context, "
+        "so that overlap and items search for question and answer; a row with an empty or null answer has no answer",
     )
-    max_words: Count | None = Field(default=None, description="longer texts are left out and named")
-    max_texts: Count | None = Field(default=None, description="at most so many, chosen by the seed")
+    max_words: Count | None = Field(
+        default=None, description="maximum length of a text in words; longer texts are skipped and reported"
+    )
+    max_texts: Count | None = Field(
+        default=None, description="maximum number of texts; the seed selects them; None: all"
+    )
     label_column: Text | None = Field(
-        default=None, description="the column that says which items the model was trained on; None: unknown"
+        default=None,
+        description="column with the label: items that the model was trained on are members; "
+        "None: membership is unknown",
     )
     design: Design = "unlabelled"
 
     @property
     def every_length_exact(self) -> bool:
+        """Return False: items have any length."""
         return False
 
     @model_validator(mode="after")
     def _check_template_settings(self) -> Self:
         if self.words is not None:
-            raise ValueError(f"words: must be {ANY}, for an item is as long as it is")
+            raise ValueError(f"words: must be {ANY}, because items have different lengths")
         self.require_words_place()
         if self.label_column is None and self.design != "unlabelled":
-            raise ValueError(
-                f"design: {self.design} is for rows with labels: name their label_column, or take design out"
-            )
+            raise ValueError(f"design: {self.design} requires labels: set label_column, or remove design")
         if self.label_column is not None and self.design == "unlabelled":
             designs = ", ".join(f"{name} ({means})" for name, means in MEANINGS.items() if name != "unlabelled")
             raise ValueError(
-                f"key 'design' is missing: with a label_column, it says how the sides came about: {designs}"
+                f"key 'design' is missing: with a label_column, it states how members and non-members were obtained: "
+                f"{designs}"
             )
         ItemTemplates(self.template, self.answer)
         return self
@@ -146,31 +160,35 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
 def read_templated_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """The items of ``spec``, each formatted by its template; without a label column their membership is unknown.
+    """Read the items, each formatted by its template. Without a label column their membership is unknown.
 
-    Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
-    (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used.
+    Items with the same first words are different documents, because items often share an instruction.
+
+    Raises:
+        DataError: If the rows are unreadable, a column is missing in all rows, or no item is usable (also SourceError).
     """
-    settings = spec.settings_of(TemplatedSettings)
+    settings = spec.require_settings(TemplatedSettings)
     templates = ItemTemplates(settings.template, settings.answer)
-    meanings = dict(settings.label_values)
+    label_values = dict(settings.label_values)
 
-    def text(row: Row) -> str:
-        _, filled = templates.fill(row.values)
-        if (problem := explain_unusable_text(filled)) is not None:
+    def read_item_text(row: Row) -> str:
+        _, text = templates.fill(row.values)
+        problem = explain_unusable_text(text)
+        if problem is not None:
             raise UnusableRowError(f"its text {problem}")
-        return filled
+        return text
 
-    def place(row: Row) -> Mapping[str, object]:
+    def read_item_context(row: Row) -> Mapping[str, object]:
         context, _ = templates.fill(row.values)
-        if context is not None and (problem := explain_unusable_text(context)) is not None:
+        problem = None if context is None else explain_unusable_text(context)
+        if problem is not None:
             raise UnusableRowError(f"its question {problem}")
         return {"context": context}
 
     reading = Reading(
-        text=text,
-        label=lambda row: parse_label_column(row, settings.label_column, meanings),
-        place=None if settings.answer is None else place,
+        text=read_item_text,
+        label=lambda row: parse_label_column(row, settings.label_column, label_values),
+        place=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,
@@ -179,18 +197,19 @@ def read_templated_rows(
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """The examples of ``spec``: every usable item, or of more than max_texts so many, in an order of the seed's.
+    """Return the usable items as examples. If there are more than max_texts, the seed and the texts select them.
 
-    Which are taken depends on the seed and their texts alone. Raises DataError where all labelled ones have one label.
+    Raises:
+        DataError: If all labelled items have the same label.
     """
-    settings = spec.settings_of(TemplatedSettings)
-    most = settings.max_texts
-    if most is not None and len(rows.texts) > most:
-        turns = sorted(text.text for text in rows.texts)
-        turns.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
-        taken = set(turns[:most])
-        left_out = {**rows.left_out, "over max_texts": len(rows.texts) - most}
-        rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in taken), left_out=left_out)
+    settings = spec.require_settings(TemplatedSettings)
+    max_texts = settings.max_texts
+    if max_texts is not None and len(rows.texts) > max_texts:
+        order = sorted(text.text for text in rows.texts)
+        order.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
+        selected = set(order[:max_texts])
+        left_out = {**rows.left_out, "over max_texts": len(rows.texts) - max_texts}
+        rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in selected), left_out=left_out)
     return examples_from_rows(rows, spec, run_id)
 
 

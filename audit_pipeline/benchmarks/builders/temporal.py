@@ -1,7 +1,7 @@
-"""Members and non-members by date: windows of documents published before one day, or from another day on.
+"""The temporal builder: members and non-members by the dates of their documents.
 
-The sides may differ in more than membership (the blind control, splits/): a split by date never makes them
-exchangeable.
+The sides may differ in more than membership; the blind controls in splits/ measure that. A split by date never makes
+the sides exchangeable.
 """
 
 from __future__ import annotations
@@ -37,23 +37,32 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 
 def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list[int]:
-    """The first words of up to ``count`` windows of ``length`` words, none overlapping another, in random order.
+    """Draw the first words of up to ``count`` non-overlapping windows of ``length`` words.
 
-    There are min(count, n_words // length) of them. Every set of positions that does not overlap is equally likely:
-    k gaps are chosen among the words that no window covers and the k windows themselves, and widened to windows. Their
-    order is random too, so that the first few are not the document's beginning.
+    There are min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely: k slots
+    are drawn among the uncovered words and the k windows, and then widened to windows. The order is random, too, so
+    that the first windows are not the beginning of the document.
 
-    Only ``random.Random.random`` is drawn from: its values for a seed never change from one Python to another.
+    Only ``random.Random.random`` is used, because its values for a seed are the same in all versions of Python.
+
+    Args:
+        n_words: The number of words of the document.
+        length: The length of a window in words.
+        count: Maximum number of windows.
+        seed: The seed.
+
+    Returns:
+        The positions in random order.
     """
     count = min(count, n_words // length)
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    slots = n_words - count * (length - 1)
-    # Floyd's algorithm: every subset of `count` slots with the same probability.
+    n_slots = n_words - count * (length - 1)
+    # Floyd's algorithm draws every subset of `count` slots with the same probability.
     chosen: set[int] = set()
-    for last in range(slots - count, slots):
+    for last in range(n_slots - count, n_slots):
         slot = int(draw.random() * (last + 1))
         chosen.add(last if slot in chosen else slot)
-    starts = [slot + place * (length - 1) for place, slot in enumerate(sorted(chosen))]
+    starts = [slot + index * (length - 1) for index, slot in enumerate(sorted(chosen))]
     order = sorted((draw.random(), start) for start in starts)
     return [start for _, start in order]
 
@@ -62,13 +71,13 @@ _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
 
 
 class Match(StrictSettings):
-    """Of all texts, those that are hard to separate without a model (matching.py)."""
+    """Settings of matching: the choice of texts that are hard to separate without a model (splits/matching.py)."""
 
-    per_side: Count = Field(description="how many texts of each side are taken")
+    per_side: Count = Field(description="number of texts to choose from each side")
 
 
 class TemporalSettings(DocumentsSettings):
-    """Members are windows of documents published before one date, non-members of those from another date on."""
+    """Settings of windows of documents: members are published before one date, non-members on or after another date."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {"match"}
     design_follows: ClassVar[bool] = True
@@ -82,23 +91,27 @@ class TemporalSettings(DocumentsSettings):
     nonmember_from: date = Field(
         description="non-members are published on this day or later: a date, or words such as 90 days before today"
     )
-    per_side: Count | None = Field(
-        default=None, description="at most so many members, and as many non-members; None: all"
-    )
+    per_side: Count | None = Field(default=None, description="maximum number of members, and of non-members; None: all")
     balance: Literal["collection", "none"] = Field(
         default="collection",
-        description="collection: as many members as non-members of each project, series or folder; none: as they come",
+        description="collection: as many members as non-members of each project, series or folder; none: all texts",
     )
-    match: Match | None = Field(default=None, description="so many per side that resemble each other; None: all")
+    match: Match | None = Field(
+        default=None, description="choose texts of the two sides that resemble each other; None: all texts"
+    )
     design: Literal["temporal"] = "temporal"
 
     @property
     def cutoff_dates(self) -> tuple[date, date]:
+        """Return the days before which members, and from which non-members, are published."""
         return self.member_before, self.nonmember_from
 
     @property
     def is_balanced(self) -> bool:
-        # Matched sides are chosen out of balanced ones, whatever their collections.
+        """Return True if every collection has as many members as non-members.
+
+        Matching chooses from balanced sides without regard to collections, so matched sides are not balanced.
+        """
         return self.balance == "collection" and self.match is None
 
     @model_validator(mode="after")
@@ -112,43 +125,39 @@ class TemporalSettings(DocumentsSettings):
 
 
 def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
+    """Draw the examples of a temporal benchmark.
 
-    Up to windows_per_document windows of exactly ``spec.words`` words are drawn from every dated document, at positions
-    that depend on nothing but (seed, family, document_id) and the document. A text that was drawn twice on one side is
-    kept once, one that was drawn on both sides on neither. Then sides are evened out within each collection, and cut
-    to per_side with collections kept as even as they can be; documents take turns, so that no second window of a
-    document is taken before the first of all others. Where the entry asks for matched sides, these are chosen out of
-    what is left then, and ``notes`` says under ``matched`` what that achieved.
+    1. Every dated document yields up to windows_per_document windows of exactly ``spec.words`` words. Their positions
+       depend only on (seed, family, document_id) and the document.
+    2. A text that is drawn twice on one side is used once. A text that is drawn on both sides is not used.
+    3. If ``balance`` is set, the sides are balanced within each collection.
+    4. The sides are cut to per_side, with collections as even as possible. Documents take turns, so that a second
+       window of a document is used only after the first windows of all others.
+    5. If the entry requests matched sides, they are chosen from these texts. ``notes`` holds the effect under
+       ``matched``.
 
-    Raises DataError where a side is left empty, or too small to be matched, or if a document id occurs twice.
+    Args:
+        documents: The documents of all sources (schema DOCUMENTS, in any order).
+        spec: The benchmark.
+        run_id: The id of the run.
+
+    Raises:
+        DataError: If a side is empty or too small for matching, or if a document id occurs twice.
     """
-    settings = spec.settings_of(TemporalSettings)
+    settings = spec.require_settings(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
-    unit = get_word_unit(settings.unit)
-
-    windows: list[LabelledText] = []
-    for document in sort_by_id(documents):
-        label, reason = _label_document(document, settings)
-        if reason is None:
-            words = unit.split(document["text"])
-            if len(words) < spec.length:
-                reason = f"{_SIDES[label]}, shorter than {spec.length} words"
-        if reason is not None:
-            documents_left_out[reason] += 1
-            continue
-        windows += _draw_document_windows(document, label, words, spec, settings, unit, texts_left_out)
-
-    kept = drop_repeated_texts(windows, texts_left_out, "on both sides", "the same as another on its side")
-    labels = {window.label for window in kept}
-    if missing := [side for label, side in _SIDES.items() if label not in labels]:
-        reasons = format_left_out(documents_left_out + texts_left_out)
-        raise DataError(
-            f"{spec.name}: no {missing[0]} text is left{f' (left out: {reasons})' if reasons else ''}; "
-            "move the cutoff, shorten the windows or add documents"
-        )
-    chosen = _select_windows(kept, spec, settings, texts_left_out)
+    windows = _draw_all_windows(sort_by_id(documents), spec, settings, documents_left_out, texts_left_out)
+    distinct = drop_repeated_texts(windows, texts_left_out, "on both sides", "the same as another on its side")
+    labels = {window.label for window in distinct}
+    for label, side in _SIDES.items():
+        if label not in labels:
+            reasons = format_left_out(documents_left_out + texts_left_out)
+            suffix = f" (left out: {reasons})" if reasons else ""
+            raise DataError(
+                f"{spec.name}: no {side} text is left{suffix}; move the cutoff, shorten the windows or add documents"
+            )
+    chosen = _select_windows(distinct, spec, settings, texts_left_out)
     if not chosen:
         raise DataError(
             f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
@@ -156,9 +165,9 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         )
     notes: dict[str, Any] = {}
     if settings.match is not None:
-        pool = len(chosen)
+        n_before = len(chosen)
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
-        texts_left_out["not matched"] += pool - len(chosen)
+        texts_left_out["not matched"] += n_before - len(chosen)
     return DrawnExamples(
         build_examples_table(chosen, spec, run_id),
         sort_nonzero_counts(documents_left_out),
@@ -167,36 +176,55 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     )
 
 
+def _draw_all_windows(
+    documents: Sequence[Mapping[str, Any]],
+    spec: BenchmarkSpec,
+    settings: TemporalSettings,
+    documents_left_out: Counter[str],
+    texts_left_out: Counter[str],
+) -> list[LabelledText]:
+    """Draw the windows of all documents. The function updates both counters."""
+    unit = get_word_unit(settings.unit)
+    windows: list[LabelledText] = []
+    for document in documents:
+        label, reason = _label_document(document, settings)
+        if reason is not None:
+            documents_left_out[reason] += 1
+            continue
+        words = unit.split(document["text"])
+        if len(words) < spec.length:
+            documents_left_out[f"{_SIDES[label]}, shorter than {spec.length} words"] += 1
+            continue
+        windows += _draw_document_windows(document, label, words, spec, settings, unit, texts_left_out)
+    return windows
+
+
 def _match_pool(
     pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
 ) -> tuple[list[LabelledText], dict[str, Any]]:
-    """The texts of ``pool`` that are hard to separate, and what choosing them achieved, as JSON values."""
-    # A second of importing, for what few entries ask for.
+    """Return the texts of the pool that are hard to separate, and the effect of the choice as JSON values."""
+    # The import is local because it takes a second and few entries request matching.
     from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 
+    texts = [text.text for text in pool]
+    labels = [int(text.label == MEMBER) for text in pool]
+    groups = [text.group for text in pool]
     languages = Counter(text.language for text in pool)
+    main_language = max(sorted(languages), key=lambda language: languages[language])
     try:
-        matched = match_sides(
-            [text.text for text in pool],
-            [int(text.label == MEMBER) for text in pool],
-            [text.group for text in pool],
-            per_side,
-            settings.seed,
-            max(sorted(languages), key=lambda language: languages[language]),
-        )
+        matched = match_sides(texts, labels, groups, per_side, settings.seed, main_language)
     except DataError as error:
         raise DataError(f"{spec.name}: {error}") from error
-    measured = {name: getattr(matched, name) for name in ("before", "at_random", "after", "after_by_all")}
-    achieved = {
-        name: {
+    achieved = {}
+    for name in ("before", "at_random", "after", "after_by_all"):
+        control = getattr(matched, name)
+        achieved[name] = {
             "blind_auroc": control.value,
             "ci_low": control.interval.low,
             "ci_high": control.interval.high,
             "n": control.n,
             "method": control.method,
         }
-        for name, control in measured.items()
-    }
     return [pool[index] for index in matched.indices], {
         "per_side": per_side,
         "texts_to_choose_from": len(pool),
@@ -206,7 +234,7 @@ def _match_pool(
 
 
 def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int, str | None]:
-    """The document's label and None; or any label and the reason why it is on neither side."""
+    """Return the label of a document and None, or any label and the reason why the document is on neither side."""
     published: date | None = document["published"]
     if settings.language is not None and document["language"] != settings.language:
         return NON_MEMBER, f"not in the language {settings.language}"
@@ -214,7 +242,7 @@ def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> 
         return NON_MEMBER, "undated"
     if published < settings.member_before:
         return MEMBER, None
-    # What was written before it was published may have been known before: the earliest day decides.
+    # A text can be known before its publication if it was written earlier. So the earliest day decides.
     if (document["earliest"] or published) >= settings.nonmember_from:
         return NON_MEMBER, None
     return NON_MEMBER, "published between the cutoffs"
@@ -229,46 +257,56 @@ def _draw_document_windows(
     unit: WordUnit,
     left_out_counts: Counter[str],
 ) -> list[LabelledText]:
-    """The document's windows in the random order of their drawing."""
+    """Draw the windows of a document. They are in random order."""
     seed = int(digest(settings.seed, spec.family, "windows", document["document_id"]), 16)
     windows: list[LabelledText] = []
     for start in draw_window_starts(len(words), spec.length, settings.windows_per_document, seed):
         text = unit.join(words[start : start + spec.length])
-        # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
+        # jieba depends on context. It may segment the window alone into other words.
         if len(unit.split(text)) != spec.length:
             left_out_counts["another number of words when taken by itself"] += 1
             continue
-        windows.append(LabelledText.of(document, text, label))
+        windows.append(LabelledText.from_row(document, text, label))
     return windows
 
 
 def _select_windows(
     windows: Sequence[LabelledText], spec: BenchmarkSpec, settings: TemporalSettings, left_out_counts: Counter[str]
 ) -> list[LabelledText]:
-    """The windows that stay: members first, by collection, documents taking turns in seeded order."""
+    """Select the windows of both sides, members first, by collection. Documents take turns in an order of the seed."""
+    collections = sorted({window.collection for window in windows})
+    queues = _queue_windows(windows, spec, settings)
+    sizes: dict[int, dict[str, int]] = {}
+    for label in _SIDES:
+        sizes[label] = {name: len(queues[label, name]) for name in collections}
+    if settings.balance == "collection":
+        smaller = {name: min(sizes[MEMBER][name], sizes[NON_MEMBER][name]) for name in collections}
+        left_out_counts["more than the other side has of the collection"] += len(windows) - 2 * sum(smaller.values())
+        sizes = dict.fromkeys(_SIDES, smaller)
+
+    chosen: list[LabelledText] = []
+    for label in _SIDES:
+        available = sum(sizes[label].values())
+        quotas = compute_even_quotas(sizes[label], available if settings.per_side is None else settings.per_side)
+        left_out_counts["over per_side"] += available - sum(quotas.values())
+        for name in collections:
+            chosen += queues[label, name][: quotas[name]]
+    return chosen
+
+
+def _queue_windows(
+    windows: Sequence[LabelledText], spec: BenchmarkSpec, settings: TemporalSettings
+) -> dict[tuple[int | None, str], list[LabelledText]]:
+    """Return the windows by label and collection, in the order in which documents take turns."""
     ranks: Counter[str] = Counter()
     turns: list[tuple[int, str]] = []
     for window in windows:
         turns.append((ranks[window.document_id], digest(settings.seed, spec.family, "turn", window.document_id)))
         ranks[window.document_id] += 1
-    heaps: dict[tuple[int | None, str], list[LabelledText]] = defaultdict(list)
+    queues: dict[tuple[int | None, str], list[LabelledText]] = defaultdict(list)
     for _, window in sorted(zip(turns, windows, strict=True), key=itemgetter(0)):
-        heaps[window.label, window.collection].append(window)
-    collections = sorted({collection for _, collection in heaps})
-    sizes = {side: {name: len(heaps[side, name]) for name in collections} for side in _SIDES}
-    if settings.balance == "collection":
-        both = {name: min(sizes[side][name] for side in _SIDES) for name in collections}
-        left_out_counts["more than the other side has of the collection"] += len(windows) - 2 * sum(both.values())
-        sizes = dict.fromkeys(_SIDES, both)
-
-    chosen: list[LabelledText] = []
-    for side in _SIDES:
-        available = sum(sizes[side].values())
-        quotas = compute_even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
-        left_out_counts["over per_side"] += available - sum(quotas.values())
-        for name in collections:
-            chosen += heaps[side, name][: quotas[name]]
-    return chosen
+        queues[window.label, window.collection].append(window)
+    return queues
 
 
 BUILDER = Builder(1, TemporalSettings, read_documents_of, draw_temporal_windows)

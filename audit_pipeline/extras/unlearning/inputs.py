@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
-from audit_pipeline.detectors.min_k import lowest_means
+from audit_pipeline.detectors.min_k import compute_lowest_means
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.memorisation import LIKELIEST
 from audit_pipeline.extras.unlearning.measures import (
@@ -136,7 +136,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
         if statistics.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
             matches = statistics.argmax_id == statistics.token_id
             row[:2] = compute_exact_memorization(matches), compute_extraction_strength(matches)
-        lowest = lowest_means(statistics.logprob, (_SHARE, share))
+        lowest = compute_lowest_means(statistics.logprob, (_SHARE, share))
         row[2:] = statistics.logprob.mean(dtype=np.float64), *lowest
     return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
 

@@ -69,7 +69,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         super().__init__(scope, settings)
-        ways = dict.fromkeys(map(Copying.of, settings))
+        ways = dict.fromkeys(map(Copying.from_setting, settings))
         # Random numbers that anybody can repeat are wanted: no secret hangs on them.
         self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
         self.passes = sum(way.n for way in ways)
@@ -78,7 +78,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     @staticmethod
     def list_derived(texts: Sequence[str]) -> Sequence[str]:
         # Those of the default setting: others, and a stream's, are not known from the text alone.
-        return [copy for text in texts for copy in make_shuffled_copies(text, Copying.of(PAC.default))]
+        return [copy for text in texts for copy in make_shuffled_copies(text, Copying.from_setting(PAC.default))]
 
     def explain_missing(self) -> str | None:
         in_file = self._scope.user_inputs is not None or not any(self._streams.values())

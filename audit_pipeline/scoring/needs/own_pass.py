@@ -10,7 +10,7 @@ from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import BranchStatistics, Float32s, PowerSums, Temperatures
 from audit_pipeline.detectors.infilling import BRANCHES
-from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
+from audit_pipeline.detectors.max_renyi import ORDERS_OF_POWER_SUMS, POWER_SUMS
 from audit_pipeline.scoring.needs.provider import Lookup, Provider, ScoringScope, T, TextWithStatistics
 from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches, read_statistics
@@ -44,7 +44,7 @@ class RenyiProvider(_ListsProvider[PowerSums]):
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         super().__init__(scope, settings)
-        wanted = any(setting["alpha"] in OF_POWER_SUMS for setting in settings)
+        wanted = any(setting["alpha"] in ORDERS_OF_POWER_SUMS for setting in settings)
         self.kinds, self.along = (("renyi",), ()) if wanted else ((), ("renyi",))
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[PowerSums]:
