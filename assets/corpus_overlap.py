@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.extras.corpora.benchmark_search import build_overlap_version, describe_overlap, search_benchmarks
+from audit_pipeline.extras.corpora.benchmark_search import (
+    OverlapReport,
+    build_overlap_version,
+    describe_overlap,
+    search_benchmarks,
+)
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.extras.corpora.search import open_sharded_corpus
@@ -85,12 +90,23 @@ def corpus_overlap(run: StageRun) -> StageResult:
         processes=options.processes,
         on_progress=lambda line: notify(f"{corpus}: {line}"),
     )
+    read = {"shards read": report.result.whole_shards, "shards": len(report.result.corpus.shards)}
+    counts = {"contaminated": report.contaminated, "texts": report.texts.num_rows}
+    return StageResult(
+        report.data_version,
+        _summarise_search(report, read),
+        {
+            "whole_corpus_read": CheckResult(report.result.is_complete, metadata=UiMetadata(values=read)),
+            "no_text_contaminated": CheckResult(not report.contaminated, metadata=UiMetadata(values=counts)),
+        },
+    )
+
+
+def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> UiMetadata:
+    """Return the counts of texts per verdict and of shards. The report has the passages."""
     result = report.result
     texts = report.texts.num_rows
     verdicts = Counter(report.texts.column("verdict").to_pylist())
-    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
-    read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
-    # The passages themselves are in the report.
     values = {
         "answer": describe_overlap(result, verdicts, texts),
         **dict(sorted(verdicts.items())),
@@ -100,16 +116,9 @@ def corpus_overlap(run: StageRun) -> StageResult:
         **read,
         "data_version": report.data_version,
     }
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
     tables = {"shards that could not be read": (("shard", "reason"), unread)} if unread else {}
-    counted = UiMetadata(values={"contaminated": report.contaminated, "texts": texts})
-    return StageResult(
-        report.data_version,
-        UiMetadata(texts, values, tables),
-        {
-            "whole_corpus_read": CheckResult(result.is_complete, metadata=UiMetadata(values=read)),
-            "no_text_contaminated": CheckResult(not report.contaminated, metadata=counted),
-        },
-    )
+    return UiMetadata(texts, values, tables)
 
 
 @corpus_overlap.partitions

@@ -1,9 +1,9 @@
 """The declaration of an asset, and the decorator ``@audit_asset`` for the functions in ``assets/``.
 
 A declared asset is a :class:`Stage`. ``assets/__init__.py`` lists the stages of this project. Installed packages add
-their stages through an entry point (registry.py). The Dagster
-definitions, the plan of an audit, the warehouse, the report and several commands are built from the declarations.
-Inputs that people change outside Dagster, such as the files of a model, are :class:`ObservedInput`.
+their stages through an entry point (registry.py). The Dagster definitions, the plan of an audit, the warehouse, the
+report and several commands are built from the declarations. Inputs that people change outside Dagster, such as the
+files of a model, are :class:`ObservedInput`.
 
 This module does not import Dagster, because the import takes longer than a dry run or an audit with nothing to do.
 Therefore :class:`StageCheck`, :class:`CheckResult` and :class:`StageJob` replace Dagster's types.

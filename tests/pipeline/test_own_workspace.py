@@ -12,13 +12,11 @@ from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
+from audit_pipeline.pipeline.check_workspace import ensure_workspace, make_dry_run_workspace, resolve_workspace_model
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
-    ensure_workspace,
     inspect_user_files,
-    make_dry_run_workspace,
-    resolve_workspace_model,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.local_files import LocalFilesSettings
@@ -127,7 +125,7 @@ def test_a_models_entry_is_taken_along_with_its_reference_model_and_whole_paths(
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ("taught", ConfigError, "was trained here"),
+        ("taught", ConfigError, "was trained by a control"),
         ("biig", ModelError, "did you mean big"),
         ("./nowhere", ModelError, "does not exist"),
     ],
