@@ -270,13 +270,16 @@ def _compute_side_facts(
     groups = set()
     dates = []
     first_days = []
+    n_words = 0
     n_windows = 0
     n_editions = 0
     n_intervals = 0
     side_documents = [document for document in documents if document.collection == side]
     for document in side_documents:
         groups.add(document.group or document.name)
-        n_windows += min(_WINDOWS_PER_DOCUMENT, max(1, lengths[side, document.name] // window_words))
+        length = lengths[side, document.name]
+        n_words += length
+        n_windows += min(_WINDOWS_PER_DOCUMENT, max(1, length // window_words))
         n_editions += document.edition is not None
         n_intervals += document.earliest is not None
         if document.published is not None:
@@ -286,7 +289,7 @@ def _compute_side_facts(
         side=side,
         documents=len(side_documents),
         groups=len(groups),
-        words=sum(lengths[side, document.name] for document in side_documents),
+        words=n_words,
         windows=n_windows,
         languages=dict(Counter(document.language for document in side_documents).most_common()),
         oldest=min(first_days, default=None),
