@@ -90,7 +90,7 @@ def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
 
 def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:
     create_workspace(tmp_path / "theirs")
-    with pytest.raises(ConfigError, match="did not make"):
+    with pytest.raises(ConfigError, match="was not created by"):
         ensure_workspace(tmp_path / "theirs", looked(tmp_path, "books"), TINY)
 
 
