@@ -34,7 +34,7 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (`CORPUS_AUDIT_DATA` or data/). It locks the liveness file of the run, as every asset needs it."""
+    """The data folder (`CORPUS_AUDIT_DATA` or data/). Every asset needs it, so it locks the run's liveness file."""
 
     _lock: filelock.FileLock | None = PrivateAttr(default=None)
 

@@ -211,7 +211,7 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
 def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     built.paths.documents(SOURCE).unlink()
     assert steps(built, "made_8") == {
-        "documents": {SOURCE: "its documents are not there"},
+        "documents": {SOURCE: "its documents have not been fetched"},
         "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
         "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
     }
