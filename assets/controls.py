@@ -88,7 +88,7 @@ def controlled_contamination(run: StageRun) -> StageResult:
     losses = {role: trained["losses"][-1] for role, trained in manifest["models"].items()}
     limit = _MAX_RELATIVE_LOSS * math.log(manifest["vocabulary"])
     check_metadata = UiMetadata(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
-    values = {"trained now": report.trained}
+    values: dict[str, object] = {"trained now": report.trained}
     values |= {f"texts, {role}": count for role, count in manifest["roles"].items()}
     values["data_version"] = report.version
     return StageResult(

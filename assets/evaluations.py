@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.stored_split import read_split_versions
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
 from audit_pipeline.pipeline.stage import (
@@ -18,32 +19,20 @@ from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceSt
 from audit_pipeline.report.pair_answer import Row
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.store.paths import DataPaths, model_page_path
-from audit_pipeline.tables import (
-    CALIBRATION_CHECKS,
-    COMPARISONS,
-    CONTAMINATION_RATES,
-    CORPUS_TESTS,
-    DECISIONS,
-    EVALUATIONS,
-    GROUP_TESTS,
-    PAIR_ANSWERS,
-    SCORES,
-    parse_pair,
-)
 
 
 @audit_asset(
     partitions=PAIR,
     deps=["benchmark", "split_quality", "scores"],
     tables=[
-        EVALUATIONS,
-        DECISIONS,
-        GROUP_TESTS,
-        CONTAMINATION_RATES,
-        CALIBRATION_CHECKS,
-        COMPARISONS,
-        CORPUS_TESTS,
-        PAIR_ANSWERS,
+        tables.EVALUATIONS,
+        tables.DECISIONS,
+        tables.GROUP_TESTS,
+        tables.CONTAMINATION_RATES,
+        tables.CALIBRATION_CHECKS,
+        tables.COMPARISONS,
+        tables.CORPUS_TESTS,
+        tables.PAIR_ANSWERS,
     ],
     code_version=EVALUATIONS_VERSION,
     group="4_findings",
@@ -82,12 +71,15 @@ def evaluations(run: StageRun) -> StageResult:
 @evaluations.inputs
 def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
     """Return the versions of the pair's scores and of the benchmark's split assessment."""
-    benchmark = parse_pair(partition).benchmark
-    scores = state.find_latest_entry(SCORES.name, partition)
-    split = f"split_quality/{benchmark}"
-    assessed = read_split_versions(benchmark, state.paths)
-    split_version = UNKNOWN if assessed is None else assessed.get(split)
-    return {f"scores/{partition}": None if scores is None else scores.data_version, split: split_version}
+    benchmark = tables.parse_pair(partition).benchmark
+    inputs: dict[str, str | None] = {f"scores/{partition}": None, f"split_quality/{benchmark}": UNKNOWN}
+    scores = state.find_latest_entry(tables.SCORES.name, partition)
+    if scores is not None:
+        inputs[f"scores/{partition}"] = scores.data_version
+    split_versions = read_split_versions(benchmark, state.paths)
+    if split_versions is not None:
+        inputs[f"split_quality/{benchmark}"] = split_versions.get(f"split_quality/{benchmark}")
+    return inputs
 
 
 def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadata:

@@ -112,16 +112,18 @@ def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
     pair = parse_pair(partition)
     spec = state.specs.get(pair.benchmark)
     model = state.models.get(pair.model)
-    settings = None if spec is None else spec.settings.extraction
-    is_on_server = model is not None and model.identity.before is not None
+    # The plan reports the first changed input, so the order matters.
     inputs: dict[str, str | None] = {
         f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
-        "code": None if settings is None else build_search_version(settings),
-        # The search does not wait for the pass over the texts, so this is not named like the pass.
-        "statistics": state.find_statistics_version(pair),
+        "code": None,
     }
-    model_input = "endpoint" if is_on_server else "model"
-    inputs[model_input] = None if model is None else model.identity.model_fingerprint
+    if spec is not None and spec.settings.extraction is not None:
+        inputs["code"] = build_search_version(spec.settings.extraction)
+    if model is not None:
+        is_on_server = model.identity.before is not None
+        inputs["endpoint" if is_on_server else "model"] = model.identity.model_fingerprint
+    # The search does not wait for the pass over the texts, so this is not named like the pass.
+    inputs["statistics"] = state.find_statistics_version(pair)
     inputs |= state.find_needed_versions(pair.model, "reference_model") or {}
     return inputs
 

@@ -86,8 +86,7 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
     weights, tokenizer = seen[entry.name]
     # Models with other names can have the same files and therefore the same card, but another start token.
     has_own_card = card.get("name") == entry.name
-    context = card.get("context_length")
-    has_context = isinstance(context, int)
+    has_context = isinstance(card.get("context_length"), int)
     before = _read_earlier_fingerprints(entry, tokenizer, paths) if tokenizer else None
     needs: dict[str, Mapping[str, str] | None] = {}
     for provider in PROVIDERS.values():
@@ -97,7 +96,7 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
         entry,
         ModelIdentity(weights, tokenizer, "", "", before),
         start_token=entry.start_token or card.get("start_token"),
-        context_length=context if has_context else 0,
+        context_length=card["context_length"] if has_context else 0,
         is_known=bool(tokenizer) and has_context and (has_own_card or entry.start_token is not None),
         is_current=has_own_card and card.get("entry_version") == entry_version(entry),
         needs=needs,
