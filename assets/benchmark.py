@@ -117,12 +117,13 @@ def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
     built.require_passed_checks()
     skipped = built.manifest["skipped"]
     if skipped["rows"]:
-        first = skipped["first"][0]
-        yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+        example = skipped["first"][0]
+        yield f"skipped in {name}: {skipped['rows']} row(s), the first {example['row']}: {example['reason']}"
     undated = built.manifest.get(UNDATED)
     if undated is not None:
-        first = undated["first"][0]
-        yield f"kept without a date in {name}: {undated['rows']} row(s), the first {first['row']}: {first['reason']}"
+        example = undated["first"][0]
+        rows = undated["rows"]
+        yield f"kept without a date in {name}: {rows} row(s), the first {example['row']}: {example['reason']}"
 
 
 def _summarise_build(report: BenchmarkReport) -> UiMetadata:

@@ -71,7 +71,7 @@ class AuditPlan:
     steps: tuple[Step, ...]
     problems: Mapping[Product, str]
 
-    def steps_of_stages(self, names: Iterable[str]) -> list[Step]:
+    def select_steps(self, names: Iterable[str]) -> list[Step]:
         """Return the steps of the stages with these names."""
         wanted = set(names)
         return [step for step in self.steps if step.stage.name in wanted]

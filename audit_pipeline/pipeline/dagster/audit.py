@@ -32,7 +32,7 @@ from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.runs import Runner
 from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
-from audit_pipeline.pipeline.dagster.tags import tags_of_command
+from audit_pipeline.pipeline.dagster.tags import build_command_tags
 from audit_pipeline.pipeline.plan import AuditPlan, Planner, Step
 from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
@@ -89,7 +89,7 @@ def audit(
     options = request.options
     require_same_control(entry, request.benchmarks)
     limits = options.limits.require_usable_for(entry)
-    tags = tags_of_command(entry)
+    tags = build_command_tags(entry)
     endpoints = Endpoints(limits)
     with open_runner(definitions, paths, on_step) as (opened, dead_runs):
         runner = replace(opened, tags=tags, resources=request.resources, limits=limits, endpoints=endpoints)

@@ -38,7 +38,9 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
     """Return the checks of a stage: its declared checks, and the checks of its pairs and of its column limits."""
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
-        checks[EVERY_PAIR_RAN] = StageCheck("The pair could be computed, or says why not.", is_warning=False)
+        checks[EVERY_PAIR_RAN] = StageCheck(
+            "The pair was computed. If not, the result has the reason.", is_warning=False
+        )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
         description = f"No value is beyond the limits of its column: {', '.join(limited)}."

@@ -62,8 +62,10 @@ def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Pla
         planned_stages += group
         planner = read_planner()
         plan = _plan_group(scope, group, planned_stages, planner, outcome)
-        outcome.problems |= {product: why for product, why in plan.problems.items() if product not in outcome.errors}
-        steps = plan.steps_of_stages(stage.name for stage in group)
+        for product, problem in plan.problems.items():
+            if product not in outcome.errors:
+                outcome.problems[product] = problem
+        steps = plan.select_steps(stage.name for stage in group)
         for run in _plan_runs(steps, runner.instance):
             purpose = ""
             if run.steps[0].stage.dimensions == SOURCE:

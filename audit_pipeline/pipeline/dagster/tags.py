@@ -38,7 +38,7 @@ COST_TAG = "corpus_audit/cost"
 """The cost of the tokens, by the prices in the models' entries."""
 
 
-def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
+def build_command_tags(entry: ModelEntry) -> Mapping[str, str]:
     """Return the tags of all runs of a command. If the model is on a server, a tag makes them share one budget."""
     return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
 

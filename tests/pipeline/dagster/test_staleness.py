@@ -253,4 +253,4 @@ def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspa
     model = built.model("tiny")
     found = plan_dry_run(AuditRequest([model.entry], [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
-    assert [str(step.product) for step in found.first] == ["benchmark/made_8"]
+    assert [str(step.product) for step in found.preparation_steps] == ["benchmark/made_8"]
