@@ -1,4 +1,4 @@
-"""The pipeline: one module per asset, in the order in which an audit makes them.
+"""The assets of the pipeline, one module per asset.
 
     documents ──> benchmark ──> split_quality ──────────────────────┐
         │             ├──> token_statistics ──> scores ──> evaluations ──> warehouse ──> contamination_report
@@ -6,16 +6,17 @@
         │             └──> corpus_overlap, chat_answers
         └──> controls (a benchmark and its models), token_frequencies
 
-Each module holds the function that makes one partition. Its decorator declares what a Dagster user expects of an
-asset: partitions, deps, group, kinds, checks, code version. The features that are optional (controls, extraction,
-corpora, chat, twins) have their assets here too, so that the whole graph is in one folder; their algorithms are in
-``audit_pipeline/extras``. The modules do not import Dagster (audit_pipeline/pipeline/stage.py has the reason);
-``audit_pipeline/pipeline/dagster`` builds the Dagster definitions of the declarations.
+Each module has the function that makes one partition. Its decorator declares the properties of the Dagster asset:
+partitions, deps, group, kinds, checks, code version. A module also declares the inputs that people change outside
+Dagster (source_settings, benchmark_entries, model_files), next to the asset that is made of them.
+
+Optional features (controls, extraction, corpora, chat, twins) have their assets here, too, so that the whole graph is
+in one folder. Their algorithms are in ``audit_pipeline/extras``. The modules do not import Dagster
+(audit_pipeline/pipeline/stage.py gives the reason). ``audit_pipeline/pipeline/dagster`` builds the Dagster definitions.
 """
 
 from assets import (
     benchmark,
-    benchmark_entries,
     chat_answers,
     contamination_report,
     controls,
@@ -23,9 +24,7 @@ from assets import (
     documents,
     evaluations,
     extraction,
-    model_files,
     scores,
-    source_settings,
     split_quality,
     token_frequencies,
     token_statistics,
@@ -51,11 +50,11 @@ ASSETS: tuple[Stage, ...] = (
     warehouse.warehouse,
     contamination_report.contamination_report,
 )
-"""Every asset, each after those that it is made of."""
+"""All assets. Each asset follows the assets that it is made of."""
 
 OBSERVED_INPUTS: tuple[ObservedInput, ...] = (
-    source_settings.source_settings,
-    benchmark_entries.benchmark_entries,
-    model_files.model_files,
+    documents.source_settings,
+    benchmark.benchmark_entries,
+    token_statistics.model_files,
 )
-"""The inputs that people change outside Dagster and that Dagster observes."""
+"""All observed inputs: inputs that people change outside Dagster."""

@@ -1,4 +1,4 @@
-"""The asset ``benchmark``: the labelled examples of a benchmark."""
+"""The asset ``benchmark``, the labelled examples of a benchmark, and its input ``benchmark_entries``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,31 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
     UiMetadata,
     audit_asset,
+    observed_input,
 )
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES
 
 _MAX_LOGGED = 20
+
+
+@observed_input(dimension="benchmark", group="2_benchmarks", kinds={"yaml"})
+def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
+    """Observe everything that a benchmark is built from.
+
+    The version covers its entry in config/benchmarks.yaml, its documents and its local rows. It is unknown while one
+    of them is missing. Data sets on the Hugging Face hub are not checked for changes.
+    """
+    spec = state.specs.get(benchmark)
+    if spec is None:
+        return None
+    documents = [version for source in spec.sources for version in state.build_documents_input(source).values()]
+    control = {} if spec.control is None else state.build_control_input(spec.control)
+    if None in documents or None in control.values():
+        return None
+    # The digest of the built benchmark is not passed, because it covers the hub's response.
+    return compute_wanted_digest(spec, None, state.paths, state.read_source_version)
 
 
 @audit_asset(
@@ -41,9 +60,12 @@ _MAX_LOGGED = 20
     change_messages={"entry": "its entry in the configuration or its sources changed since it was built"},
 )
 def benchmark(run: StageRun) -> StageResult:
-    """The texts that models are audited on: members, which the model may have read, and non-members, which it cannot
-    have read. Documents are cut into windows of a fixed number of words, with the same number per project on both
-    sides. A published data set is taken unchanged."""
+    """Build the texts on which models are audited.
+
+    Members are texts that a model may have read in training. Non-members are texts that it cannot have read. Documents
+    are cut into windows of a fixed number of words, with the same number per project on both sides. A published data
+    set is used unchanged.
+    """
     spec = resolve_spec_to_build(run.partition, run.paths)
     report = build(spec, run.paths, run.run_id, code_version=run.stage.code_version)
     for row in report.skipped[:_MAX_LOGGED]:
@@ -63,7 +85,7 @@ def get_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs:
     if spec.control is not None:
         inputs |= state.build_control_input(spec.control)
     if None in inputs.values():
-        # The digest is unknown until everything that the benchmark is made of is there.
+        # The digest is unknown while an input of the benchmark is missing.
         return inputs
     built = state.find_built_digest(name)
     wanted = compute_wanted_digest(spec, built, state.paths, state.read_source_version, ask_hub=state.ask_hub)
@@ -86,7 +108,7 @@ def list_benchmark_sources(scope: Scope, state: WorkspaceState) -> list[str]:
 
 @benchmark.notes
 def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
-    """Yield what was skipped, and what was kept without a date.
+    """Yield a message about skipped rows, and one about rows that were kept without a date.
 
     Raises:
         DataError: If a blocking check found the benchmark unfit.
@@ -95,16 +117,16 @@ def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
     built.require_passed_checks()
     skipped = built.manifest["skipped"]
     if skipped["rows"]:
-        first = skipped["first"][0]
-        yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+        example = skipped["first"][0]
+        yield f"skipped in {name}: {skipped['rows']} row(s), the first {example['row']}: {example['reason']}"
     undated = built.manifest.get(UNDATED)
     if undated is not None:
-        first = undated["first"][0]
-        yield f"kept without a date in {name}: {undated['rows']} row(s), the first {first['row']}: {first['reason']}"
+        example = undated["first"][0]
+        rows = undated["rows"]
+        yield f"kept without a date in {name}: {rows} row(s), the first {example['row']}: {example['reason']}"
 
 
 def _summarise_build(report: BenchmarkReport) -> UiMetadata:
-    """Return how many texts of each kind there are, and what was left out."""
     counts = report.counts
     left_out = {**report.documents_left_out, **report.texts_left_out}
     return UiMetadata(

@@ -1,4 +1,4 @@
-"""The asset ``chat_answers``: what models that answer in words give of a benchmark's documents."""
+"""The asset ``chat_answers``: how much of a benchmark's documents chat models reproduce."""
 
 from __future__ import annotations
 
@@ -25,14 +25,19 @@ from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS
     deps=["benchmark"],
     tables=[CHAT_DOCUMENTS, CHAT_ANSWERS],
     group="4_findings",
-    job=StageJob("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),
-    checks={"every_request_measured": StageCheck("No request was refused, filtered or cut: nothing is unknown.")},
+    job=StageJob("ask", "Ask chat models to reproduce passages of the documents of benchmarks.", "asked in words"),
+    checks={
+        "every_request_measured": StageCheck("No request was refused, filtered or cut, so every passage has a result.")
+    },
     options=AskingOptions,
     lock="chat",
 )
 def chat_answers(run: StageRun) -> StageResult:
-    """What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and held-out
-    documents. It is asked on request only; answered requests are not sent again."""
+    """Ask a chat model to reproduce passages of a benchmark's documents and of held-out documents.
+
+    Chat models are declared in config/chat_models.yaml. The result is how much of each document the model reproduces.
+    Requests can cost money, so they are sent only if you launch the job ask. Answered requests are not repeated.
+    """
     benchmark, name = run.partition_names
     options = run.options
     entry = load_chat_models().get_entry(name)
@@ -44,7 +49,8 @@ def chat_answers(run: StageRun) -> StageResult:
     if report.fault is not None:
         raise report.fault
     unmeasured = {"requests without a measure": report.unmeasured}
-    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
+    headlines = [row for row in report.documents if row["is_headline"]]
+    reproduced = Counter(row["side"] for row in headlines if row["claim"] == "reproduced")
     values = {
         "new answers": report.new,
         **unmeasured,
@@ -52,7 +58,7 @@ def chat_answers(run: StageRun) -> StageResult:
         "held-out documents reproduced in part": reproduced["held_out"],
         "data_version": report.data_version,
     }
-    # The page of the report has the documents.
+    # The report page has the results per document.
     metadata = UiMetadata(len(report.documents), values, page=run.paths.report)
     measured = CheckResult(not report.unmeasured, metadata=UiMetadata(values=unmeasured))
     return StageResult(report.data_version, metadata, {"every_request_measured": measured})

@@ -1,4 +1,4 @@
-"""The asset ``contamination_report``: the pages that people read."""
+"""The asset ``contamination_report``: the HTML report."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from audit_pipeline.pipeline.stage import PUBLISH, StageResult, StageRun, UiMeta
     late_after_days=8,
 )
 def contamination_report(run: StageRun) -> StageResult:
-    """The report: a page for each model and one across models, which say what was asked, the answer, how sure it is and
-    what would change it; its evidence, its limits, and where every number comes from."""
+    """Build the HTML report from the warehouse: one page per model, and one page across models.
+
+    Each page states the question, the answer, how certain it is, and what would change it. It shows the evidence, its
+    limits and the origin of every number.
+    """
     # Imported here, because it imports matplotlib.
     from audit_pipeline.report.files import build_reports  # noqa: PLC0415
 

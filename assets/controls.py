@@ -1,5 +1,7 @@
-"""The assets of controls with known truth: ``controlled_contamination``, two models that are trained here, and
-``control_study``, studies over them."""
+"""The assets of controls with known truth.
+
+``controlled_contamination`` trains two models. ``control_study`` trains them repeatedly, with one setting changed.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,17 @@ from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 _LOG_STEPS = 50
 _MAX_RELATIVE_LOSS = 0.9
-"""Of the loss of guessing. A model that has collapsed ends a hair below it; one that has learnt anything far below."""
+"""The limit of the last epoch's loss, as a share of the loss of guessing.
+
+A collapsed model ends just below the loss of guessing. A model that has learnt anything ends far below it.
+"""
 
 
 def _list_document_products() -> list[str]:
-    """Return the documents that controls are drawn from; none if the file cannot be read: a run reports it."""
+    """Return the documents that controls are drawn from.
+
+    The list is empty if the configuration file is unreadable. A run reports that error.
+    """
     try:
         return [f"documents/{name}" for name in list_control_sources(list(load_controls().values()))]
     except ConfigError:
@@ -43,11 +51,11 @@ def _list_document_products() -> list[str]:
     deps=_list_document_products(),
     tables=[CONTROL_TEXTS],
     group="7_controls_on_request",
-    job=StageJob("train_controls", "Train the two models of a control on texts that are known.", "controls trained"),
+    job=StageJob("train_controls", "Train the two models of a control on known texts.", "controls trained"),
     kinds={"torch", "transformers", "parquet"},
     checks={
         "training_converged": StageCheck(
-            "Both models' mean loss of the last epoch is below nine tenths of that of guessing a token.",
+            "The mean loss of both models in the last epoch is below nine tenths of the loss of guessing a token.",
             is_warning=False,
         )
     },
@@ -59,8 +67,11 @@ def _list_document_products() -> list[str]:
     sources_purpose="texts that a control is trained on",
 )
 def controlled_contamination(run: StageRun) -> StageResult:
-    """Two models that are trained here, on texts that are known: one has read the members, the other has not. They show
-    what a detector finds if there is something to be found, and if there is nothing."""
+    """Train two models on known texts: one on the members, the other on other texts.
+
+    The texts and the training are declared in config/controls.yaml. Audits of the two models show what a detector
+    finds if a model has read the members, and if it has not.
+    """
     # Imported here, because it imports torch.
     from audit_pipeline.extras.controls.build import ensure_control_trained  # noqa: PLC0415
 
@@ -76,16 +87,14 @@ def controlled_contamination(run: StageRun) -> StageResult:
     manifest = report.manifest
     losses = {role: trained["losses"][-1] for role, trained in manifest["models"].items()}
     limit = _MAX_RELATIVE_LOSS * math.log(manifest["vocabulary"])
-    shown = UiMetadata(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
-    values = {
-        "trained now": report.trained,
-        **{f"texts, {role}": count for role, count in manifest["roles"].items()},
-        "data_version": report.version,
-    }
+    check_metadata = UiMetadata(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
+    values: dict[str, object] = {"trained now": report.trained}
+    values |= {f"texts, {role}": count for role, count in manifest["roles"].items()}
+    values["data_version"] = report.version
     return StageResult(
         report.version,
         UiMetadata(sum(manifest["roles"].values()), values, paths={"path": report.folder}),
-        {"training_converged": CheckResult(max(losses.values()) < limit, metadata=shown)},
+        {"training_converged": CheckResult(max(losses.values()) < limit, metadata=check_metadata)},
     )
 
 
@@ -126,20 +135,23 @@ def get_recorded_control_inputs(control: str, state: WorkspaceState) -> Inputs |
     deps=_list_document_products(),
     tables=[CONTROL_STUDIES],
     group="7_controls_on_request",
-    job=StageJob("run_studies", "Train a control again and again with one setting changed.", "studies run"),
+    job=StageJob("run_studies", "Train a control repeatedly with one setting changed.", "studies run"),
     kinds={"torch", "transformers", "parquet"},
     lock="gpu",
 )
 def control_study(run: StageRun) -> StageResult:
-    """What makes members easier to find: a control is trained again and again with one setting changed, such as how
-    often it reads a text (config/studies.yaml; Shi et al. 2024, tables 3 and 4, figure 5)."""
+    """Measure what makes members easier to find.
+
+    A study trains a control repeatedly and changes one setting, such as how often the model reads a text. Studies are
+    declared in config/studies.yaml. The result is one table per study (Shi et al. 2024, tables 3 and 4, figure 5).
+    """
     # Imported here, because it imports torch.
     from audit_pipeline.extras.controls.study import run_study  # noqa: PLC0415
 
     study = load_studies().get_entry(run.partition)
     control = load_controls().get_entry(study.control)
     log = progress_logger(run.log)
-    # The trained models are thrown away; their numbers are kept.
+    # The trained models are deleted. Only their numbers are stored.
     table = run_study(study, control, run.paths, run.step(), device=run.models.device, log=log)
     paths = {"path": run.paths.study(study.name)}
     return StageResult(None, UiMetadata(table.num_rows, paths=paths, page=run.paths.report))

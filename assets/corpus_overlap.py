@@ -1,13 +1,18 @@
-"""The asset ``corpus_overlap``: the passages of a benchmark's texts that are in an open corpus."""
+"""The asset ``corpus_overlap``: the passages of a benchmark's texts that occur in an open corpus."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.extras.corpora.benchmark_search import build_overlap_version, describe_overlap, search_benchmarks
+from audit_pipeline.extras.corpora.benchmark_search import (
+    OverlapReport,
+    build_overlap_version,
+    describe_overlap,
+    search_benchmarks,
+)
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.extras.corpora.search import open_sharded_corpus
@@ -27,12 +32,18 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
 
 class OverlapOptions(BaseModel):
-    """What is looked for, and how much of the corpus is read."""
+    """The options of a search."""
 
-    rule: str = Field(default=DEFAULT_RULE, description=f"{' | '.join(RULES)}: when a text counts as contaminated")
-    n: int | None = Field(default=None, description="words on end that are looked for; null: as the rule says")
-    shards: str | None = Field(default=None, description="only shards whose names match this pattern; null: all")
-    processes: int = Field(default=1, ge=1, description="how many processes read shards")
+    rule: str = Field(
+        default=DEFAULT_RULE, description=f"rule by which a text counts as contaminated: {' | '.join(RULES)}"
+    )
+    n: int | None = Field(
+        default=None, description="length of the shortest passage that is found, in words; null: the length of the rule"
+    )
+    shards: str | None = Field(
+        default=None, description="pattern of the names of the shards that are read; null: all shards"
+    )
+    processes: int = Field(default=1, ge=1, description="number of processes that read shards")
 
 
 @audit_asset(
@@ -44,7 +55,7 @@ class OverlapOptions(BaseModel):
     kinds={"numpy", "parquet"},
     checks={
         "whole_corpus_read": StageCheck(
-            "Every shard was read to its end, every row used: what was not found is not there."
+            "Every shard was read to its end and every row was used, so no passage was missed."
         ),
         "no_text_contaminated": StageCheck("No text of the benchmark counts as contaminated by the rule."),
     },
@@ -61,8 +72,12 @@ class OverlapOptions(BaseModel):
     },
 )
 def corpus_overlap(run: StageRun) -> StageResult:
-    """The passages of a benchmark's texts that are in an open corpus (config/references.yaml), and where. Every audit
-    looks for them if the benchmark's entry names corpora; a search that is stopped goes on at the next shard."""
+    """Search an open corpus for passages of a benchmark's texts.
+
+    Corpora are declared in config/references.yaml. The result has every passage with its position in the corpus, and
+    one verdict per text. An audit searches the corpora that the benchmark's entry names. A search that was stopped
+    continues with the next shard.
+    """
     benchmark, corpus = run.partition_names
     options = run.options
     notify = progress_logger(run.log)
@@ -75,12 +90,23 @@ def corpus_overlap(run: StageRun) -> StageResult:
         processes=options.processes,
         on_progress=lambda line: notify(f"{corpus}: {line}"),
     )
+    read = {"shards read": report.result.whole_shards, "shards": len(report.result.corpus.shards)}
+    counts = {"contaminated": report.contaminated, "texts": report.texts.num_rows}
+    return StageResult(
+        report.data_version,
+        _summarise_search(report, read),
+        {
+            "whole_corpus_read": CheckResult(report.result.is_complete, metadata=UiMetadata(values=read)),
+            "no_text_contaminated": CheckResult(not report.contaminated, metadata=UiMetadata(values=counts)),
+        },
+    )
+
+
+def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> UiMetadata:
+    """Return the counts of texts per verdict and of shards. The report has the passages."""
     result = report.result
     texts = report.texts.num_rows
     verdicts = Counter(report.texts.column("verdict").to_pylist())
-    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
-    read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
-    # How many texts were found, and how much of the corpus was read; the report has the passages.
     values = {
         "answer": describe_overlap(result, verdicts, texts),
         **dict(sorted(verdicts.items())),
@@ -90,21 +116,14 @@ def corpus_overlap(run: StageRun) -> StageResult:
         **read,
         "data_version": report.data_version,
     }
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
     tables = {"shards that could not be read": (("shard", "reason"), unread)} if unread else {}
-    counted = UiMetadata(values={"contaminated": report.contaminated, "texts": texts})
-    return StageResult(
-        report.data_version,
-        UiMetadata(texts, values, tables),
-        {
-            "whole_corpus_read": CheckResult(result.is_complete, metadata=UiMetadata(values=read)),
-            "no_text_contaminated": CheckResult(not report.contaminated, metadata=counted),
-        },
-    )
+    return UiMetadata(texts, values, tables)
 
 
 @corpus_overlap.partitions
 def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return every benchmark of the scope with the corpora that its entry names."""
+    """Return a partition for each benchmark of the scope and each corpus that its entry names."""
     specs = {name: state.specs[name] for name in scope.benchmarks if name in state.specs}
     return [f"{name}|{corpus}" for name, spec in specs.items() for corpus in spec.settings.corpora]
 
@@ -114,7 +133,7 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
     """Return the benchmark, the corpus and the version of the code that searches."""
     benchmark, _, corpus = partition.partition("|")
     version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
-    # A data set of the hub is taken as it was searched: the hub is not asked.
+    # The hub is not queried, so a data set of the hub counts as unchanged.
     is_on_hub = load_references(state.config).get_entry(corpus).hub is not None
     stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
     return {f"examples/{benchmark}": state.find_built_digest(benchmark), f"corpus/{corpus}": stamp, "code": version}
@@ -122,6 +141,9 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @corpus_overlap.recorded
 def get_recorded_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return what the ledger records of the search. A search by another rule, which a user asked for, is kept."""
+    """Return the recorded inputs of the search.
+
+    The version is cut to its part without the rule, so that a search by a rule that a user chose stays current.
+    """
     entry = find_writing_run(state.paths, CORPUS_OVERLAP, partition)
     return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}

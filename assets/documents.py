@@ -1,4 +1,4 @@
-"""The asset ``documents``: one Dagster asset per source (``documents/books``)."""
+"""The asset ``documents``, one Dagster asset per source (``documents/books``), and its input ``source_settings``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
     UiMetadata,
     audit_asset,
+    observed_input,
 )
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.sources.config import all_sources, load_source_settings
@@ -23,6 +24,16 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS
 
 _MAX_LISTED = 50
+
+
+@observed_input(dimension="source", group="1_sources", kinds={"yaml"})
+def source_settings(source: str, state: WorkspaceState) -> str:
+    """Observe what people set for a source of documents.
+
+    The version changes if the source's entry in config/sources.yaml changes. It also changes if a file that the source
+    reads gets another name, size or time.
+    """
+    return state.source_settings.digest_for(source)
 
 
 @audit_asset(
@@ -36,11 +47,15 @@ _MAX_LISTED = 50
     late_after_days=8,
     progress_message="fetching documents: {}",
     blocked_message="the source {} is fetched first",
-    missing_message="its documents are not there",
+    missing_message="its documents have not been fetched",
     change_messages={"settings": "its settings or files changed since it was fetched"},
 )
 def documents(run: StageRun) -> StageResult:
-    """Dated documents of a source."""
+    """Fetch the dated documents of one source, such as a folder, a website or a data set.
+
+    The settings of the source are in config/sources.yaml. The result is one Parquet file with one row per document.
+    Parts of the source that could not be fetched are listed in the check "complete".
+    """
     settings = load_source_settings()
     missing_setting = settings.for_source(run.partition).missing_setting
     if missing_setting is not None:
@@ -82,19 +97,20 @@ def get_recorded_documents_inputs(source: str, state: WorkspaceState) -> Inputs 
 
 @documents.notes
 def list_missing_documents(source: str, paths: DataPaths) -> Iterator[str]:
-    """Yield what is missing from the source and what was left out."""
+    """Yield a message per missing part of the source, and one message about skipped parts."""
     manifest = read_json(paths.source_manifest(source))
     for item in manifest["missing"]:
         yield f"missing from {source}: {item['part']}: {item['reason']}"
-    if left_out := manifest["left_out"]:
+    left_out = manifest["left_out"]
+    if left_out:
         yield f"left out of {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
 
 
 def _summarise_documents(report: SourceReport) -> UiMetadata:
-    kept = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
+    counts = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
     return UiMetadata(
         report.documents,
         {"missing parts": len(report.missing), "left out": len(report.left_out)},
-        {"documents": (("collection", "documents", "kept from earlier"), kept)},
+        {"documents": (("collection", "documents", "kept from earlier"), counts)},
         paths={"path": report.path},
     )

@@ -1,7 +1,8 @@
-"""The asset ``evaluations``: what the scores of a pair allow to say."""
+"""The asset ``evaluations``: the answer for a pair, and the statistics that support it."""
 
 from __future__ import annotations
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.stored_split import read_split_versions
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
 from audit_pipeline.pipeline.stage import (
@@ -18,32 +19,20 @@ from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceSt
 from audit_pipeline.report.pair_answer import Row
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.store.paths import DataPaths, model_page_path
-from audit_pipeline.tables import (
-    CALIBRATION_CHECKS,
-    COMPARISONS,
-    CONTAMINATION_RATES,
-    CORPUS_TESTS,
-    DECISIONS,
-    EVALUATIONS,
-    GROUP_TESTS,
-    PAIR_ANSWERS,
-    SCORES,
-    parse_pair,
-)
 
 
 @audit_asset(
     partitions=PAIR,
     deps=["benchmark", "split_quality", "scores"],
     tables=[
-        EVALUATIONS,
-        DECISIONS,
-        GROUP_TESTS,
-        CONTAMINATION_RATES,
-        CALIBRATION_CHECKS,
-        COMPARISONS,
-        CORPUS_TESTS,
-        PAIR_ANSWERS,
+        tables.EVALUATIONS,
+        tables.DECISIONS,
+        tables.GROUP_TESTS,
+        tables.CONTAMINATION_RATES,
+        tables.CALIBRATION_CHECKS,
+        tables.COMPARISONS,
+        tables.CORPUS_TESTS,
+        tables.PAIR_ANSWERS,
     ],
     code_version=EVALUATIONS_VERSION,
     group="4_findings",
@@ -51,7 +40,7 @@ from audit_pipeline.tables import (
     kinds={"scikitlearn", "parquet"},
     checks={
         "metrics_in_range": StageCheck(
-            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).",
+            "Every metric and every interval bound lies between 0 and 1. Margins lie between -1 and 1.",
             is_warning=False,
             blocking=True,
         )
@@ -66,9 +55,12 @@ from audit_pipeline.tables import (
     },
 )
 def evaluations(run: StageRun) -> StageResult:
-    """What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what would change it;
-    then the numbers with 95% intervals, the control that never sees the model, thresholds, and p-values of documents.
-    Earlier findings are kept."""
+    """Evaluate the scores of one model on one benchmark.
+
+    The result is the answer to the audit's question, how certain it is, and what would change it. Metrics with 95%
+    intervals, decision thresholds and p-values per document support the answer. A blind control, which never sees the
+    model, shows how much of the effect has another cause. The findings of earlier audits are kept.
+    """
     model = run.models.tokenized(run.pair.model, run.paths)
     report = evaluate_pair(run.pair, model, run.paths, run.step())
     out_of_range = report.out_of_range
@@ -78,19 +70,20 @@ def evaluations(run: StageRun) -> StageResult:
 
 @evaluations.inputs
 def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the scores of the pair, and the assessment of the benchmark's split."""
-    benchmark = parse_pair(partition).benchmark
-    scores = state.find_latest_entry(SCORES.name, partition)
-    split = f"split_quality/{benchmark}"
-    assessed = read_split_versions(benchmark, state.paths)
-    return {
-        f"scores/{partition}": None if scores is None else scores.data_version,
-        split: UNKNOWN if assessed is None else assessed.get(split),
-    }
+    """Return the versions of the pair's scores and of the benchmark's split assessment."""
+    benchmark = tables.parse_pair(partition).benchmark
+    inputs: dict[str, str | None] = {f"scores/{partition}": None, f"split_quality/{benchmark}": UNKNOWN}
+    scores = state.find_latest_entry(tables.SCORES.name, partition)
+    if scores is not None:
+        inputs[f"scores/{partition}"] = scores.data_version
+    split_versions = read_split_versions(benchmark, state.paths)
+    if split_versions is not None:
+        inputs[f"split_quality/{benchmark}"] = split_versions.get(f"split_quality/{benchmark}")
+    return inputs
 
 
 def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadata:
-    """Return the answer, ROC curves and the detectors' AUROCs; the page of the report has the rest."""
+    """Return the answer, the ROC curves and the detectors' AUROCs. The report page has the other results."""
     # Imported here, because it imports matplotlib.
     from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
@@ -100,7 +93,7 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadat
     values = {"answer": f"{answer['headline']} {answer['explanation']}"}
     if evaluation.reason:
         values["reason"] = evaluation.reason
-    # Numbers are plotted over time.
+    # The UI plots numbers over time.
     if rows and rows[0]["detector"] == answer["detector"]:
         values["AUROC of the headline"] = rows[0]["value"]
     blind = next((row for row in rows if row["detector"] == BLIND_CONTROL), None)
@@ -127,15 +120,14 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadat
 
 
 def _list_aurocs(report: EvaluationReport) -> list[Row]:
-    """Return the AUROC rows at default settings: the headline's first, then the blind control's, then the others'."""
-    rows = [
-        row
-        for row in report.findings.evaluation.table.to_pylist()
-        if row["metric"] == "auroc" and row["value"] is not None
-        if row["is_default"] or row["detector"] == BLIND_CONTROL
-    ]
-    first = (report.answer["detector"], BLIND_CONTROL)
-    return sorted(rows, key=lambda row: first.index(row["detector"]) if row["detector"] in first else len(first))
+    """Return the AUROC rows at default settings, sorted: the headline's, the blind control's, the other detectors'."""
+    rows = []
+    for row in report.findings.evaluation.table.to_pylist():
+        is_shown = row["is_default"] or row["detector"] == BLIND_CONTROL
+        if is_shown and row["metric"] == "auroc" and row["value"] is not None:
+            rows.append(row)
+    ranks = {BLIND_CONTROL: 1, report.answer["detector"]: 0}
+    return sorted(rows, key=lambda row: ranks.get(row["detector"], len(ranks)))
 
 
 def _format_auroc(row: Row, headline: str | None) -> tuple[object, ...]:
@@ -145,7 +137,7 @@ def _format_auroc(row: Row, headline: str | None) -> tuple[object, ...]:
 
 
 def _draw_headline_roc(report: EvaluationReport) -> str | None:
-    """Draw the ROC curve of the detector that answers, or return None if it has no curve."""
+    """Draw the ROC curve of the answer's detector, or return None if it has no curve."""
     # Imported here, because it imports matplotlib.
     from audit_pipeline.report.inline_picture import draw_inline_roc  # noqa: PLC0415
 
@@ -159,6 +151,6 @@ def _draw_headline_roc(report: EvaluationReport) -> str | None:
     auroc = aurocs.get((detector, parameters))
     if points is None or auroc is None or auroc["value"] is None:
         return None
-    blind = next((row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL), None)
+    blind_aurocs = [row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL]
     interval = (auroc["value"], auroc["ci_low"], auroc["ci_high"])
-    return draw_inline_roc(detector, points.fpr, points.tpr, interval, blind)
+    return draw_inline_roc(detector, points.fpr, points.tpr, interval, blind_aurocs[0] if blind_aurocs else None)

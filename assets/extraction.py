@@ -1,4 +1,4 @@
-"""The asset ``extraction``: the passages of a benchmark's documents that a model gives word for word."""
+"""The asset ``extraction``: the passages of a benchmark's documents that a model reproduces verbatim."""
 
 from __future__ import annotations
 
@@ -27,31 +27,33 @@ from audit_pipeline.tables import (
 
 
 class ExtractionOptions(BaseModel):
-    """Which documents are searched, and how."""
+    """The options of a search of documents."""
 
     every_pair: bool = Field(
         default=False,
-        description="search the documents of every pair; else only if the benchmark says extraction: true",
+        description="search the documents of every pair; false: only of benchmarks with extraction: true",
     )
     prefix: int | None = Field(
-        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
+        default=None, description=f"prompt length in tokens; null: the benchmark's setting, by default {PREFIX}"
     )
     suffix: int | None = Field(
-        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
+        default=None,
+        description=f"continuation length in tokens; null: the benchmark's setting, by default {SUFFIX}",
     )
     stride: str | None = Field(
         default=None,
-        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
-        f"{COARSE_TO_FINE}",
+        description="start positions of windows: coarse-to-fine | tiled | chars:N; null: the benchmark's setting, by "
+        f"default {COARSE_TO_FINE}",
     )
     grid: bool = Field(
-        default=False, description="ask for suffixes at every setting of a grid; else only if the benchmark says so"
+        default=False,
+        description="search at every setting of a grid of prefix and suffix lengths; false: the benchmark's setting",
     )
 
 
 @audit_asset(
     partitions=PAIR,
-    # It follows the findings: a failure here leaves them as they are, and the model is still in memory.
+    # It runs after the evaluation, so a failure does not affect the findings, and the model is still in memory.
     deps=["benchmark", "evaluations"],
     tables=[DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID],
     code_version=EXTRACTION_VERSION,
@@ -62,12 +64,12 @@ class ExtractionOptions(BaseModel):
     lock="gpu",
     standalone_job=StageJob(
         "extract",
-        "Search the whole documents of benchmarks for passages that models give word for word.",
+        "Search the whole documents of benchmarks for passages that models reproduce verbatim.",
         "documents searched",
     ),
     standalone_options={"every_pair": True},
     blocked_message="the documents of {0} are searched with {1} first",
-    missing_message="its documents have not been searched for passages that the model gives",
+    missing_message="its documents have not been searched for passages that the model reproduces",
     change_messages={
         "code": "its documents were searched with other settings, or by an earlier version of the code",
         "statistics": "its documents were searched before: the start token or the window changed since",
@@ -75,53 +77,60 @@ class ExtractionOptions(BaseModel):
     },
 )
 def extraction(run: StageRun) -> StageResult:
-    """The passages of a benchmark's documents that the model gives word for word, and how likely it is to do so,
-    compared with held-out documents. Every audit looks for them if the benchmark says extraction: true; else the job
-    extract does."""
+    """Search a benchmark's whole documents for passages that a model reproduces verbatim.
+
+    The model receives a prefix of each window of a document. The result is how likely it is to continue with the
+    original text, compared with held-out documents. Audits run the search for benchmarks with extraction: true. The
+    job extract runs it for any pair.
+    """
     pair = run.pair
     options = run.options
     settings = find_extraction_settings(pair.benchmark)
     if settings is None and not options.every_pair:
-        reason = {"reason": "the benchmark does not say extraction: true"}
+        reason = {"reason": "the benchmark does not set extraction: true"}
         return StageResult(None, UiMetadata(values=reason), status="not_requested")
-    asked = (settings or ExtractionSettings()).override(
+    search_settings = (settings or ExtractionSettings()).override(
         prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    step = run.step(build_search_version(asked))
+    step = run.step(build_search_version(search_settings))
     with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
-        return extract_pair(pair, model, run.paths, backend_of, step, asked, notify)
+        return extract_pair(pair, model, run.paths, backend_of, step, search_settings, notify)
 
 
 @extraction.partitions
 def list_searched_pairs(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return the pairs of the benchmarks whose entries have their documents searched."""
-    asked = {name for name, spec in state.specs.items() if spec.settings.extraction is not None}
-    return [pair.partition for pair in scope.pairs if pair.benchmark in asked]
+    """Return the pairs of the benchmarks whose entries set extraction."""
+    searched = {name for name, spec in state.specs.items() if spec.settings.extraction is not None}
+    return [pair.partition for pair in scope.pairs if pair.benchmark in searched]
 
 
 @extraction.inputs
 def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the benchmark, the model, the settings of the search, and the reference model."""
+    """Return the versions of the benchmark, the model, the settings of the search, and the reference model."""
     pair = parse_pair(partition)
     spec = state.specs.get(pair.benchmark)
     model = state.models.get(pair.model)
-    settings = None if spec is None else spec.settings.extraction
-    is_on_server = model is not None and model.identity.before is not None
-    return {
+    # The plan reports the first changed input, so the order matters.
+    inputs: dict[str, str | None] = {
         f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
-        "code": None if settings is None else build_search_version(settings),
-        "endpoint" if is_on_server else "model": None if model is None else model.identity.model_fingerprint,
-        # Not under the name of the pass of the texts, which a search of documents does not wait for.
-        "statistics": state.find_statistics_version(pair),
-        **(state.find_needed_versions(pair.model, "reference_model") or {}),
+        "code": None,
     }
+    if spec is not None and spec.settings.extraction is not None:
+        inputs["code"] = build_search_version(spec.settings.extraction)
+    if model is not None:
+        is_on_server = model.identity.before is not None
+        inputs["endpoint" if is_on_server else "model"] = model.identity.model_fingerprint
+    # The search does not wait for the pass over the texts, so this is not named like the pass.
+    inputs["statistics"] = state.find_statistics_version(pair)
+    inputs |= state.find_needed_versions(pair.model, "reference_model") or {}
+    return inputs
 
 
 @extraction.recorded
 def get_recorded_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return what the ledger records of the search."""
+    """Return the recorded inputs of the search."""
     entry = state.find_latest_entry(DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""The asset ``scores``: every detector on every text, from the cached token statistics."""
+"""The asset ``scores``: the scores of all detectors, computed from the cached token statistics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _MAX_REASONS = 20
     kinds={"numpy", "parquet"},
     checks={
         "no_score_failed": StageCheck(
-            "No detector failed on a text; a text that a detector does not apply to is no failure.", is_warning=False
+            "No detector failed on a text. A text to which a detector does not apply is not a failure.",
+            is_warning=False,
         )
     },
     has_findings=False,
@@ -48,8 +49,11 @@ _MAX_REASONS = 20
     },
 )
 def scores(run: StageRun) -> StageResult:
-    """The score of every text by every detector, at every setting. The higher, the likelier the model has read the
-    text. No model is run: scores are computed from the token statistics. Earlier scores are kept."""
+    """Score every text of a benchmark with every detector, at every setting.
+
+    A higher score means that the model has more likely read the text in training. The scores are computed from the
+    token statistics, so no model is run. The scores of earlier audits are kept.
+    """
     report = score_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
     failed = report.by_status.get("failed", 0)
     values: dict[str, object] = {f"scores {status}": count for status, count in sorted(report.by_status.items())}
@@ -64,7 +68,7 @@ def scores(run: StageRun) -> StageResult:
 
 @scores.inputs
 def get_scores_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the token statistics of the pair, and the token frequencies that its detectors need."""
+    """Return the versions of the pair's token statistics, and of the token frequencies that detectors need."""
     pair = parse_pair(partition)
     entry = state.entries.get(pair.model)
     inputs: dict[str, str | None] = {f"token_statistics/{partition}": state.find_statistics_version(pair) or UNKNOWN}
@@ -76,7 +80,7 @@ def get_scores_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @scores.recorded
 def get_recorded_scores_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return what the ledger records of the scores."""
+    """Return the recorded inputs of the scores."""
     entry = state.find_latest_entry(SCORES.name, partition)
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""The asset ``split_quality``: what separates members from non-members without any model."""
+"""The asset ``split_quality``: how well members and non-members can be separated without a model."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
 
 
 class AssessmentOptions(BaseModel):
-    """How much of a benchmark is read."""
+    """The options of the assessment."""
 
     most_per_side: int = Field(
         default=MOST_PER_SIDE,
         ge=1,
-        description="members, and non-members, that are read, drawn at random if there are more; the blind control "
-        "of words reads all",
+        description="maximum number of members, and of non-members, that are read; larger sides are sampled at random; "
+        "the blind control of words reads all texts",
     )
 
 
@@ -54,8 +54,12 @@ class AssessmentOptions(BaseModel):
     },
 )
 def split_quality(run: StageRun) -> StageResult:
-    """How far the two sides of a benchmark can be separated without any model: by their words, length, dates, language.
-    If they can, no audit on it says anything about training. It is made with every build."""
+    """Measure how well members and non-members can be separated without a model.
+
+    Blind controls use only the words, lengths, dates and languages of the texts. If a blind control separates the two
+    sides, an audit on this benchmark cannot show that a model was trained on the members. Every build of a benchmark is
+    assessed.
+    """
     built = read_built(run.paths, run.partition)
     built.require_passed_checks()
     split = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
@@ -87,20 +91,21 @@ _PLOTTED = {
     "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
     "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
 }
-"""The numbers that the UI plots besides the AUROCs, by measure, part and side."""
+"""The other numbers that the UI plots: display name to measure, part and side."""
 
 
 def _summarise_split(split: SplitAssessment, paths: DataPaths) -> UiMetadata:
-    """Return the verdict and the AUROC of every control, which the UI plots; the report has the rest."""
+    """Return the verdict and the AUROC of every control. The UI plots them over time."""
     verdict = split.assessed.verdict
     rows = split.quality.to_pylist()
     by_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in rows}
+    worst_controls = [part for measure, part, _ in by_measure if measure == WORST]
     numbers = {f"blind AUROC, {row['part']}": row["value"] for row in rows if row["measure"] == MEASURE}
     numbers |= {name: by_measure.get(key) for name, key in _PLOTTED.items()}
     values = {
         "verdict": verdict,
         "in words": VERDICT_IN_WORDS[verdict],
-        "worst control": next((part for measure, part, _ in by_measure if measure == WORST), "none was computed"),
-        **{name: value for name, value in numbers.items() if value is not None},
+        "worst control": worst_controls[0] if worst_controls else "none was computed",
     }
+    values |= {name: value for name, value in numbers.items() if value is not None}
     return UiMetadata(len(rows), values, page=paths.report)

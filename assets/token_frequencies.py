@@ -1,4 +1,4 @@
-"""The asset ``token_frequencies``: how often tokens occur in reference corpora, which dc_pdd is calibrated with."""
+"""The asset ``token_frequencies``: token counts of reference corpora, which calibrate the detector dc_pdd."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MAX_LOGGED = 20
     kinds={"numpy", "parquet"},
     checks={
         "counts_belong_to_tokenizer": StageCheck(
-            "The table is of its model's tokenizer and holds at least one token.", is_warning=False
+            "The table was counted with the model's tokenizer and has at least one token.", is_warning=False
         ),
-        "every_row_counted": StageCheck("Every row of the corpus was counted; those that could not are named."),
+        "every_row_counted": StageCheck("Every row of the corpus was counted. Skipped rows are listed in the log."),
     },
     lock="references",
     is_optional=True,
@@ -55,8 +55,11 @@ _MAX_LOGGED = 20
     sources_purpose="everyday texts, whose tokens are counted for the detector dc_pdd",
 )
 def token_frequencies(run: StageRun) -> StageResult:
-    """How often each token occurs in a corpus of everyday texts (config/references.yaml); the detector dc_pdd compares
-    with it. Models with one tokenizer share one table; a count that is stopped goes on where it was."""
+    """Count how often each token occurs in a corpus of everyday texts.
+
+    Corpora are declared in config/references.yaml. The detector dc_pdd compares the tokens of a text with these counts.
+    Models with the same tokenizer share one table. A count that was stopped continues with the next document.
+    """
     corpus, name = run.partition_names
     notify = progress_logger(run.log)
     report = build_frequencies(
@@ -84,7 +87,7 @@ def token_frequencies(run: StageRun) -> StageResult:
         report.data_version,
         UiMetadata(report.read_number("vocab_size"), values, paths={"path": report.path}),
         {
-            "counts_belong_to_tokenizer": CheckResult(tokens > 0, None if tokens else "the table holds no token"),
+            "counts_belong_to_tokenizer": CheckResult(tokens > 0, None if tokens else "the table has no token"),
             "every_row_counted": CheckResult(not skipped, metadata=UiMetadata(values={"rows": skipped})),
         },
     )
@@ -92,7 +95,7 @@ def token_frequencies(run: StageRun) -> StageResult:
 
 @token_frequencies.partitions
 def list_counts(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return each model of the scope with the corpus that an audit counts for it."""
+    """Return a partition for each model of the scope and the corpus that an audit counts for it."""
     return [f"{corpus.name}|{name}" for name, corpus in _iterate_countable(scope, state)]
 
 
@@ -104,13 +107,13 @@ def list_sources_of_corpora(scope: Scope, state: WorkspaceState) -> Iterable[str
 
 @token_frequencies.inputs
 def get_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the settings and the content of the corpus."""
+    """Return the versions of the corpus: its settings, its documents and its content."""
     corpus = load_references(state.config).get_entry(partition.partition("|")[0])
     inputs: dict[str, str | None] = {}
     if corpus.package is not None:
         inputs |= state.build_documents_input(corpus.package)
     inputs |= {"settings": corpus.settings_digest, "corpus": None}
-    # The bytes of files, which may be many, are read when they are counted.
+    # Corpora of files can be large, so their content is read only when they are counted.
     if corpus.package is not None and state.paths.documents(corpus.package).exists():
         with suppress(AuditError):
             inputs["corpus"] = corpus_from_entry(corpus, state.paths).digest
@@ -119,10 +122,12 @@ def get_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @token_frequencies.recorded
 def get_recorded_frequencies_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return the settings and the content of the corpus that were counted."""
+    """Return the versions of the corpus that was counted."""
     corpus, _, name = partition.partition("|")
     model = state.models.get(name)
-    counted = read_metadata_if_whole(corpus, model, state.paths) if isinstance(model, TokenizedModel) else None
+    if not isinstance(model, TokenizedModel):
+        return None
+    counted = read_metadata_if_whole(corpus, model, state.paths)
     return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
 
 
@@ -130,11 +135,12 @@ def _iterate_countable(scope: Scope, state: WorkspaceState) -> Iterator[tuple[st
     """Yield the models of the scope, each with the corpus that an audit counts for it."""
     for name in dict.fromkeys([*scope.models, *(pair.model for pair in scope.pairs)]):
         model = state.models.get(name)
-        if isinstance(model, TokenizedModel):
-            try:
-                corpus = find_countable_corpus(model.entry)
-            except ConfigError:
-                # Counting reports what is wrong with the entry; the audit goes on without it.
-                continue
-            if corpus is not None:
-                yield name, corpus
+        if not isinstance(model, TokenizedModel):
+            continue
+        try:
+            corpus = find_countable_corpus(model.entry)
+        except ConfigError:
+            # The count itself reports the error of the entry. The audit continues without the corpus.
+            continue
+        if corpus is not None:
+            yield name, corpus

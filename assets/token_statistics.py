@@ -1,4 +1,4 @@
-"""The asset ``token_statistics``: one forward pass per text, kept in the cache."""
+"""The asset ``token_statistics``, one forward pass per text, and its input ``model_files``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.benchmarks.build import read_built_digest
+from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline.stage import (
     AUDIT_PAIRS,
     PAIR,
@@ -18,22 +19,39 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
     UiMetadata,
     audit_asset,
+    observed_input,
 )
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState, get_recorded_inputs, join_versions
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes
 from audit_pipeline.store.ledger import Entry
-from audit_pipeline.tables import KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, parse_pair
+from audit_pipeline.tables import KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, digest, parse_pair
 from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 
 
+@observed_input(dimension="model", group="3_model_runs", kinds={"yaml", "safetensors"})
+def model_files(model: str, state: WorkspaceState) -> str | None:
+    """Observe the entry and the files of a model.
+
+    The version covers the model's entry in config/models.yaml, and the names, sizes and times of its files. It covers
+    the same facts of its reference model. No file is opened, so a copy of the same weights counts as a change.
+    """
+    entry = state.entries.get(model)
+    if entry is None:
+        return None
+    reference = state.entries.get(entry.reference_model or "")
+    if reference is None:
+        return entry_version(entry)
+    return digest(entry_version(entry), entry_version(reference))[:16]
+
+
 def _build_pass_options() -> type[BaseModel]:
-    """Return the options of a pass: a switch for each kind of statistics on request, and the budget of logits."""
+    """Return the class of the options: one boolean per optional kind of statistics, and the budget of logits."""
     switches: dict[str, Any] = {
         kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
     }
     budget = Field(
-        default=DEFAULT_LOGITS_BUDGET / 1e9, description="the most that the kind 'logits' may add in one partition"
+        default=DEFAULT_LOGITS_BUDGET / 1e9, description="maximum size of the kind 'logits' per partition, in gigabytes"
     )
     return create_model("PassOptions", **switches, logits_budget_gb=(float, budget))
 
@@ -48,7 +66,7 @@ def _build_pass_options() -> type[BaseModel]:
     kinds={"torch", "transformers", "parquet"},
     checks={
         "cache_intact": StageCheck(
-            "No part file of the cache was damaged; damaged files are set aside and their texts run again."
+            "No part file of the cache was damaged. Damaged files are set aside and their texts are run again."
         )
     },
     options=_build_pass_options(),
@@ -62,9 +80,12 @@ def _build_pass_options() -> type[BaseModel]:
     },
 )
 def token_statistics(run: StageRun) -> StageResult:
-    """One forward pass of the model over every text. For each token, the cache keeps how likely the token was and how
-    it compares with the rest of the vocabulary. A text that was read for one benchmark is never read again. A run that
-    was stopped continues where it ended."""
+    """Run the model once over every text of a benchmark.
+
+    For each token, the cache stores its log-likelihood and how it compares with the rest of the vocabulary. The inputs
+    are the benchmark and the model's files. A text that is in several benchmarks is run only once. A run that was
+    stopped continues with the next text.
+    """
     pair = run.pair
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
@@ -90,7 +111,7 @@ def token_statistics(run: StageRun) -> StageResult:
 
 @token_statistics.inputs
 def get_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the benchmark, the model with its tokenizer, the conventions of the pass, and the reference model."""
+    """Return the versions of the benchmark, model, tokenizer, settings of the pass, and reference model."""
     pair = parse_pair(partition)
     model = state.models.get(pair.model)
     inputs: dict[str, str | None] = {f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark)}
@@ -101,9 +122,10 @@ def get_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs:
         return inputs
     identity = model.identity
     references = join_versions("reference_model", state.find_needed_versions(pair.model, "reference_model"))
+    model_input = "model" if identity.before is None else "endpoint"
     return {
         **inputs,
-        "model" if identity.before is None else "endpoint": identity.model_fingerprint,
+        model_input: identity.model_fingerprint,
         "tokenizer": identity.tokenizer_fingerprint,
         "settings": state.find_statistics_version(pair),
         "reference model": references,
@@ -112,9 +134,10 @@ def get_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @token_statistics.recorded
 def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return what the ledger records of the pass, and the reference models from the entry of the scores.
+    """Return the recorded inputs of the pass, and the reference models that the scores record.
 
-    The passes of reference models are their own. External scores have no pass and stand in for it.
+    Passes of reference models have entries of their own. For external scores, which have no pass, the entry of the
+    scores is used.
     """
     scores = state.find_latest_entry(SCORES.name, partition)
     passes = state.ledger.list_entries(TOKEN_STATISTICS.name, partition)
@@ -122,18 +145,19 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
     if entry is None:
         return None
     version = passes[-1].data_version if passes else entry.upstream.get(f"token_statistics/{partition}")
+    references = None if scores is None else join_versions("reference_model", scores.upstream)
     return {
         **get_recorded_inputs(entry),
-        # The settings cover the versions of the code.
+        # The version of the settings covers the version of the code.
         "code": None,
         f"examples/{parse_pair(partition).benchmark}": entry.benchmark_digest,
         "settings": version,
-        "reference model": None if scores is None else join_versions("reference_model", scores.upstream),
+        "reference model": references,
     }
 
 
 def _run_other_models_once(run: StageRun, model: Any, backend_of: Any) -> None:
-    """Run the models that detectors need besides, once for all pairs of the model in a run."""
+    """Run the other models that detectors need, once for all pairs of the model in a run."""
     name = run.pair.model
     finished: set[str] = run.shared.setdefault("models whose other models ran", set())
     if name in finished:
@@ -145,7 +169,7 @@ def _run_other_models_once(run: StageRun, model: Any, backend_of: Any) -> None:
 
 
 def _check_cache(run: StageRun, unreadable_parts: Iterable[str]) -> CheckResult:
-    """Return the check of the whole run so far: the UI shows a check as it was for the last pair."""
+    """Return the check for all pairs of the run so far, because the UI shows only the check of the last pair."""
     damaged: list[str] = run.shared.setdefault("set aside", [])
     damaged.extend(unreadable_parts)
     description = None

@@ -1,4 +1,4 @@
-"""The asset ``twins``: the test of a model with the twins of a benchmark, if config/stages.yaml asks for it."""
+"""The asset ``twins``: the test of a model with the twins of a benchmark, if config/stages.yaml requests it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from audit_pipeline.token_statistics.pair_origin import compute_statistics_versi
 
 
 class TwinsOptions(BaseModel):
-    """Where the secret files are, and by which detectors versions are ranked."""
+    """The options of the twins test."""
 
-    secrets: str = Field(default="secrets", description="folder of the secret files: NAME.json is that of a benchmark")
+    secrets: str = Field(default="secrets", description="folder of the secret files, NAME.json for the benchmark NAME")
     detectors: list[str] = Field(
-        default=list(DETECTORS), description="detectors that decide together; named before scores are looked at"
+        default=list(DETECTORS), description="detectors that decide together; choose them before you see scores"
     )
 
 
@@ -42,14 +42,18 @@ class TwinsOptions(BaseModel):
     blocked_message="the twins of {0} are tested with {1} first",
     missing_message="it has not been tested with twins",
     change_messages={
-        "secret": "its secret file is another since",
+        "secret": "its secret file changed since",
         "statistics": "the model, its start token or the window changed since",
-        "settings": "other detectors or secret files are asked for since",
+        "settings": "its options changed since",
     },
 )
 def twins(run: StageRun) -> StageResult:
-    """Whether the model scores the published version of each item above the versions that were kept secret. Chance
-    decided which was published, so the p-value holds for any versions."""
+    """Test whether the model prefers the published versions of a benchmark's items to their secret versions.
+
+    Each item has several versions, and a random draw decided which one was published. The secret file holds the
+    others. The result is a p-value, which is exact because of the draw. The test runs only if config/stages.yaml
+    requests it.
+    """
     # Imported here, because it imports scipy.
     from audit_pipeline.extras.twins.model_test import run_twins_test, write_twins_test  # noqa: PLC0415
 
@@ -81,17 +85,17 @@ def twins(run: StageRun) -> StageResult:
 
 @twins.inputs
 def get_twins_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the benchmark, the secret file, and the version of the pair's token statistics.
+    """Return the versions of the benchmark, the secret file and the pair's token statistics.
 
     Raises:
-        DataError: If there is no secret file.
+        DataError: If the secret file is missing.
     """
     pair = parse_pair(partition)
     entry = load_stage_entries([twins], state.config).get(twins.name)
     options = TwinsOptions() if entry is None else TwinsOptions.model_validate(entry.options)
     secret = Path(options.secrets) / f"{pair.benchmark}.json"
     if not secret.exists():
-        raise DataError(f"{secret}: no such file; `corpus-audit twins draw` writes it")
+        raise DataError(f"{secret}: no such file. Write it with `corpus-audit twins draw`.")
     return {
         f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
         "secret": file_sha256(secret),

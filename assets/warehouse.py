@@ -27,11 +27,11 @@ _MAX_LISTED = 50
 
 
 class QuotingOptions(BaseModel):
-    """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
+    """The options for quoting the audited texts."""
 
     include_text: bool = Field(
         default=is_text_output_allowed(),
-        description="quote excerpts of at most 50 words; the environment variable CORPUS_AUDIT_NO_TEXT turns it off",
+        description="quote excerpts of at most 50 words; set CORPUS_AUDIT_NO_TEXT to change the default to false",
     )
 
 
@@ -43,32 +43,35 @@ class QuotingOptions(BaseModel):
     kinds={"duckdb", "sql"},
     checks={
         "every_number_has_one_lineage_row": StageCheck(
-            "Every file of rows (documents, examples, scores, findings of every table) has the line of the ledger that "
-            "explains it; what has none is left out.",
+            "Every file of rows (documents, examples, scores, findings of every table) has a ledger line that explains "
+            "it. Files without one are left out.",
             is_warning=False,
         ),
-        "every_key_once": StageCheck("No table holds two rows of one key.", is_warning=False),
-        "every_file_readable": StageCheck("No Parquet, JSON or configuration file had to be left out."),
+        "every_key_once": StageCheck("No table has two rows with the same key.", is_warning=False),
+        "every_file_readable": StageCheck("No Parquet, JSON or configuration file was unreadable."),
     },
     options=QuotingOptions,
     lock="warehouse",
     late_after_days=8,
 )
 def warehouse(run: StageRun) -> StageResult:
-    """All results in one DuckDB file, data/audit.duckdb, for queries in SQL. It is built next to the old file and then
-    takes its place, so nobody who reads that is disturbed."""
+    """Build one DuckDB file of all results, data/audit.duckdb, for queries in SQL.
+
+    The inputs are the tables of all other assets. The new file is built next to the old one and then replaces it, so
+    open connections are not disturbed.
+    """
     write_missing_answers(run.paths)
-    # Read before the build: what is written during the build is built next time.
+    # The head is read before the build, so rows that are written during the build make the warehouse stale.
     head = read_ledger(run.paths).head
     report = build_judged_warehouse(run.paths, run.stages, include_text=run.options.include_text)
     note_warehouse(run.paths, head)
     if report.moved_wal is not None:
-        run.log.warning(f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}")
+        run.log.warning(f"a read-write session left a write-ahead log, which was moved to {report.moved_wal}")
     return StageResult(metadata=summarise_warehouse(report), checks=_list_check_results(report))
 
 
 def summarise_warehouse(report: WarehouseReport) -> UiMetadata:
-    """Return how many pairs are in each state (table coverage), the sizes of the tables, and the number of files."""
+    """Return the number of pairs per state (table coverage), the sizes of the tables, and the number of files."""
     with open_read_only(report.path) as connection:
         counted = dict(connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall())
     states = [(name, counted.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]

@@ -6,9 +6,8 @@ import dagster as dg
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.model_proposals import load_watched
-from audit_pipeline.pipeline.dagster.asset_definitions import build_assets
+from audit_pipeline.pipeline.dagster.asset_definitions import build_assets, build_jobs
 from audit_pipeline.pipeline.dagster.conditions import build_audit_sensor, build_publish_sensor
-from audit_pipeline.pipeline.dagster.jobs import JOBS
 from audit_pipeline.pipeline.dagster.observed_inputs import build_observed_assets, observe_inputs
 from audit_pipeline.pipeline.dagster.partition_step import plan_cells_one_by_one
 from audit_pipeline.pipeline.dagster.partitions import register_configured
@@ -34,7 +33,7 @@ def defs() -> dg.Definitions:
         assets = dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets())
         return dg.Definitions(
             assets=[*assets, *build_observed_assets()],
-            jobs=JOBS,
+            jobs=build_jobs(),
             schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
             sensors=[observe_inputs, build_audit_sensor(), build_publish_sensor(), *SENSORS],
             resources={"data": AuditData(), "models": ModelsResource(), "progress": ProgressReporter()},

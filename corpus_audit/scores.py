@@ -165,8 +165,8 @@ def evaluate(options: Evaluate) -> AuditFindings:
         given["scores"] = given["out"] / "scores.parquet"
         given["scores"] = keep_scores(table, EvaluateOptions(**given))
     done = evaluate_file(EvaluateOptions(**given))
-    warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
-    warn(done.given.notes)
+    warn(f"skipped {row.location}: {row.reason}" for row in done.external_scores.skipped)
+    warn(done.external_scores.notes)
     return read_audit_findings(
         done.pair.model, [done.pair.model], (done.pair.benchmark,), done.paths.warehouse, done.report
     )

@@ -99,9 +99,9 @@ def _show_dry_run(request: AuditRequest) -> None:
     dry = plan_dry_run(request, tokenized, paths)
     if dry.has_work:
         record_exit_state("stale")
-    for name, problem in dry.cannot.items():
+    for name, problem in dry.problems.items():
         print_message(f"{name} is left out: {problem}")
-    _show_preparation_steps(dry.first, dry.not_built, paths)
+    _show_preparation_steps(dry.preparation_steps, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         print_result("\nNothing was fetched, built or run.", plans=[])
         return

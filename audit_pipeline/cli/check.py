@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.pipeline.user_files import Inventory, OwnWorkspace
+    from audit_pipeline.pipeline.check_workspace import CheckWorkspace
+    from audit_pipeline.pipeline.user_files import Inventory
     from audit_pipeline.sources.base import Document
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
@@ -106,7 +107,7 @@ def _show_file_facts(inventory: Inventory) -> None:
         titles = [_format_title(document) for document in inventory.documents_of_side(side)]
         lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _TITLES)]
     editions = sum(facts.editions for facts in inventory.sides.values())
-    if editions and inventory.own.edition_dates:
+    if editions and inventory.user_files.edition_dates:
         lines.append(f"\n{editions:,} document(s) are dated by their edition, as their files give it.")
     elif editions:
         lines.append(
@@ -214,14 +215,13 @@ def check(
     if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
     from audit_pipeline.models.tokenized_model import load_tokenized
-    from audit_pipeline.pipeline.user_files import (
-        UserFiles,
+    from audit_pipeline.pipeline.check_workspace import (
         ensure_workspace,
-        find_own_workspace,
-        inspect_user_files,
+        find_check_workspace,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
+    from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
 
     own = UserFiles(
         files,
@@ -234,7 +234,7 @@ def check(
         held_out_because="random" if exchangeable else held_out_because,
         edition_dates=edition_dates,
     )
-    folder = find_own_workspace() if workspace is None else workspace.resolve()
+    folder = find_check_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
     with report_slow_work("reading") as report:
         report("the files")
@@ -272,7 +272,7 @@ def check(
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
-def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
+def _say_workspace(workspace: CheckWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
         print_result(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
         return

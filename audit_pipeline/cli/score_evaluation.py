@@ -41,8 +41,8 @@ def evaluate(
     from audit_pipeline.warehouse.query import read_latest_findings
 
     done = evaluate_file(replace(options, no_text=options.no_text or not is_text_output_allowed()))
-    print_skipped(done.given.skipped)
-    for note in done.given.notes:
+    print_skipped(done.external_scores.skipped)
+    for note in done.external_scores.notes:
         print_message(note)
     answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
@@ -58,9 +58,9 @@ def evaluate(
     if not is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
-    if done.given.left_out:
-        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
+    if done.external_scores.left_out:
+        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.external_scores.left_out.items())
+        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.left_out))
     print_damaged_files(done.paths)
     print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",

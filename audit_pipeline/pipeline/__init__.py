@@ -1,1 +1,1 @@
-"""What an audit is made of, what of it is out of date, and what brings it up to date."""
+"""The declaration, planning and execution of audits."""

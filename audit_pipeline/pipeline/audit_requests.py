@@ -1,7 +1,6 @@
-"""What a user asks for, from the command line or from Python: an audit, or scores of their own texts; what came of it.
+"""The requests of a user, from the command line or from Python: an audit, or scores of texts; and their outcomes.
 
-Heavy packages are imported where they are needed, so that an audit with nothing to do, or a wrong name, is answered at
-once.
+Heavy packages are imported inside functions, so that an audit with nothing to do, or with a wrong name, ends at once.
 """
 
 from __future__ import annotations
@@ -33,11 +32,15 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """A model, or those of a series in order, some benchmarks and the options; ``problems`` are those of other entries
-    of the configuration.
+    """A request for an audit.
 
-    ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``terminal``: progress bars are
-    drawn.
+    Attributes:
+        models: The model, or the models of a series in order.
+        benchmarks: The benchmarks.
+        options: The options.
+        problems: The problems of the configuration, which are reported.
+        leave_out: Whether benchmarks that cannot be built are skipped. If not, they raise.
+        terminal: Whether progress bars are drawn.
     """
 
     models: Sequence[ModelEntry]
@@ -49,12 +52,12 @@ class AuditRequest:
 
     @property
     def model(self) -> ModelEntry:
-        """The model, or the first of the series."""
+        """Return the model, or the first model of the series."""
         return self.models[0]
 
     @property
     def subject(self) -> str:
-        """What is audited, in words: the model, or how many of its series."""
+        """Return the model's name, or the number of models and the name of their series."""
         checkpoint = self.model.checkpoint
         if len(self.models) == 1 or checkpoint is None:
             return self.model.name
@@ -62,13 +65,13 @@ class AuditRequest:
 
     @property
     def completion_message(self) -> str:
-        """That there is nothing to do, in words."""
-        named = ", ".join(spec.name for spec in self.benchmarks)
-        return f"{self.subject} on {named}: everything is up to date, nothing is run"
+        """Return the message that there is nothing to do."""
+        names = ", ".join(spec.name for spec in self.benchmarks)
+        return f"{self.subject} on {names}: everything is up to date, nothing is run"
 
     @property
     def resources(self) -> Mapping[str, Mapping[str, object]]:
-        """The resources of a run of Dagster that runs the model."""
+        """Return the resource configuration of a Dagster run that runs the model."""
         return {
             "models": {"device": self.options.device, **self.options.chosen_engine.run_config},
             "progress": {"terminal": self.terminal},
@@ -77,7 +80,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class PassCounts:
-    """How many texts of a pair were in the cache, and how many the model was run on."""
+    """The number of a pair's texts that were in the cache, and the number that the model was run on."""
 
     from_cache: int
     computed: int
@@ -85,12 +88,18 @@ class PassCounts:
 
 @dataclass
 class AuditOutcome:
-    """The outcome of an audit; ``benchmarks`` are those that were not left out.
+    """The outcome of an audit.
 
-    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its pass, or
-    why there was none. ``failed``: the error where some pairs met a fault and the others are done. ``not_made``: why
-    what only some detectors need was not made. ``left_out``: the reason by benchmark. ``dead_runs``: those that were
-    found and marked failed.
+    Attributes:
+        models: The models.
+        benchmarks: The benchmarks that were not skipped.
+        runs: The ids of the Dagster runs, by what they made.
+        passes: The counts of texts of each pair's pass, by pair.
+        not_run: The reasons why pairs had no pass, by pair.
+        failed: The error if some pairs failed. The other pairs are done.
+        not_made: The errors of optional products, which only some detectors need, by product.
+        left_out: The reasons why benchmarks were skipped, by benchmark.
+        dead_runs: The ids of the runs that were found dead and marked as failed.
     """
 
     models: Sequence[ModelEntry]
@@ -105,30 +114,45 @@ class AuditOutcome:
 
     @property
     def pairs(self) -> list[Pair]:
+        """Return all pairs of the models and the benchmarks."""
         from audit_pipeline.tables import Pair  # noqa: PLC0415
 
         return [Pair(spec.name, model.name) for model in self.models for spec in self.benchmarks]
 
 
 def build_audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
-    """Build the request for the models and benchmarks that a user named: each a name, a series or family, or a list.
+    """Build the request for the models and benchmarks that a user named.
 
-    Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
+    Args:
+        model: The name of a model or a series, or a list of names.
+        benchmark: The name of a benchmark or a family, a list of names, or ``all``.
+        options: The options.
+
+    Raises:
+        ConfigError: If there is no such benchmark, or if an entry is broken.
+        ModelError: If there is no such model.
     """
     from audit_pipeline.benchmarks.config import exclude_on_request  # noqa: PLC0415
     from audit_pipeline.models.config import resolve_models  # noqa: PLC0415
     from audit_pipeline.pipeline.whole_configuration import load_configuration  # noqa: PLC0415
 
     config = load_configuration()
-    specs = (
-        list(exclude_on_request(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
-    )
+    if benchmark == ALL:
+        specs = list(exclude_on_request(config.benchmarks).values())
+    else:
+        specs = config.benchmarks_named(benchmark)
     models = resolve_models(model, config.models)
     return AuditRequest(models, specs, options, config.problems, leave_out=benchmark == ALL)
 
 
 def build_request_planner(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Planner:
-    """Return the planner of a request; ``models`` are the loaded ones, of which it is known how they would be run."""
+    """Return the planner of a request.
+
+    Args:
+        request: The request.
+        models: The loaded models. The fingerprints of other models are unknown to the planner.
+        paths: The data folder.
+    """
     from audit_pipeline.pipeline.plan import Planner  # noqa: PLC0415
     from audit_pipeline.pipeline.registry import STAGES  # noqa: PLC0415
     from audit_pipeline.pipeline.workspace_state import WorkspaceState  # noqa: PLC0415
@@ -140,28 +164,36 @@ def build_request_planner(request: AuditRequest, models: Sequence[TokenizedModel
 
 
 def build_request_scope(request: AuditRequest) -> Scope:
-    """Return the models on the benchmarks of a request, with what its options ask for again."""
+    """Return the scope of a request: its pairs, and the stages that its options repeat."""
     from audit_pipeline.pipeline.registry import OF_PAIRS  # noqa: PLC0415
     from audit_pipeline.pipeline.workspace_state import Scope  # noqa: PLC0415
 
     options = request.options
-    scope = Scope.of_all_pairs([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
+    benchmark_names = [spec.name for spec in request.benchmarks]
+    scope = Scope.of_all_pairs(benchmark_names, (entry.name for entry in request.models))
     if options.again:
         return replace(scope, again={stage.name: "it is asked for again" for stage in OF_PAIRS})
-    more = [kind for kind in options.kinds if kind != "base"]
-    if not more:
+    optional_kinds = [kind for kind in options.kinds if kind != "base"]
+    if not optional_kinds:
         return scope
-    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
+    reason = f"more token statistics are asked for: {', '.join(optional_kinds)}"
+    return replace(scope, again={"token_statistics": reason})
 
 
 def plan_request(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> AuditPlan:
-    """Return everything that a request needs now, except the warehouse and the report."""
+    """Return the plan of a request. The warehouse and the report are not part of it."""
     return build_request_planner(request, models, paths).plan(build_request_scope(request))
 
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """The options, and what follows from them: detectors with their settings, and the texts of prefixes by side."""
+    """A request to score texts.
+
+    Attributes:
+        options: The options.
+        selection: The detectors with their settings.
+        known: The texts for prefixes of known members and non-members, by side.
+    """
 
     options: ScoreOptions
     selection: Selection
@@ -169,7 +201,16 @@ class ScoringRequest:
 
 
 def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
-    """The request for the texts of ``scored_file``; raises ConfigError or DataError where options do not fit."""
+    """Build the request to score the texts of a file.
+
+    Args:
+        options: The options.
+        scored_file: The file. Texts for prefixes must not be in it.
+
+    Raises:
+        ConfigError: If the options are invalid.
+        DataError: If a file of prefix texts is unusable.
+    """
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
@@ -177,8 +218,8 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
         return ScoringRequest(options, selection, known={})
     from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
-    named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
-    files = {side: Path(path) for side, path in named if path is not None}
+    prefix_files = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
+    files = {side: Path(path) for side, path in prefix_files if path is not None}
     needs = {need for detector, _ in selection for need in detector.needs}
     known = read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
     return ScoringRequest(options, selection, known)
@@ -192,9 +233,18 @@ def score_texts(
     paths: DataPaths,
     listener: ProgressListener,
 ) -> FileScores:
-    """Score ``texts`` and write the table to ``out`` (see :func:`audit_pipeline.scoring.file.score_file`).
+    """Score texts and write the table to a file (:func:`audit_pipeline.scoring.file.score_file`).
 
-    Raises ConfigError, ModelError, DataError and what else a user can act on.
+    Args:
+        request: The request.
+        model: The entry of the model.
+        texts: The texts.
+        out: The file of the table.
+        paths: The data folder.
+        listener: Receives progress and messages.
+
+    Raises:
+        AuditError: If an option, the model or a text is unusable.
     """
     from audit_pipeline.models.tokenized_model import apply_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
@@ -209,19 +259,23 @@ def score_texts(
         start_token_policy=options.start_token,
         reference_model=options.reference_model,
     )
-    # A detector that was named must have what it needs; the others may be left out.
-    named = {*(options.detectors or ()), *options.overrides}
+    # A detector that the user named must have what it needs. Other detectors can be skipped.
+    named_detectors = {*(options.detectors or ()), *options.overrides}
+    named_needs = {
+        need for detector, _ in request.selection if detector.name in named_detectors for need in detector.needs
+    }
+    frequencies = None if options.frequencies is None else Path(options.frequencies)
     inputs = UserInputs(
-        frequencies=None if options.frequencies is None else Path(options.frequencies),
+        frequencies=frequencies,
         known=request.known,
-        asked_for={need for detector, _ in request.selection if detector.name in named for need in detector.needs},
+        asked_for=named_needs,
         proposer=options.proposer,
         seed=options.seed,
         device=options.device,
         notify=listener.how_far,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    is_named = options.label_column != ScoreOptions.label_column
+    is_label_required = options.label_column != ScoreOptions.label_column
     tokenized = endpoints.probe_and_load(entry, paths, listener.step)
     return score_file(
         texts,
@@ -231,7 +285,7 @@ def score_texts(
         paths,
         build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
         user_inputs=inputs,
-        label_column=texts.include_column(options.label_column, required=is_named),
+        label_column=texts.include_column(options.label_column, required=is_label_required),
         id_column=texts.include_column(options.id_column or ID, required=options.id_column is not None),
         overrides=options.overrides,
         listener=listener,

@@ -1,4 +1,4 @@
-"""The planner of everything that the configuration asks for, with models as they were seen last."""
+"""The planner of everything that the configuration requests, with models as they were last seen."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from audit_pipeline.store.paths import DataPaths
 def read_configured_planner(config: Configuration, paths: DataPaths, *, on_request: bool = False) -> Planner:
     """Return the planner of the configured benchmarks and models.
 
-    No model is loaded. If the entry or the files of a model, or of its reference model, changed since it was loaded
-    last, it is planned as another model.
+    No model is loaded. A model counts as new if its entry or files, or those of its reference model, changed since it
+    was last loaded.
 
     Args:
         config: The configuration.
         paths: The data folder.
-        on_request: Include benchmarks on request and the models of controls.
+        on_request: Whether to include benchmarks on request and the models of controls.
 
     Raises:
         ConfigError: If a file of the configuration cannot be read.
@@ -43,5 +43,5 @@ def read_configured_planner(config: Configuration, paths: DataPaths, *, on_reque
 
 
 def build_configured_scope(planner: Planner) -> Scope:
-    """Return the scope of every model of the planner on every benchmark of it."""
+    """Return the scope of all models of a planner on all its benchmarks."""
     return Scope.of_all_pairs(planner.state.specs, planner.state.entries)

@@ -1,9 +1,9 @@
-"""The state of every model on every benchmark: what the plan of all pairs says of each, as a table.
+"""The table coverage: the state of every model on every benchmark, according to the plan of all pairs.
 
-The pairs are those of the configuration, and those of any run, so that every pair that any view, report or page of the
-UI shows has its row. What is missing is missing where the pair is to be audited. Where it is audited on request only,
-it is done by whatever was asked of it, or not requested; where only one of both is of a control, it is not applicable.
-Models are taken as they were seen last (remembered_models.py): nothing is loaded for a warehouse.
+The table has one row per pair of the configuration and per pair of any run. So it includes every pair that a view, a
+report or the UI shows. A pair that audits include is missing until it has findings. A pair that is audited on request
+is done if its existing products are current, and else not requested. A pair of a control and an unrelated model or
+benchmark is not applicable. No model is loaded (remembered_models.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pai
 from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
+from audit_pipeline.store.ledger import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
@@ -53,12 +54,12 @@ ORDER BY model, benchmark
 def build_judged_warehouse(
     paths: DataPaths, stages: Sequence[Stage], *, include_text: bool = True, config: Path | None = None
 ) -> WarehouseReport:
-    """Build the warehouse (warehouse/build.py, build_warehouse_file). Pairs without an answer get one first.
+    """Write missing answers and build the warehouse (warehouse/build.py, build_warehouse_file).
 
     Args:
         paths: The data folder.
         stages: All declared assets.
-        include_text: Include excerpts of the audited texts.
+        include_text: Whether to include excerpts of the audited texts.
         config: The folder of the configuration. By default the workspace's.
     """
     write_missing_answers(paths, config)
@@ -67,7 +68,16 @@ def build_judged_warehouse(
 
 
 def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> Judgement:
-    """Return what the plan makes of the configuration in ``folder`` and of the data folder."""
+    """Return the state of the data folder according to a configuration.
+
+    Args:
+        stages: All declared assets.
+        folder: The folder of the configuration.
+        paths: The data folder.
+
+    Returns:
+        Whether each benchmark is current, and a function that builds the table coverage.
+    """
     specs = _read_or_nothing(load_benchmarks, folder)
     entries = _read_or_nothing(load_models, folder)
     state = WorkspaceState(paths, specs, entries, find_seen_models(entries, paths), config=folder)
@@ -77,7 +87,7 @@ def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -
 
 
 def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
-    """Return the entries of a file, or none if it cannot be read: the file is reported where its rows are read."""
+    """Return the entries of a file. If it is unreadable, return none, because the build reports the file."""
     try:
         return dict(load(folder))
     except AuditError:
@@ -85,10 +95,10 @@ def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
 
 
 def is_built_as_configured(benchmark: str, planner: Planner) -> bool | None:
-    """Return whether a benchmark is built as its entry and its sources are.
+    """Return whether the built benchmark is current with its entry and its sources.
 
     Returns:
-        None if it is not built, or if that is unknown.
+        None if the benchmark is not built, or if its current inputs are unknown.
     """
     product = planner.get_product_state(Product("benchmark", benchmark))
     wanted = product.inputs.get("entry")
@@ -96,13 +106,13 @@ def is_built_as_configured(benchmark: str, planner: Planner) -> bool | None:
 
 
 def build_coverage_table(connection: duckdb.DuckDBPyConnection, planner: Planner) -> pa.Table:
-    """Return the rows of the table coverage, one per pair of the tables that are filled already."""
+    """Return the rows of the table coverage, one per pair of the tables that are already filled."""
     pairs = connection.sql(_PAIRS).to_arrow_table().to_pylist()
-    gone = {*connection.sql('SELECT "table", "partition", run_id FROM files_gone').fetchall()}
+    missing_files = set(connection.sql('SELECT "table", "partition", run_id FROM files_gone').fetchall())
 
     def is_whole(table: str, partition: str) -> bool:
         entries = planner.state.ledger.list_entries(table, partition)
-        return not entries or (table, partition, entries[-1].run_id) not in gone
+        return not entries or (table, partition, entries[-1].run_id) not in missing_files
 
     planner.state.is_whole = is_whole
     for row in pairs:
@@ -122,11 +132,12 @@ def _list_pair_stages(planner: Planner) -> list[Stage]:
 
 
 def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -> PairState:
+    """Return the state of a pair that the plan finds missing: it may be on request or not applicable."""
     pair = row["pair"]
     spec = planner.state.specs.get(pair.benchmark)
     control = None if spec is None else spec.control
     if row["is_configured"] and planner.state.find_control(pair.model) != control:
-        return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
+        return PairState("not_applicable", "a control's models are audited only on the texts of the control")
     stages = _list_pair_stages(planner)
     products = {stage: planner.get_product_state(Product(stage.name, pair.partition)) for stage in stages}
     is_begun = any(product.recorded is not None for stage, product in products.items() if not stage.has_findings)
@@ -137,14 +148,14 @@ def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -
             return PairState(product.failure.status, product.failure.reason, product.failure)
     if not row["has_rows"]:
         return PairState("not_requested", "audited on request only")
-    # What was asked of the pair is current or not; what was not asked is not missing.
-    asked = {stage.name: [pair.partition] for stage, product in products.items() if product.recorded is not None}
-    steps = plan_steps(stages, asked, planner.get_product_state).steps
+    # Only existing products are checked, because products that nobody requested are not missing.
+    existing = {stage.name: [pair.partition] for stage, product in products.items() if product.recorded is not None}
+    steps = plan_steps(stages, existing, planner.get_product_state).steps
     return PairState("stale", steps[0].reason) if steps else PairState("done")
 
 
 def _explain_benchmark(benchmark: str, planner: Planner) -> str | None:
-    """Return why a benchmark is not what its pairs should rest on, or None if it is, or if that is unknown."""
+    """Return why a benchmark is out of date, or None if it is current or if that is unknown."""
     if benchmark not in planner.state.specs:
         return "the benchmark is no longer in the configuration" if planner.state.specs else None
     stages = _list_benchmark_stages(planner)
@@ -157,23 +168,39 @@ def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Map
     pair = row["pair"]
     stages = _list_pair_stages(planner)
     state = find_pair_state(stages, plan, planner.get_product_state, pair)
-    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, planner)) is not None:
-        state = PairState("stale", reason)
-    elif state.status == "missing":
+    if state.status == "missing":
         state = _judge_missing(row, state, planner)
-    names = [stage.input_name for stage in stages if stage.has_findings]
-    entries = (planner.state.find_latest_entry(name, pair.partition) for name in names)
-    latest = next((entry for entry in entries if entry is not None), None)
+    elif state.status == "done":
+        reason = _explain_benchmark(pair.benchmark, planner)
+        if reason is not None:
+            state = PairState("stale", reason)
+    latest = _find_latest_findings(pair, stages, planner)
     outcome = planner.state.find_latest_outcome(pair)
     run_id = None if latest is None else latest.run_id
     if state.outcome is not None:
         run_id = state.outcome.run_id
+    failed_stage = None if state.outcome is None else state.outcome.stage
+    outcome_at = None if outcome is None else outcome.at
+    last_audited_at = None if latest is None else latest.finished_at
     return {
-        **{name: row[name] for name in ("model", "benchmark", "is_configured", "has_results")},
+        "model": row["model"],
+        "benchmark": row["benchmark"],
+        "is_configured": row["is_configured"],
+        "has_results": row["has_results"],
         "status": state.status,
         "reason": state.reason,
-        "stage": None if state.outcome is None else state.outcome.stage,
-        "last_audited_at": None if latest is None else latest.finished_at,
-        "outcome_at": None if outcome is None else outcome.at,
+        "stage": failed_stage,
+        "last_audited_at": last_audited_at,
+        "outcome_at": outcome_at,
         "run_id": run_id,
     }
+
+
+def _find_latest_findings(pair: Pair, stages: Sequence[Stage], planner: Planner) -> Entry | None:
+    """Return the latest ledger entry of the first stage with findings that has one."""
+    for stage in stages:
+        if stage.has_findings:
+            entry = planner.state.find_latest_entry(stage.input_name, pair.partition)
+            if entry is not None:
+                return entry
+    return None

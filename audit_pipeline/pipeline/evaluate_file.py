@@ -1,4 +1,7 @@
-"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster."""
+"""The command `corpus-audit evaluate`: findings, warehouse and report of a table of scores.
+
+Neither a model nor Dagster is needed.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,13 @@ from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.external_scores import (
     NEAR_DUPLICATE,
+    ExternallyScoredTexts,
     ExternalScores,
     read_external_scores,
     read_scored_texts,
 )
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
-from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.splits.assessment import AssessedSplit, compute_assessed_split
 from audit_pipeline.statistics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.statistics.findings import Findings, compute_findings
@@ -43,41 +47,49 @@ from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, di
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
-# As benchmarks have it where their entry says nothing.
+# The default unit of benchmarks.
 _UNIT = "whitespace"
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The findings of a table of scores, and where they lie."""
+    """The evaluation of a table of scores.
+
+    Attributes:
+        pair: The pair under which the scores are evaluated.
+        external_scores: The scores and examples that were read from the file.
+        findings: The findings.
+        paths: The folder with the tables, the warehouse and the reports.
+        report: The main page of the report.
+    """
 
     pair: Pair
-    given: ExternalScores
+    external_scores: ExternalScores
     findings: Findings
     paths: DataPaths
     report: Path
 
 
 def evaluate_file(options: EvaluateOptions) -> Evaluated:
-    """Evaluate the scores in a file and write tables, warehouse and reports into the folder that is asked for.
+    """Evaluate the scores in a file and write tables, warehouse and reports into the output folder.
 
-    The tables lie there as they do in a data folder. What an earlier evaluation wrote there stays as history. Raises
-    DataError for a file that cannot be used or holds nothing to compare, and for a folder that holds something else,
-    ConfigError for options that do not fit.
+    The output folder has the layout of a data folder. Results of earlier evaluations in the folder are kept.
+
+    Raises:
+        DataError: If the file is unusable or has nothing to compare, or if the folder has other content.
+        ConfigError: If the options are invalid.
     """
     _require_usable(options)
     paths = DataPaths(options.folder.expanduser().resolve())
     pair = Pair(options.name, options.model)
     try:
-        content = file_sha256(options.scores)
+        content_sha256 = file_sha256(options.scores)
     except OSError as error:
         raise DataError(f"{options.scores} cannot be read: {error.strerror}") from error
-    settings = {**options.settings(), "sha256": content}
-    # One evaluation of one content with the same words is one run: repeated, it replaces itself.
-    same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
+    settings = {**options.settings(), "sha256": content_sha256}
     texts = None if options.texts is None else read_scored_texts(options.texts, options.text_column)
-    run_id = f"evaluate-{digest({**same, 'texts': texts and sorted(texts.by_digest)})[:16]}"
-    given = read_external_scores(
+    run_id = _build_run_id(settings, texts)
+    external_scores = read_external_scores(
         options.scores,
         pair,
         run_id,
@@ -86,25 +98,23 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         language=options.language,
         texts=texts,
     )
-    _require_scored_headline(options, given.scores)
-    version = table_version(given.examples)
-    design = options.design or ("unstated" if _count(given.examples, MEMBER) else "unlabelled")
-    # The benchmark of the same name that an earlier evaluation wrote into the folder.
-    before = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
-    is_as_before = before is not None and (before.digest, before.design) == (version, design)
-    known = read_split_assessment(before, paths) if before is not None and is_as_before else None
-    assessed = (
-        known.assessed
-        if known
-        else compute_assessed_split(relabel_for_comparison(given.examples), design, options.language)
-    )
-    if given.has_text and (reason := assessed.control.reason) is not None:
-        hint = "; --calibration 0 leaves it all texts" if "calibration" in given.examples["split"].to_pylist() else ""
-        given = replace(given, notes=(*given.notes, f"{reason}{hint}"))
-    findings = compute_findings(given.scores, given.examples, pair, assessed, run_id)
-    _require_comparison(options.scores, given, findings)
-    if before is not None and not is_as_before:
-        _require_only_scores(paths, pair, before)
+    _require_scored_headline(options, external_scores.scores)
+    version = table_version(external_scores.examples)
+    has_members = _count_label(external_scores.examples, MEMBER) > 0
+    design = options.design or ("unstated" if has_members else "unlabelled")
+    earlier = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
+    is_unchanged = earlier is not None and (earlier.digest, earlier.design) == (version, design)
+    split = read_split_assessment(earlier, paths) if earlier is not None and is_unchanged else None
+    if split is not None:
+        assessed = split.assessed
+    else:
+        compared_examples = relabel_for_comparison(external_scores.examples)
+        assessed = compute_assessed_split(compared_examples, design, options.language)
+    external_scores = _note_missing_control(external_scores, assessed)
+    findings = compute_findings(external_scores.scores, external_scores.examples, pair, assessed, run_id)
+    _require_comparison(options.scores, external_scores, findings)
+    if earlier is not None and not is_unchanged:
+        _require_only_scores(paths, pair, earlier)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     store.write(
@@ -112,13 +122,13 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         LineageStep.now(run_id, "given_examples", CODE_VERSION),
         EXAMPLES,
         options.name,
-        given.examples,
+        external_scores.examples,
         data_version=version,
-        # Several files may score the same texts, each with its own scores.
+        # The file is no input of the examples, because several files can score the same texts.
         upstream={},
         benchmark_digest=version,
     )
-    manifest = _build_manifest(options, given, version, design, before)
+    manifest = _build_manifest(options, external_scores, version, design, earlier)
     write_json(paths.benchmark_manifest(options.name), manifest)
     upstream = {f"examples/{pair.benchmark}": version}
     scores_version = store.write(
@@ -126,27 +136,29 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         LineageStep.now(run_id, "given_scores", SCORES_VERSION),
         SCORES,
         pair,
-        given.scores,
-        upstream={**upstream, f"file/{options.scores.name}": content},
+        external_scores.scores,
+        upstream={**upstream, f"file/{options.scores.name}": content_sha256},
         settings=settings,
         benchmark_digest=version,
     )
-    if known is None and given.has_text:
+    upstream[f"scores/{pair.partition}"] = scores_version
+    if split is None and external_scores.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
-        known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed)
-    about = collect_pair_facts(
+        split = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed)
+    if split is not None:
+        upstream |= split.versions
+    facts = collect_pair_facts(
         pair,
         manifest,
-        given.examples,
-        given.scores,
+        external_scores.examples,
+        external_scores.scores,
         paths=paths,
         config=paths.root,
         named_detector=options.headline,
     )
-    upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}
     write_findings(
         findings,
-        answer_pair(pair, findings.tables, about, run_id),
+        answer_pair(pair, findings.tables, facts, run_id),
         pair,
         paths,
         LineageStep.now(run_id, "evaluations", EVALUATIONS_VERSION),
@@ -155,20 +167,45 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     )
     build_warehouse(paths, include_text=not options.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
-    return Evaluated(pair, given, findings, paths, summary.path)
+    return Evaluated(pair, external_scores, findings, paths, summary.path)
+
+
+def _build_run_id(settings: Mapping[str, Any], texts: ExternallyScoredTexts | None) -> str:
+    """Return the run id, which depends on the content and the options, so that a repeated evaluation replaces itself.
+
+    The locations of files do not count.
+    """
+    content: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in ("scores", "texts", "out", "no_text"):
+            content[name] = value
+    content["texts"] = texts and sorted(texts.by_digest)
+    return f"evaluate-{digest(content)[:16]}"
+
+
+def _note_missing_control(external_scores: ExternalScores, assessed: AssessedSplit) -> ExternalScores:
+    """Add a note if there are texts but the blind control could not be computed."""
+    reason = assessed.control.reason
+    if not external_scores.has_text or reason is None:
+        return external_scores
+    note = reason
+    if "calibration" in external_scores.examples["split"].to_pylist():
+        note += "; --calibration 0 leaves it all texts"
+    return replace(external_scores, notes=(*external_scores.notes, note))
 
 
 def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
     """Write a table of scores into the folder of its evaluation, and return the file.
 
-    The file's name holds the digest of the table, so that another table in the same folder replaces nothing.
+    The file name has the digest of the table, so other tables in the folder are not replaced.
 
     Args:
+        scores: The scores.
         options: The options of the evaluation. Their file of scores is not read.
 
     Raises:
-        ConfigError: If the options do not fit. Nothing is written then.
-        DataError: If the folder holds something else or cannot be written.
+        ConfigError: If the options are invalid. In this case nothing is written.
+        DataError: If the folder has other content or is not writable.
     """
     _require_usable(options)
     folder = options.folder.expanduser().resolve()
@@ -186,20 +223,22 @@ def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
 def _require_usable(options: EvaluateOptions) -> None:
     for name in (options.model, options.name):
         if not name or "|" in name:
-            raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
+            raise ConfigError(f"{name!r} cannot be a name, because it is empty or has a '|': choose another name")
     if not 0 <= options.calibration < 1:
-        raise ConfigError(f"the share for calibration is at least 0 and below 1, not {options.calibration}")
+        raise ConfigError(
+            f"the share for calibration is {options.calibration}: choose a number from 0 up to, but not including, 1"
+        )
     out = options.folder
     if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file: name a folder to write into")
+        raise DataError(f"{out} is a file: name a folder with --out")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
-        raise DataError(f"{out} holds something else already: name a folder of its own")
+        raise DataError(f"{out} has other content: name an empty or new folder with --out")
     if explain_unwritable(out) is not None:
-        raise DataError(f"the folder {out} cannot be written, so nothing was evaluated: name another with --out")
+        raise DataError(f"the folder {out} is not writable, so nothing was evaluated: name another folder with --out")
 
 
 def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None:
-    """Raise ConfigError where the detector that is to answer has no score."""
+    """Raise ConfigError if the detector that the user chose has no score."""
     scored = sorted(pc.unique(scores.filter(pc.equal(scores["status"], "ok"))["detector"]).to_pylist())
     if options.headline is None or options.headline in scored:
         return
@@ -208,11 +247,11 @@ def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None
 
 
 def _require_comparison(file: Path, external_scores: ExternalScores, findings: Findings) -> None:
-    """Raise DataError where nothing was compared with anything: neither two sides nor groups with held-out ones."""
-    values = findings.tables["evaluations"]
-    tested = set(findings.tables["group_tests"]["label"].to_pylist())
-    by_groups = None in tested or (external_scores.names_splits and MEMBER in tested)
-    if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
+    """Raise DataError if the findings compare neither two sides nor groups with held-out groups."""
+    has_metrics = pc.any(pc.is_valid(findings.tables["evaluations"]["value"])).as_py()
+    tested_labels = set(findings.tables["group_tests"]["label"].to_pylist())
+    has_group_tests = None in tested_labels or (external_scores.names_splits and MEMBER in tested_labels)
+    if has_group_tests or has_metrics:
         return
     notes = "".join(f"; {note}" for note in external_scores.notes)
     raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(external_scores)}{notes}")
@@ -221,9 +260,10 @@ def _require_comparison(file: Path, external_scores: ExternalScores, findings: F
 def _explain_no_findings(external_scores: ExternalScores) -> str:
     scored = external_scores.scores.filter(pc.equal(external_scores.scores["status"], "ok"))["example_id"]
     texts = external_scores.examples.filter(pc.is_in(external_scores.examples["example_id"], value_set=scored))
-    n_members, n_nonmembers = _count(texts, MEMBER), _count(texts, NON_MEMBER)
+    n_members = _count_label(texts, MEMBER)
+    n_nonmembers = _count_label(texts, NON_MEMBER)
     counts = {"members": n_members, "non-members": n_nonmembers, "of unknown label": texts["label"].null_count}
-    has = " and ".join(f"{n} {what}" for what, n in counts.items() if n)
+    description = " and ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     if not n_nonmembers:
         hint = (
             "add texts that the model cannot have read (label 0). Labels come from the column label of the file that "
@@ -232,38 +272,41 @@ def _explain_no_findings(external_scores: ExternalScores) -> str:
     elif n_nonmembers == len(texts):
         hint = "add members (label 1), or texts to be audited (label empty)"
     elif external_scores.names_splits:
-        hint = "the file's column 'split' leaves one side alone to evaluate; divide them otherwise"
+        hint = "the file's column 'split' leaves only one side to evaluate; change the column"
     else:
-        hint = "calibration leaves one side alone to evaluate; give --calibration 0, or more texts"
-    return f"the {len(texts)} texts with a score are {has}; {hint}"
+        hint = "calibration leaves only one side to evaluate; use --calibration 0 or add texts"
+    return f"the {len(texts)} texts with a score are {description}; {hint}"
 
 
-def _count(examples: pa.Table, label: int) -> int:
+def _count_label(examples: pa.Table, label: int) -> int:
     return int(pc.sum(pc.equal(examples["label"], label)).as_py() or 0)
 
 
-def _require_only_scores(paths: DataPaths, pair: Pair, before: BuiltBenchmark) -> None:
-    """Raise DataError where another model has scores there on the earlier benchmark of this name.
+def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) -> None:
+    """Raise DataError if another model has scores on the earlier benchmark of this name.
 
-    Texts without ids are numbered, so the earlier scores would be read with this file's labels.
+    Texts without ids are numbered, so the earlier scores would get the labels of this file.
     """
     others = (Pair(*partition.split("|", 1)) for partition, _ in store.iterate_partitions(paths, SCORES))
     for other in others:
         if other.benchmark == pair.benchmark and other != pair:
             raise DataError(
-                f"{paths.root} holds scores of {other.model} under the name {pair.benchmark}, on other texts or on "
-                f"these with --design {before.design} --calibration {before.spec['calibration_fraction']} "
-                f"--seed {before.spec['seed']} or another --language: give the same, or another --benchmark or --out"
+                f"{paths.root} has scores of {other.model} under the name {pair.benchmark}, on other texts or with "
+                f"other options (--design {earlier.design} --calibration {earlier.spec['calibration_fraction']} "
+                f"--seed {earlier.spec['seed']}, or another --language): use the same texts and options, or another "
+                "--benchmark or --out"
             )
 
 
 def _build_manifest(
-    options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, before: BuiltBenchmark | None
+    options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, earlier: BuiltBenchmark | None
 ) -> Mapping[str, Any]:
-    """The facts about the texts, of any model; and by model, what of its file could not be used."""
-    # Of the files of earlier evaluations of the same texts.
-    left_out_before = before.manifest.get("left_out", {}) if before and before.digest == version else {}
-    left_out = {
+    """Return the manifest of the texts. It lists, by model, the rows of its file that could not be used."""
+    skipped_by_model: dict[str, Any] = {}
+    if earlier is not None and earlier.digest == version:
+        # Earlier evaluations of the same texts can have other models.
+        skipped_by_model |= earlier.manifest.get("left_out", {})
+    skipped_by_model[options.model] = {
         "rows": len(external_scores.skipped),
         "reasons": dict(external_scores.left_out),
         "notes": list(external_scores.notes),
@@ -273,7 +316,7 @@ def _build_manifest(
         "family": options.name,
         "description": "A table of scores that was handed over.",
         "design": design,
-        # Nothing in a table of scores can show how the two sides came about.
+        # A table of scores cannot show how the two sides were chosen.
         "design_stated_by": WHOEVER_RAN_THIS,
         "words": None,
         "digest": version,
@@ -285,6 +328,6 @@ def _build_manifest(
             "seed": options.seed,
         },
         "counts": count_examples(external_scores.examples),
-        "left_out": {**left_out_before, options.model: left_out},
+        "left_out": skipped_by_model,
         "checks": [],
     }

@@ -1,4 +1,4 @@
-"""From a pair's latest scores to its findings and its answer, with their lineage."""
+"""The evaluation of a pair: from its latest scores to its findings and its answer, with lineage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 
 ANSWERS_VERSION = "3"
-"""Of the rules and sentences of answers."""
+"""The version of the rules and sentences of answers."""
 
 
 def collect_pair_facts(
@@ -51,13 +51,20 @@ def collect_pair_facts(
     config: Path | None = None,
     named_detector: str | None = None,
 ) -> PairFacts:
-    """Collect what is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
+    """Collect the facts that the answer for a pair needs besides the findings.
 
-    ``scores``: None if findings say which detectors there are. ``paths`` hold the cards of models.
+    Args:
+        pair: The pair.
+        manifest: The manifest of the benchmark.
+        examples: The examples of the benchmark.
+        scores: The scores of the pair, or None if the findings name the detectors.
+        paths: The data folder, which has the model cards.
+        config: The folder of the configuration. By default the workspace's.
+        named_detector: The detector that the user chose for the answer.
     """
     spec = manifest.get("spec", {})
-    unknown = pc.and_(pc.equal(examples["split"], "evaluation"), pc.is_null(examples["label"]))
-    model_title, benchmark_title = _titles(pair, paths, config)
+    is_unknown = pc.and_(pc.equal(examples["split"], "evaluation"), pc.is_null(examples["label"]))
+    model_title, benchmark_title = _find_titles(pair, paths, config)
     return PairFacts(
         model_title,
         benchmark_title,
@@ -67,14 +74,14 @@ def collect_pair_facts(
         nonmember_from=_as_text(spec.get("nonmember_from")),
         named=named_detector,
         handed_over=spec.get("builder") == "given",
-        audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
+        audited=pc.count_distinct(examples.filter(is_unknown)["group"]).as_py(),
         scored=() if scores is None else _list_scored_settings(scores),
         fewest_groups=_count_groups_of_smaller_side(examples),
     )
 
 
 def _count_groups_of_smaller_side(examples: pa.Table) -> int | None:
-    """How many groups the side has that has fewer, of the two that are compared; None for one side alone."""
+    """Return the number of groups of the smaller compared side, or None if there is only one side."""
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
     counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
@@ -85,34 +92,42 @@ def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str, str]:
-    """Return what people call the model and the benchmark, or their names if no entry says."""
+def _find_titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str, str]:
+    """Return the titles of the model and the benchmark. If an entry has no title, return the name."""
     try:
-        models, benchmarks = load_models(config), load_benchmarks(config)
+        models = load_models(config)
+        benchmarks = load_benchmarks(config)
     except AuditError:
-        # A folder of findings alone has no configuration.
+        # A folder of findings has no configuration.
         return find_model_title(pair.model, {}, paths), pair.benchmark
-    of_benchmark = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
-    return find_model_title(pair.model, models, paths), of_benchmark or pair.benchmark
+    benchmark_title = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
+    return find_model_title(pair.model, models, paths), benchmark_title or pair.benchmark
 
 
 def _list_scored_settings(scores: pa.Table) -> list[Setting]:
-    """The settings with a score: those at their defaults, or all where none is."""
-    found = scores.filter(pc.equal(scores["status"], "ok")).select(["detector", "parameters", "is_default"])
-    rows = found.group_by(found.column_names).aggregate([]).to_pylist()
-    return [(row["detector"], row["parameters"]) for row in ([row for row in rows if row["is_default"]] or rows)]
+    """Return the default settings that have a score. If there are none, return all settings that have a score."""
+    scored = scores.filter(pc.equal(scores["status"], "ok")).select(["detector", "parameters", "is_default"])
+    rows = scored.group_by(scored.column_names).aggregate([]).to_pylist()
+    default_rows = [row for row in rows if row["is_default"]]
+    return [(row["detector"], row["parameters"]) for row in default_rows or rows]
 
 
 def write_missing_answers(paths: DataPaths, config: Path | None = None) -> None:
-    """Conclude the answer of every pair that has scores or findings and no answer yet."""
-    folders = {
+    """Write the answer of every pair that has scores or findings but no answer.
+
+    Args:
+        paths: The data folder.
+        config: The folder of the configuration. By default the workspace's.
+    """
+    evaluated = {
         partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
-    } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
-    for partition in sorted(folders):
+    }
+    answered = {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
+    for partition in sorted(evaluated - answered):
         try:
             _recompute_answer(parse_pair(partition), paths, config)
         except AuditError:
-            # A damaged or missing file: building the warehouse names it.
+            # The build of the warehouse reports the corrupt or missing file.
             continue
 
 
@@ -120,49 +135,68 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
     versions: dict[str, str] = {}
     tables: dict[str, pa.Table] = {}
     for name in PAIR_ANSWERS.made_from:
-        tables[name], version = _latest_rows(paths, name, pair)
+        tables[name], version = _read_latest_rows(paths, name, pair)
         versions |= version
     scores = None
+    run_table = "evaluations"
     if not len(tables["evaluations"]) and not len(tables["group_tests"]):
-        scores, version = _latest_rows(paths, "scores", pair)
+        scores, version = _read_latest_rows(paths, "scores", pair)
         versions |= version
-    run = read_latest_run(paths, "scores" if scores is not None else "evaluations", pair.partition)
+        run_table = "scores"
+    run = read_latest_run(paths, run_table, pair.partition)
     manifest = read_json_if_whole(paths.benchmark_manifest(pair.benchmark)) or {}
     examples = store.read(paths, EXAMPLES, pair.benchmark, label=f"the examples of {pair.benchmark}")
-    # The detector that was named to answer when a user's own scores were evaluated.
-    given = [entry.settings for entry in read_ledger(paths).list_entries("scores", pair.partition) if entry.settings]
-    named = given[-1].get("headline") if given else None
-    asked = collect_pair_facts(pair, manifest, examples, scores, paths=paths, config=config, named_detector=named)
-    # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
+    named_detector = _find_named_detector(pair, paths)
+    facts = collect_pair_facts(
+        pair, manifest, examples, scores, paths=paths, config=config, named_detector=named_detector
+    )
+    # The answer gets a run id of its own, because this run has no facts about the model.
     run_id = f"answer-{run.run_id}"
     store.write(
         paths,
         LineageStep.now(run_id, "warehouse", ANSWERS_VERSION),
         PAIR_ANSWERS,
         pair,
-        table_from_rows([answer_pair(pair, tables, asked, run_id)], PAIR_ANSWERS),
+        table_from_rows([answer_pair(pair, tables, facts, run_id)], PAIR_ANSWERS),
         upstream=versions,
         benchmark_digest=run.benchmark_digest,
     )
 
 
-def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
-    """The rows that the latest run wrote to a table, and their version by its name; none where no run did."""
-    table, partition = TABLES[name], pair.partition
-    if not any(file_of(paths, table, partition, "any").parent.glob("*.parquet")):
+def _find_named_detector(pair: Pair, paths: DataPaths) -> str | None:
+    """Return the detector that the user chose when external scores of the pair were evaluated, or None."""
+    entries = read_ledger(paths).list_entries("scores", pair.partition)
+    settings = [entry.settings for entry in entries if entry.settings]
+    return settings[-1].get("headline") if settings else None
+
+
+def _read_latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
+    """Return the rows of a table from the latest run, and their version by the name of the product.
+
+    If no run wrote rows, the table and the versions are empty.
+    """
+    table = TABLES[name]
+    if not any(file_of(paths, table, pair.partition, "any").parent.glob("*.parquet")):
         return table.empty_table(), {}
-    run = read_latest_run(paths, name, partition)
-    rows = store.read(paths, table, pair, run_id=run.run_id, label=f"the {name} of {partition}")
-    return rows, {f"{name}/{partition}": run.data_version}
+    run = read_latest_run(paths, name, pair.partition)
+    rows = store.read(paths, table, pair, run_id=run.run_id, label=f"the {name} of {pair.partition}")
+    return rows, {f"{name}/{pair.partition}": run.data_version}
 
 
 EVALUATIONS_VERSION = "5"
-"""Of the code that makes the findings: where it is raised, pairs that are done are done again."""
+"""The version of the code that computes findings. If you raise it, existing findings become stale."""
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """The findings of a pair, as written, and the answer that they come to."""
+    """The findings and the answer of a pair, as written.
+
+    Attributes:
+        pair: The pair.
+        findings: The findings.
+        data_version: The data version of the table of evaluations.
+        answer: The row of the answer.
+    """
 
     pair: Pair
     findings: Findings
@@ -171,54 +205,52 @@ class EvaluationReport:
 
     @property
     def out_of_range(self) -> int:
-        """How many metrics or interval ends are beyond the bounds of their metric."""
+        """Return the number of metrics and interval bounds beyond the bounds of their metric."""
         bounds = {metric.name: metric.bounds for metric in METRICS.values()}
-        return sum(
-            1
-            for row in self.findings.evaluation.table.to_pylist()
-            for number in (row["value"], row["ci_low"], row["ci_high"])
-            if number is not None and not bounds[row["metric"]][0] <= number <= bounds[row["metric"]][1]
-        )
+        count = 0
+        for row in self.findings.evaluation.table.to_pylist():
+            lowest, highest = bounds[row["metric"]]
+            numbers = (row["value"], row["ci_low"], row["ci_high"])
+            count += sum(not lowest <= number <= highest for number in numbers if number is not None)
+        return count
 
 
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> EvaluationReport:
-    """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.statistics.findings`.
+    """Evaluate the latest scores of a pair and write its findings (:mod:`audit_pipeline.statistics.findings`).
 
-    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
-    weights or under other conventions. What separates members from non-members without a model is read; see
-    :func:`read_or_assess_split`.
+    The assessment of the benchmark's split is read, or computed if it is missing (:func:`read_or_assess_split`).
+
+    Raises:
+        DataError: If the pair has no scores. Also if the benchmark was rebuilt, or the model, its start token or the
+            code of the statistics changed since the pair was scored.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    written = read_latest_run(paths, "scores", pair.partition)
-    statistics, version_now = f"token_statistics/{pair.partition}", compute_statistics_version(model, benchmark.digest)
-    if written.benchmark_digest != benchmark.digest:
+    scores_run = read_latest_run(paths, "scores", pair.partition)
+    statistics = f"token_statistics/{pair.partition}"
+    statistics_version = compute_statistics_version(model, benchmark.digest)
+    if scores_run.benchmark_digest != benchmark.digest:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
-    if written.upstream.get(statistics) != version_now:
-        changed = "of other weights, another start token or older statistics"
-        raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
-    scores = store.read(paths, SCORES, pair, run_id=written.run_id, label=f"the scores of {pair.partition}")
+    if scores_run.upstream.get(statistics) != statistics_version:
+        raise DataError(
+            f"the scores of {pair.partition} are of other weights, another start token or older statistics: score it "
+            "again"
+        )
+    scores = store.read(paths, SCORES, pair, run_id=scores_run.run_id, label=f"the scores of {pair.partition}")
     split = read_or_assess_split(benchmark, paths, step.run_id)
-    found = compute_findings(scores, benchmark.examples, pair, split.assessed, step.run_id)
+    findings = compute_findings(scores, benchmark.examples, pair, split.assessed, step.run_id)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
-        f"scores/{pair.partition}": written.data_version,
-        statistics: version_now,
+        f"scores/{pair.partition}": scores_run.data_version,
+        statistics: statistics_version,
         **split.versions,
-        **{key: version for key, version in written.upstream.items() if is_from_need(key)},
     }
-    asked = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
-    answer = answer_pair(pair, found.tables, asked, step.run_id)
-    versions = write_findings(
-        found,
-        answer,
-        pair,
-        paths,
-        step,
-        upstream=upstream,
-        **build_pair_origin(model, benchmark),
-    )
-    return EvaluationReport(pair, found, versions["evaluations"], answer)
+    upstream |= {key: version for key, version in scores_run.upstream.items() if is_from_need(key)}
+    facts = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
+    answer = answer_pair(pair, findings.tables, facts, step.run_id)
+    origin = build_pair_origin(model, benchmark)
+    versions = write_findings(findings, answer, pair, paths, step, upstream=upstream, **origin)
+    return EvaluationReport(pair, findings, versions["evaluations"], answer)
 
 
 def write_findings(
@@ -231,10 +263,23 @@ def write_findings(
     upstream: Mapping[str, str],
     **origin: Unpack[RowOrigin],
 ) -> Mapping[str, str]:
-    """Write every table of a pair's findings, and its answer, with lineage; their data versions, by table."""
-    # First: where the evaluations are, everything else is.
+    """Write the answer and all tables of a pair's findings, with lineage.
+
+    Args:
+        findings: The findings.
+        answer: The row of the answer.
+        pair: The pair.
+        paths: The data folder.
+        step: The run for the ledger.
+        upstream: The versions of the inputs.
+        origin: The fingerprints of the model and the benchmark.
+
+    Returns:
+        The data versions by table.
+    """
+    # The answer is written first, so that a pair with evaluations always has an answer.
     tables = {PAIR_ANSWERS.name: table_from_rows([answer], PAIR_ANSWERS), **findings.tables}
-    return {
-        name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
-        for name, rows in tables.items()
-    }
+    versions = {}
+    for name, rows in tables.items():
+        versions[name] = store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
+    return versions

@@ -1,9 +1,9 @@
-"""The plan of an audit: what is out of date, and why. One rule for every product.
+"""The plan of an audit: which products are out of date, and why. The rule is the same for every product.
 
-A product is current if the inputs that it would be made of now are those that it was made of. An input of unknown
-version is not compared. If an input is made first, the products that depend on it are made after it, as if the input
-came out different. The loop that carries out the steps (dagster/runs.py) plans again before each kind of product, so an
-input that came out unchanged changes nothing.
+A product is current if its inputs have the versions that it was made of. Unknown versions are not compared. If an input
+is planned to be made, the products that depend on it are planned, too, as if the input changed. The loop that executes
+the steps (dagster/runs.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt input
+has the same version as before.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from audit_pipeline.tables import Pair, PairStatus, digest, parse_pair
 
 @dataclass(frozen=True)
 class ProductState:
-    """What is known of a product.
+    """The state of a product.
 
     Attributes:
         inputs: The versions that it would be made of now.
         recorded: The versions that it was made of, or None if it is missing.
-        problem: Why it cannot be made, or why its inputs are unknown.
-        damage: What is wrong with its files.
+        problem: The reason why it cannot be made, or why its inputs are unknown.
+        damage: A description of the damage to its files, or None if they are intact.
         failure: The outcome of the last run if that run failed or skipped it.
     """
 
@@ -50,25 +50,30 @@ class Step:
 
     @property
     def product(self) -> Product:
-        """The product."""
+        """Return the product that the step makes."""
         return Product(self.stage.name, self.partition)
 
     @property
     def pair(self) -> Pair:
-        """The pair of a product per benchmark and model."""
+        """Return the pair of a product per benchmark and model."""
         return parse_pair(self.partition)
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """The steps in an order in which they can be carried out, and the products that cannot be made, with reasons."""
+    """The steps of an audit.
+
+    Attributes:
+        steps: The steps in an order in which they can be executed.
+        problems: The reasons why products cannot be made.
+    """
 
     steps: tuple[Step, ...]
     problems: Mapping[Product, str]
 
-    def steps_of_stages(self, names: Iterable[str]) -> list[Step]:
-        """Return the steps of some stages, by the stages' names."""
-        wanted = {*names}
+    def select_steps(self, names: Iterable[str]) -> list[Step]:
+        """Return the steps of the stages with these names."""
+        wanted = set(names)
         return [step for step in self.steps if step.stage.name in wanted]
 
     def problems_of(self, stage: str) -> dict[str, str]:
@@ -80,8 +85,8 @@ class Planner:
     """Plans what is out of date in a workspace.
 
     Args:
-        state: The workspace. The planner reads it once; make a new one after a change.
-        stages: All declared stages, each after those that it is made of.
+        state: The workspace. It is read once, so create a new planner after a change.
+        stages: All declared stages. Each stage follows the stages that it is made of.
     """
 
     def __init__(self, state: WorkspaceState, stages: Sequence[Stage]) -> None:
@@ -91,7 +96,7 @@ class Planner:
 
     @property
     def stage_entries(self) -> Entries[StageEntry]:
-        """The entries of config/stages.yaml."""
+        """Return the entries of config/stages.yaml."""
         return self.state.read_once("stage entries", partial(load_stage_entries, self.stages, self.state.config))
 
     def plan(
@@ -104,10 +109,10 @@ class Planner:
         """Return the steps that bring a scope up to date (see :func:`plan_steps`).
 
         Args:
-            scope: What is to be up to date.
+            scope: The products to bring up to date.
             stages: The stages to plan. By default all.
-            again: Replaces the scope's ``again``.
-            left_alone: Products that are left as they are, with reasons.
+            again: A replacement of the scope's ``again``.
+            left_alone: Products that are not made, with reasons.
         """
         planned = self.stages if stages is None else tuple(stages)
         wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in planned}
@@ -115,27 +120,28 @@ class Planner:
         return plan_steps(planned, wanted, self.get_product_state, repeated, left_alone)
 
     def get_product_state(self, product: Product) -> ProductState:
-        """Return what is known of a product."""
+        """Return the state of a product."""
         stage = self._by_name[product.stage]
         return self.state.read_once(("product", product), lambda: self._read_product_state(stage, product.partition))
 
     def has_inputs(self, product: Product) -> bool:
-        """Return whether everything that a product is made of is there, except what the same run can make first.
+        """Return whether all inputs of a product exist, except inputs that the same run can make first.
 
         A benchmark that failed a blocking check counts as missing.
         """
         stage = self._by_name[product.stage]
         if stage.dimensions == PAIR and not self.state.is_fit(parse_pair(product.partition).benchmark):
             return False
-        elsewhere = {other.input_name: other for other in self.stages if other.dimensions != stage.dimensions}
+        # Stages with the same dimensions are made by the same run.
+        other_stages = {other.input_name: other for other in self.stages if other.dimensions != stage.dimensions}
         try:
             inputs = stage.get_inputs(product.partition, self.state)
         except AuditError:
             return False
-        return _find_obstacle(inputs, elsewhere, {}, {}) is None
+        return _find_obstacle(inputs, other_stages, {}, {}) is None
 
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
-        """Return the partitions of a stage that an audit of the scope takes."""
+        """Return the partitions of a stage that an audit of the scope makes."""
         if stage.list_partitions is not None:
             return stage.list_partitions(scope, self.state)
         names: list[str] = []
@@ -150,14 +156,14 @@ class Planner:
         return names
 
     def list_sources(self, scope: Scope) -> Iterator[str]:
-        """Yield the sources of the scope, and those that stages need for it."""
+        """Yield the sources of the scope, and the sources that stages need for it."""
         yield from scope.sources
         for stage in self.stages:
             if stage.list_sources is not None:
                 yield from stage.list_sources(scope, self.state)
 
     def explain_sources(self, scope: Scope) -> Mapping[str, str]:
-        """Return why sources are fetched that the scope does not name itself, by source."""
+        """Return the reasons for fetching sources that the scope does not name, by source."""
         purposes: dict[str, str] = {}
         for stage in self.stages:
             if stage.list_sources is not None and stage.sources_purpose:
@@ -170,26 +176,30 @@ class Planner:
         is_damaged = not all(is_whole(table.name, partition) for table in stage.tables if table.append_only)
         damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone" if is_damaged else None
         failure = self._find_failure(stage, partition)
-        recorded: Inputs | None = None
-        if stage.get_recorded is not None:
-            recorded = stage.get_recorded(partition, state)
-        elif stage.tables and (entry := state.find_latest_entry(stage.input_name, partition)) is not None:
-            recorded = get_recorded_inputs(entry)
+        recorded = self._read_recorded_inputs(stage, partition)
         try:
             inputs: dict[str, str | None] = {"code": stage.code_version}
             if stage.is_on_request:
                 stage_entry = self.stage_entries.get(stage.name)
-                options = None if stage_entry is None else stage_entry.options
-                inputs["settings"] = digest(dict(options)) if options else None
+                options = {} if stage_entry is None else dict(stage_entry.options)
+                inputs["settings"] = digest(options) if options else None
             return ProductState({**inputs, **stage.get_inputs(partition, state)}, recorded, None, damage, failure)
         except AuditError as error:
             return ProductState({}, recorded, str(error), damage, failure)
 
-    def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
-        """Return the last outcome of a pair at a stage, or at the next if only the ledger knows of the stage's product.
+    def _read_recorded_inputs(self, stage: Stage, partition: str) -> Inputs | None:
+        if stage.get_recorded is not None:
+            return stage.get_recorded(partition, self.state)
+        if not stage.tables:
+            return None
+        entry = self.state.find_latest_entry(stage.input_name, partition)
+        return None if entry is None else get_recorded_inputs(entry)
 
-        Products of the stage, or of those that depend on it, that are newer than the outcome supersede it: a run that
-        skips a pair writes none of them.
+    def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
+        """Return the last failure of a pair at a stage, or None if a later product supersedes it.
+
+        If the stage has no files for the pair, failures of the stages that depend on it count, too. A newer product of
+        the stage, or of a stage that depends on it, supersedes a failure.
         """
         if stage.dimensions != PAIR:
             return None
@@ -200,13 +210,20 @@ class Planner:
             names += [below.name for below in self.stages if stage.name in below.deps]
         for name in names:
             outcome = self.state.outcomes.get((pair, name))
-            if outcome is not None:
-                since = [below for below in self.stages if below.name == name or name in below.deps]
-                tables = [table.name for below in since for table in below.tables]
-                entries = [entry for table in tables for entry in self.state.ledger.list_entries(table, partition)]
-                if all(entry.finished_at < outcome.at for entry in entries):
-                    return outcome
+            if outcome is not None and not self._has_newer_entry(name, partition, outcome):
+                return outcome
         return None
+
+    def _has_newer_entry(self, stage_name: str, partition: str, outcome: PairOutcome) -> bool:
+        """Return whether a stage, or a stage that depends on it, wrote the partition after an outcome."""
+        for stage in self.stages:
+            if stage.name != stage_name and stage_name not in stage.deps:
+                continue
+            for table in stage.tables:
+                entries = self.state.ledger.list_entries(table.name, partition)
+                if any(entry.finished_at >= outcome.at for entry in entries):
+                    return True
+        return False
 
 
 def plan_steps(
@@ -214,21 +231,22 @@ def plan_steps(
     wanted: Mapping[str, Sequence[str]],
     get_product_state: Callable[[Product], ProductState],
     again: Mapping[str, str] | None = None,
-    left: Mapping[str, str] | None = None,
+    left_alone: Mapping[str, str] | None = None,
 ) -> AuditPlan:
     """Return the steps that bring the wanted partitions of each stage up to date.
 
-    A product has no step if something that it needs is missing and not made first. Inputs name products by
+    A product has no step if one of its inputs is missing and no earlier step makes the input. Inputs name products by
     :attr:`Stage.input_name`.
 
     Args:
-        stages: The stages, each after those that it is made of.
+        stages: The stages. Each stage follows the stages that it is made of.
         wanted: The partitions by the stage's name.
-        get_product_state: Returns what is known of a product.
-        again: The reason for making a stage's wanted partitions in any case, by the stage's name.
-        left: The reason for leaving a product as it is, with everything that depends on it, by the product's name as
-            an input.
+        get_product_state: Returns the state of a product.
+        again: The reason for making a stage's wanted partitions even if they are current, by the stage's name.
+        left_alone: The reason for not making a product and everything that depends on it, by the product's input name.
     """
+    repeated = again or {}
+    skipped = left_alone or {}
     by_input_name = {stage.input_name: stage for stage in stages}
     steps: list[Step] = []
     problems: dict[Product, str] = {}
@@ -240,17 +258,17 @@ def plan_steps(
             name = f"{stage.input_name}/{partition}"
             state = get_product_state(product)
             reason = _explain(stage, state, made_first)
-            if name in (left or {}) and state.problem is None and reason is None:
-                # The existing product is current. Only making it again failed.
+            if name in skipped and state.problem is None and reason is None:
+                # The existing product is current. Only the attempt to make it again failed.
                 continue
-            problem = (left or {}).get(name) or state.problem
+            problem = skipped.get(name) or state.problem
             problem = problem or _find_obstacle(state.inputs, by_input_name, made_first, blocked)
             if problem is not None:
                 problems[product] = problem
                 if not stage.is_optional:
                     blocked[name] = problem
                 continue
-            reason = reason or (again or {}).get(stage.name)
+            reason = reason or repeated.get(stage.name)
             if reason is not None:
                 made_first[name] = stage.blocked_message.format(*partition.split("|"))
                 steps.append(Step(stage, partition, reason))
@@ -260,13 +278,15 @@ def plan_steps(
 def _find_obstacle(
     inputs: Inputs, stages: Mapping[str, Stage], made_first: Mapping[str, str], blocked: Mapping[str, str]
 ) -> str | None:
-    """Return why an input of a product cannot be had, or None if all inputs can."""
+    """Return why an input of a product is not available, or None if all inputs are available."""
     for name, version in inputs.items():
         if name in blocked:
             return blocked[name]
+        if version is not None or name in made_first:
+            continue
         kind, _, partition = name.partition("/")
         stage = stages.get(kind)
-        if version is None and stage is not None and not stage.is_optional and name not in made_first and partition:
+        if stage is not None and not stage.is_optional and partition:
             return f"{stage.name.replace('_', ' ')} {partition}: {stage.missing_message}"
     return None
 
@@ -282,14 +302,14 @@ def _explain(stage: Stage, state: ProductState, made_first: Mapping[str, str]) -
     for name, version in state.inputs.items():
         if name in made_first:
             return made_first[name]
-        then = state.recorded.get(name)
-        if version and then and then != version:
+        recorded_version = state.recorded.get(name)
+        if version and recorded_version and recorded_version != version:
             return describe_change(stage, name)
     return None
 
 
 def describe_change(stage: Stage, name: str) -> str:
-    """Return the reason for making a product again after a change of an input."""
+    """Return the reason for making a product again after its input ``name`` changed."""
     kind, _, partition = name.partition("/")
     message = stage.change_messages.get(kind) or _CHANGE_MESSAGES.get(kind, "{} changed since")
     return message.format(partition.replace("|", " and ") or name)
@@ -303,12 +323,18 @@ _CHANGE_MESSAGES = {
     "endpoint": "the model's entry, or the model at its endpoint, changed since",
     "examples": "the benchmark was rebuilt since",
 }
-"""The reasons by input, for stages without a message of their own."""
+"""The default reasons by input, for stages that declare no message for it."""
 
 
 @dataclass(frozen=True)
 class PairState:
-    """The state of a pair; ``outcome`` is set if a run failed or skipped the pair after its latest audit."""
+    """The state of a pair.
+
+    Attributes:
+        status: The status.
+        reason: The reason for the status, or None if the pair is done.
+        outcome: The outcome of a run that failed or skipped the pair after its latest audit.
+    """
 
     status: PairStatus
     reason: str | None = None
@@ -318,9 +344,9 @@ class PairState:
 def find_pair_state(
     stages: Iterable[Stage], plan: AuditPlan, get_product_state: Callable[[Product], ProductState], pair: Pair
 ) -> PairState:
-    """Return the state of a pair: that of its first stage that is not up to date.
+    """Return the state of a pair: the state of its first stage that is not current.
 
-    A pair is missing until the first stage with findings has made some.
+    A pair is missing until its main stage, the first stage with findings, has made a product.
     """
     of_pairs = [stage for stage in stages if stage.dimensions == PAIR]
     main = next(stage for stage in of_pairs if stage.has_findings)

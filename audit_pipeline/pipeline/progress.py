@@ -1,7 +1,4 @@
-"""Progress for people: a line for a log, a bar for a terminal.
-
-Everything goes to standard error. A bar is drawn on a terminal only; elsewhere lines come now and then.
-"""
+"""Progress messages on standard error: a bar on a terminal, and lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -21,14 +18,16 @@ AnyProgress = Progress | FileProgress
 
 
 def format_progress(progress: AnyProgress) -> str:
-    """Progress in one line: of a pass its phase, texts and tokens a second, of a file its texts."""
+    """Format progress as one line: the phase, texts and tokens per second of a pass, or the texts of a file."""
     texts = f"{_format_phase(progress)}{_format_texts(progress)}"
     return f"{texts}, {progress.tokens_per_second:,.0f} tokens/s" if isinstance(progress, Progress) else texts
 
 
 def _format_phase(progress: AnyProgress) -> str:
     phase = progress.phase if isinstance(progress, Progress) else None
-    return f"step {phase.step} of {phase.steps}, {phase.name}: " if phase is not None and phase.steps > 1 else ""
+    if phase is None or phase.steps <= 1:
+        return ""
+    return f"step {phase.step} of {phase.steps}, {phase.name}: "
 
 
 def _format_texts(progress: AnyProgress) -> str:
@@ -37,20 +36,20 @@ def _format_texts(progress: AnyProgress) -> str:
 
 
 def progress_logger(log: logging.Logger) -> Callable[[str], None]:
-    """A progress callback of a run's step: to the run's log, and to a terminal if any."""
+    """Return a progress callback that writes a line to the log of a run, and to a terminal if there is one."""
 
-    def report(words: str) -> None:
-        log.info(words)
-        show_progress(words)
+    def report(line: str) -> None:
+        log.info(line)
+        show_progress(line)
 
     return report
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
-    """A callback that moves a bar, of tokens for the passes of a model and of texts for a file.
+    """Yield a callback that moves a progress bar: of tokens for passes of a model, of texts for a file.
 
-    It is shown from the first progress on: where everything is cached, nothing is drawn.
+    The bar appears with the first progress, so nothing is drawn if all texts are cached.
     """
     if not can_draw_progress():
         with _print_progress_lines(label) as show:
@@ -59,20 +58,19 @@ def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=16),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[texts]}", markup=False),
         TimeRemainingColumn(),
     )
     bar = Bar(*columns, console=STDERR)
-    task = bar.add_task(label, total=None, words="")
+    task = bar.add_task(label, total=None, texts="")
 
     def move(progress: AnyProgress) -> None:
-        done, total = (
-            (progress.tokens_done, progress.tokens_total)
-            if isinstance(progress, Progress)
-            else (progress.texts_done, progress.texts_total)
-        )
+        if isinstance(progress, Progress):
+            bar.update(task, completed=progress.tokens_done, total=progress.tokens_total)
+        else:
+            bar.update(task, completed=progress.texts_done, total=progress.texts_total)
         description = _format_phase(progress).removesuffix(": ") or label
-        bar.update(task, completed=done, total=total, description=description, words=_format_texts(progress))
+        bar.update(task, description=description, texts=_format_texts(progress))
         bar.start()
 
     try:
@@ -83,15 +81,18 @@ def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
 
 @contextmanager
 def _print_progress_lines(label: str) -> Iterator[Callable[[AnyProgress], None]]:
-    """The first progress, one now and then, and the last."""
-    printed_at, printed, latest = float("-inf"), "", ""
+    """Yield a callback that prints the first progress, then one line per interval, and at the end the last one."""
+    printed_at = float("-inf")
+    printed = ""
+    latest = ""
 
     def show(progress: AnyProgress) -> None:
         nonlocal printed_at, printed, latest
         latest = f"{label}: {format_progress(progress)}"
         if time.monotonic() - printed_at >= LINE_SECONDS:
             print_unless_quiet(latest)
-            printed_at, printed = time.monotonic(), latest
+            printed_at = time.monotonic()
+            printed = latest
 
     try:
         yield show

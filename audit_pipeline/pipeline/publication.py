@@ -1,4 +1,7 @@
-"""Building the warehouse with the planner's word on every pair."""
+"""The warehouse of all declared assets.
+
+This module is separate from coverage.py, because the assets import coverage.py and this module imports the assets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
 
 
 def ensure_warehouse(paths: DataPaths) -> Path:
-    """Return the warehouse's path, and build the warehouse first if something was audited and it is missing."""
+    """Return the path of the warehouse. If it is missing and there are results, build it first."""
     refresh_warehouse(paths.warehouse)
     if paths.ledger.exists() and not paths.warehouse.exists():
         build_warehouse(paths, include_text=is_text_output_allowed())

@@ -1,4 +1,4 @@
-"""Whether warehouse and report show what was found: what they were made with, and what they would be made with now."""
+"""The inputs of the published warehouse and report, which show whether both are current."""
 
 from __future__ import annotations
 
@@ -13,39 +13,44 @@ from audit_pipeline.store.paths import DataPaths, config_dir, is_text_output_all
 from audit_pipeline.store.versions import code_digest, package_versions
 
 RESULTS = "results"
-"""The digest of the last line of the ledger."""
+"""The key of the digest of the last ledger line."""
 
 
 def note_warehouse(paths: DataPaths, head: str) -> None:
-    """Keep which line of the ledger was the last when the warehouse, which has just been written, was built."""
+    """Record the ledger head of the warehouse that was just built.
+
+    Args:
+        paths: The data folder.
+        head: The digest of the last ledger line before the build.
+    """
     write_json(paths.published, {RESULTS: head})
 
 
 def note_report(paths: DataPaths, *, include_text: bool) -> None:
-    """Keep what the report, which has just been written, was made with apart from the warehouse."""
-    made = read_json_if_whole(paths.published) or {}
-    write_json(paths.published, {**_compute_inputs(paths, include_text), RESULTS: made.get(RESULTS)})
+    """Record the inputs of the report that was just built, and keep the ledger head of the warehouse."""
+    recorded = read_json_if_whole(paths.published) or {}
+    write_json(paths.published, {**_compute_inputs(include_text), RESULTS: recorded.get(RESULTS)})
 
 
 def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
-    """Why warehouse and report are to be made again; None where they show what was found of ``models``."""
+    """Return why warehouse and report have to be rebuilt, or None if they show all results of the models."""
     refresh_warehouse(paths.warehouse)
     pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
-    made = read_json_if_whole(paths.published)
-    if made is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
-        return "they are not there"
-    now = {**_compute_inputs(paths, is_text_output_allowed()), RESULTS: read_ledger(paths).head}
-    changed = [name for name in now if now[name] != made.get(name)]
+    recorded = read_json_if_whole(paths.published)
+    if recorded is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
+        return "they are missing"
+    current = {**_compute_inputs(is_text_output_allowed()), RESULTS: read_ledger(paths).head}
+    changed = [name for name in current if current[name] != recorded.get(name)]
     return f"{', '.join(changed)} changed since they were made" if changed else None
 
 
 def _is_database(warehouse: Path) -> bool:
-    """Whether the file begins as DuckDB's do."""
+    # DuckDB writes these magic bytes at offset 8.
     with warehouse.open("rb") as file:
         return file.read(12)[8:] == b"DUCK"
 
 
-def _compute_inputs(paths: DataPaths, include_text: bool) -> Mapping[str, object]:
+def _compute_inputs(include_text: bool) -> Mapping[str, object]:
     config = config_dir()
     return {
         "configuration": digest_of_files(config, sorted(config.glob("*.yaml"))),

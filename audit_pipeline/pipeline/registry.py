@@ -1,13 +1,12 @@
 """The declared assets: those of this project (``assets/``) and those of installed packages.
 
-A package brings an asset under the entry point ``corpus_audit.stages`` (docs/adding-an-asset.md). No other module has
-to name it.
+An installed package adds an asset with the entry point ``corpus_audit.stages`` (docs/adding-an-asset.md).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from assets import ASSETS, OBSERVED_INPUTS
@@ -28,45 +27,63 @@ def _collect_stages() -> Mapping[str, Stage]:
         if fault is None:
             stages[value.name] = value
         else:
-            warnings.warn(SkippedPluginWarning(f"the stage {point.value} is left out ({fault})"), stacklevel=2)
+            warnings.warn(SkippedPluginWarning(f"the stage {point.value} is skipped ({fault})"), stacklevel=2)
     return stages
 
 
 def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
     """Return why a stage of an installed package cannot be used, or None if it can."""
     if not isinstance(value, Stage):
-        return f"it is no Stage: {to_one_line(str(value))}"
+        return f"it is not a Stage: {to_one_line(str(value))}"
     if not value.name.isidentifier() or value.name in {stage.name for stage in ASSETS} | {*known}:
-        return f"its name is {value.name!r}: use letters, digits and _, and no name that is taken"
-    unknown = [name for name in value.deps if name.partition("/")[0] not in known]
-    unknown += [
-        name for name in value.observes if name not in OBSERVED or OBSERVED[name].dimension not in value.dimensions
-    ]
-    if unknown:
-        return f"it is made of {unknown[0]}, which does not exist, or has none of its partitions"
-    if taken := [table.name for table in value.tables if TABLES.get(table.name) is not table]:
-        return f"there is a table named {taken[0]} already: give yours another name"
+        return f"its name is {value.name!r}: use letters, digits and _, and a name that no other asset has"
+    reference_fault = _find_reference_fault(value, known)
+    if reference_fault is not None:
+        return reference_fault
     for other in known.values():
         if other.job.name == value.job.name and other.dimensions != value.dimensions:
             return (
-                f"its partitions are {value.dimensions}, and those of its job {value.job.name} are "
-                f"{other.dimensions}: give it these partitions or a job of its own"
+                f"its partitions are {value.dimensions}, but its job {value.job.name} has the partitions "
+                f"{other.dimensions}: use these partitions or another job"
             )
+    return None
+
+
+def _find_reference_fault(stage: Stage, known: Mapping[str, Stage]) -> str | None:
+    """Return which asset, input or table of a stage's declaration is wrong, or None if all are right."""
+    for name in stage.deps:
+        if name.partition("/")[0] not in known:
+            return f"it depends on {name}, which does not exist: use the name of another asset"
+    for name in stage.observes:
+        if name not in OBSERVED or OBSERVED[name].dimension not in stage.dimensions:
+            return (
+                f"it observes {name}, which does not exist or has none of its partitions: use {' or '.join(OBSERVED)}"
+            )
+    for table in stage.tables:
+        if TABLES.get(table.name) is not table:
+            return f"its table {table.name} has the name of another table: rename it"
     return None
 
 
 _BY_NAME = _collect_stages()
 STAGES: tuple[Stage, ...] = tuple(_BY_NAME.values())
-"""The stages with partitions, each after those that it is made of."""
+"""The stages with partitions. Each stage follows the stages that it is made of."""
 OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("source", "control", "benchmark", "corpus"))
-"""The stages that are made before a model is known."""
+"""The stages whose partitions do not depend on a model."""
 OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
 OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 _RESULTS = tuple(stage.name for stage in STAGES if stage.is_in_warehouse)
-REPORT_STAGES: tuple[Stage, ...] = tuple(
-    replace(stage, deps=_RESULTS) if stage.deps == (ALL_RESULTS,) else stage for stage in ASSETS if not stage.dimensions
-)
-"""The unpartitioned stages, which are made of all others: the warehouse and the report."""
+
+
+def _build_report_stages() -> Iterator[Stage]:
+    """Yield the unpartitioned stages. Their dependency on all results becomes the names of all stages with results."""
+    for stage in ASSETS:
+        if not stage.dimensions:
+            yield replace(stage, deps=_RESULTS) if stage.deps == (ALL_RESULTS,) else stage
+
+
+REPORT_STAGES = tuple(_build_report_stages())
+"""The unpartitioned stages, which depend on all results: the warehouse and the report."""
 
 STAGES_FILE = build_stages_file(STAGES)
 """config/stages.yaml."""

@@ -1,9 +1,9 @@
-"""Models as they were seen last: how each would be run now, as far as that is known without opening any of its files.
+"""Models as they were last seen, from the ledger and the model cards, without opening a model's files.
 
-Loading a model takes seconds, and of a new one every byte of its weights is read. A caller that inspects many models,
-or does so every half minute, takes the fingerprints that were seen last under its name: by any of its runs, or on its
-card when it was first loaded. Files that were changed and have not been run since are noticed when the model is
-audited.
+Loading a model takes seconds, and the first time every byte of its weights is read. Callers that inspect many models,
+or inspect them every half minute, use the fingerprints that were last seen under a model's name. These come from the
+model's latest run or from its card, which is written when it is first loaded. If the files changed since, the next
+audit notices that.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import parse_pair
 
 Card = Mapping[str, Any]
-"""What a model's card says (models/tokenized_model.py, write_card)."""
+"""The content of a model card (models/tokenized_model.py, write_card)."""
 _LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model as it was seen last. ``is_known``: whether enough is known for the version of its token statistics.
+    """The facts of a model that were last seen.
 
-    ``is_current``: whether it is known that its entry and its files' names, sizes and times are those that were loaded
-    last. ``needs``: the versions of what detectors need besides, by kind; None: not known.
+    Attributes:
+        entry: Its entry in config/models.yaml.
+        identity: The fingerprints that were last seen.
+        start_token: The start token, or None if it is unknown.
+        context_length: The context length in tokens, or 0 if it is unknown.
+        is_known: Whether the facts suffice to compute the version of its token statistics.
+        is_current: Whether its entry, and the names, sizes and times of its files, are unchanged since the last load.
+        needs: The versions of what detectors need besides the model, by kind; None if they are unknown.
     """
 
     entry: ModelEntry
@@ -46,57 +52,59 @@ class SeenModel:
 
 
 def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
-    """Those of the models that were seen, by name."""
+    """Return the models that were seen before, by name."""
     cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
-    sightings = [
-        (
-            datetime.fromisoformat(card.get("first_loaded_at") or _LONG_AGO),
-            fingerprint,
-            card.get("tokenizer_fingerprint"),
-            card["name"],
-        )
-        for fingerprint, card in cards.items()
-        if card.get("name")
-    ]
-    sightings += [
-        (entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint, parse_pair(entry.partition).model)
-        for entry in read_ledger(paths).entries
-        if entry.model_fingerprint is not None
-    ]
-    # The latest sighting of a model counts.
-    by_time = sorted((at, fingerprint, tokenizer or "", model) for at, fingerprint, tokenizer, model in sightings)
-    seen = {model: (fingerprint, tokenizer) for _, fingerprint, tokenizer, model in by_time}
-    return {
-        name: _build_seen_model(entry, seen, cards.get(seen[name][0], {}), paths)
-        for name, entry in entries.items()
-        if name in seen
-    }
+    seen = _find_latest_identities(cards, paths)
+    models = {}
+    for name, entry in entries.items():
+        if name in seen:
+            card = cards.get(seen[name][0], {})
+            models[name] = _build_seen_model(entry, seen, card, paths)
+    return models
+
+
+def _find_latest_identities(cards: Mapping[str, Card], paths: DataPaths) -> SeenIdentities:
+    """Return the latest fingerprints of each model and its tokenizer, by the model's name.
+
+    Args:
+        cards: Model cards by the model's fingerprint.
+        paths: The data folder.
+    """
+    sightings: list[tuple[datetime, str, str, str]] = []
+    for fingerprint, card in cards.items():
+        if card.get("name"):
+            loaded_at = datetime.fromisoformat(card.get("first_loaded_at") or _LONG_AGO)
+            sightings.append((loaded_at, fingerprint, card.get("tokenizer_fingerprint") or "", card["name"]))
+    for entry in read_ledger(paths).entries:
+        if entry.model_fingerprint is not None:
+            model = parse_pair(entry.partition).model
+            sightings.append((entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint or "", model))
+    return {model: (fingerprint, tokenizer) for _, fingerprint, tokenizer, model in sorted(sightings)}
 
 
 def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths: DataPaths) -> SeenModel:
     weights, tokenizer = seen[entry.name]
-    # Models of other names may share the files, and so the card, and have another start token.
-    is_its_own = card.get("name") == entry.name
-    context = card.get("context_length")
+    # Models with other names can have the same files and therefore the same card, but another start token.
+    has_own_card = card.get("name") == entry.name
+    has_context = isinstance(card.get("context_length"), int)
     before = _read_earlier_fingerprints(entry, tokenizer, paths) if tokenizer else None
-    identity = ModelIdentity(weights, tokenizer, "", "", before)
+    needs: dict[str, Mapping[str, str] | None] = {}
+    for provider in PROVIDERS.values():
+        if provider.source is not None:
+            needs[provider.source] = provider.read_seen_versions(entry, seen, paths)
     return SeenModel(
         entry,
-        identity,
-        entry.start_token or card.get("start_token"),
-        context if isinstance(context, int) else 0,
-        bool(tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
-        is_its_own and card.get("entry_version") == entry_version(entry),
-        {
-            provider.source: provider.read_seen_versions(entry, seen, paths)
-            for provider in PROVIDERS.values()
-            if provider.source is not None
-        },
+        ModelIdentity(weights, tokenizer, "", "", before),
+        start_token=entry.start_token or card.get("start_token"),
+        context_length=card["context_length"] if has_context else 0,
+        is_known=bool(tokenizer) and has_context and (has_own_card or entry.start_token is not None),
+        is_current=has_own_card and card.get("entry_version") == entry_version(entry),
+        needs=needs,
     )
 
 
 def _read_cards(paths: DataPaths) -> list[Card]:
-    """The cards of all models that were ever loaded; what cannot be read is left out."""
+    """Return the cards of all models that were ever loaded, except unreadable cards."""
     folder = paths.model_card("any").parent
     cards = (read_json_if_whole(path) for path in sorted(folder.glob("*.json")) if path != paths.digest_cache)
     return [card for card in cards if isinstance(card, dict)]
@@ -106,5 +114,5 @@ def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPat
     try:
         return list_earlier_fingerprints(entry, tokenizer, paths)
     except AuditError:
-        # The doctor names the damaged file; which model was there before is not known.
+        # The earlier models are unknown. `corpus-audit doctor` reports the damaged file.
         return frozenset()

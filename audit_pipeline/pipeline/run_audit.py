@@ -1,4 +1,4 @@
-"""Answers an audit request: at once if nothing is to be done, else through Dagster in this process."""
+"""The execution of an audit request: without Dagster if there is nothing to do, else with Dagster in this process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 def run_audit(
     request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
 ) -> AuditOutcome:
-    """Bring the pairs of a request up to date in this process. If they are, nothing is run or imported for it.
+    """Update the pairs of a request in this process. If they are current, Dagster is not imported.
 
-    A failed pair does not stop the others and is named in the outcome.
+    A failed pair does not stop the other pairs. The outcome lists it.
 
     Args:
         request: The request.
-        definitions: Returns the Dagster definitions. Called only if something is to be run.
-        on_step: Called with each line for the user.
+        definitions: Returns the Dagster definitions. It is called only if there is something to run.
+        on_step: Receives each line for the user.
 
     Raises:
-        AuditError: If the audit cannot go on.
+        AuditError: If the audit cannot continue.
     """
     paths = DataPaths.from_environment()
     if _is_done(request, paths):
@@ -46,11 +46,11 @@ def run_audit(
 
 
 def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
-    """Return the plan of a request, made without a heavy package and without writing.
+    """Return the plan of a request without importing heavy packages and without writing.
 
     Returns:
-        None if the plan is unknown: a model's tokenizer is not kept, or its server has to be asked whether it is still
-        the same model. The audit itself then reports what is wrong.
+        The plan. It is None if a tokenizer is not cached, if a server has to be queried, or if an error occurred. The
+        audit itself reports the error.
     """
     from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
 

@@ -1,13 +1,12 @@
-"""The declaration of an asset, and the decorator ``@audit_asset`` that makes one of a function in ``assets/``.
+"""The declaration of an asset, and the decorator ``@audit_asset`` for the functions in ``assets/``.
 
-A declared asset is a :class:`Stage`. ``assets/__init__.py`` lists the stages of this project; an installed package
-brings its own (registry.py). Everything else reads the declaration: the Dagster assets with their partitions, checks
-and jobs, the plan of an audit, the tables of the warehouse, the sections of the report, ``forget``, ``doctor`` and
-``pack``. What people change outside Dagster, such as the files of a model, is an :class:`ObservedInput`.
+A declared asset is a :class:`Stage`. ``assets/__init__.py`` lists the stages of this project. Installed packages add
+their stages through an entry point (registry.py). The Dagster definitions, the plan of an audit, the warehouse, the
+report and several commands are built from the declarations. Inputs that people change outside Dagster, such as the
+files of a model, are :class:`ObservedInput`.
 
-This module does not import Dagster, because a dry run and an audit with nothing to do are answered without it
-(importing Dagster takes longer than either). For the same reason :class:`StageCheck`, :class:`CheckResult` and
-:class:`StageJob` stand in for Dagster's own types.
+This module does not import Dagster, because the import takes longer than a dry run or an audit with nothing to do.
+Therefore :class:`StageCheck`, :class:`CheckResult` and :class:`StageJob` replace Dagster's types.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Body = Sequence[tuple[object, ...]]
 SOURCE = ("source",)
 BENCHMARK = ("benchmark",)
 PAIR = ("benchmark", "model")
-"""The partitions of assets per benchmark and model."""
+"""The dimensions of assets with one partition per benchmark and model."""
 
 
 class Product(NamedTuple):
@@ -85,8 +84,8 @@ class StageCheck:
 
     Attributes:
         description: What holds if the check passes.
-        is_warning: A failed check warns and is not an error.
-        blocking: A failed check fails the partition; the product stays in place.
+        is_warning: Whether a failed check is shown as a warning instead of an error.
+        blocking: Whether a failed check fails the partition. The product is kept.
     """
 
     description: str
@@ -108,10 +107,10 @@ class StageResult:
     """The result of making one product.
 
     Attributes:
-        data_version: The version of the product's content, or None if it has none.
+        data_version: The version of the product's content, or None if the product is not versioned.
         metadata: The metadata for the UI.
         checks: Check results by name.
-        status: ``done``, or why nothing was made: ``not_applicable``, ``not_requested``.
+        status: ``done``, or the reason why nothing was made: ``not_applicable`` or ``not_requested``.
     """
 
     data_version: str | None = None
@@ -132,16 +131,14 @@ REFRESH_SOURCES = StageJob("refresh_sources", "Fetch the documents of every sour
 BUILD_BENCHMARKS = StageJob("build_benchmarks", "Build benchmarks from their sources' documents.", "benchmarks built")
 AUDIT_PAIRS = StageJob(
     "audit_pairs",
-    "Run models on benchmarks: token statistics, scores, evaluations, and what benchmarks or config/stages.yaml ask "
-    "for besides.",
+    "Run models on benchmarks: token statistics, scores, evaluations, and the optional assets that benchmarks or "
+    "config/stages.yaml request.",
     "pairs audited",
 )
-PUBLISH = StageJob(
-    "publish", "Bring the warehouse and the report up to date with what has been audited.", "warehouse and report built"
-)
+PUBLISH = StageJob("publish", "Rebuild the warehouse and the report with all results.", "warehouse and report built")
 
 FETCHED_AGAIN = {"documents": "it is to be fetched again"}
-"""The ``again`` of a scope that fetches its sources in any case."""
+"""The value of ``Scope.again`` that fetches sources even if they are current."""
 
 Group = Literal[
     "1_sources",
@@ -199,7 +196,7 @@ class StageRun:
         Args:
             table: The table.
             rows: An Arrow table, or dictionaries.
-            upstream: The versions of the inputs, by the names that the stage's inputs have.
+            upstream: The versions of the inputs, by input name.
 
         Returns:
             The data version.
@@ -213,12 +210,12 @@ class StageRun:
 
     @property
     def pair(self) -> Pair:
-        """The pair of a partition per benchmark and model."""
+        """Return the pair of a partition per benchmark and model."""
         return Pair(*self.partition_names)
 
     @property
     def partition_names(self) -> Sequence[str]:
-        """The names of the partition, one per dimension."""
+        """Return the names in the partition key, one per dimension."""
         return self.partition.split("|", 1)
 
 
@@ -228,11 +225,11 @@ def _no_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @dataclass(eq=False, kw_only=True)
 class Stage:
-    """A declared asset. :func:`audit_asset` makes one of a function.
+    """A declared asset, which :func:`audit_asset` creates from a function.
 
-    What a stage is made of is compared by versions. ``inputs`` returns the versions that a partition would be made of
-    now. ``recorded`` returns the versions that it was made of; by default the ledger's. The code version is always
-    among the inputs, and the options in config/stages.yaml are if the stage is on request.
+    A partition is stale if the versions of its inputs changed. ``get_inputs`` returns the versions that it would be
+    made of now. ``get_recorded`` returns the versions that it was made of, by default from the ledger. The code version
+    is always an input. If the stage is on request, its options in config/stages.yaml are an input, too.
 
     Attributes:
         name: The asset's name.
@@ -241,27 +238,34 @@ class Stage:
         group: The asset group.
         job: The job that materialises it. Stages with the same job and dimensions are one step.
         make: Makes one partition.
-        deps: The stages that it is made of, or one product of a stage (``documents/sotu``). ALL_RESULTS: every stage
-            with results in the warehouse.
-        observes: The observed inputs of the same partition, or of its dimension, by name.
-        code_version: The version of the code. Raise it, and existing products are made again.
-        tables: The tables that it writes. The first is shown; its ledger entry records the inputs.
-        checks: The checks by name. Column limits are a check of their own.
+        deps: The stages that it is made of, or one product of a stage (``documents/sotu``). ALL_RESULTS stands for
+            every stage with results in the warehouse.
+        observes: The names of its observed inputs. Their dimension is one of the stage's dimensions.
+        code_version: The version of the code. If you raise it, existing products become stale.
+        tables: The tables that it writes. The UI shows the first table. The ledger entry of that table records the
+            inputs.
+        checks: The checks by name. Dagster gets a further check of the limits of the columns.
         options: The options of the asset, and of its entry in config/stages.yaml.
         section: A folder with the query and the template of its report section.
         kinds: The kinds that the UI shows.
-        lock: The file lock that its runs take in turn, such as ``gpu``.
-        late_after_days: Days without a new product after which the UI warns.
-        standalone_job: A job for this stage alone, if it shares its job with others.
-        standalone_options: The options in that job.
-        is_optional: Stages that depend on it go on without it.
-        is_on_request: Made only if config/stages.yaml asks for it.
-        has_findings: Its products are findings of a pair: what is known of a pair is missing until there is one.
-        progress_message: The line that a command prints before a partition, with its names in {}.
-        blocked_message: Why a stage that depends on it has to wait.
+        lock: The name of the file lock that its runs hold, such as ``gpu``.
+        late_after_days: Number of days without a new product after which the UI warns.
+        standalone_job: A job for this stage alone, if other stages share its main job.
+        standalone_options: The options in the standalone job.
+        is_optional: Whether the stages that depend on it can run without it.
+        is_on_request: Whether it is made only if config/stages.yaml requests it.
+        has_findings: Whether its products are findings of a pair. A pair without findings is reported as missing.
+        progress_message: The line that a command prints before it makes a partition. {} stands for a name of the
+            partition key.
+        blocked_message: The reason why a stage that depends on it has to wait.
         missing_message: The reason for making a missing product.
-        change_messages: The reason for making a product again, by the name of the changed input or its first part.
-        sources_purpose: Why an audit fetches its sources, for people who did not ask for them.
+        change_messages: The reason for making a stale product, by the name of the changed input or its first part.
+        sources_purpose: The reason why an audit fetches sources for this stage that the user did not name.
+        get_inputs: Returns the current versions of a partition's inputs.
+        get_recorded: Returns the versions that a partition was made of, or None if it is missing.
+        list_partitions: Lists the partitions that an audit of a scope makes.
+        list_sources: Lists the sources that an audit of a scope fetches first.
+        get_notes: Returns the messages that a command prints after it made a partition.
     """
 
     name: str
@@ -298,17 +302,17 @@ class Stage:
 
     @property
     def input_name(self) -> str:
-        """The name of its products as inputs of others, and in the ledger: its first table, else its own name."""
+        """Return the name of its products in the ledger and as inputs: the first table's name, or the stage's."""
         return self.tables[0].name if self.tables else self.name
 
     @property
     def has_inputs(self) -> bool:
-        """Whether it declares what a partition is made of. If not, the plan cannot find it out of date."""
+        """Return whether the stage declares inputs. Without them, the plan never finds its products stale."""
         return self.get_inputs is not _no_inputs
 
     @property
     def is_in_warehouse(self) -> bool:
-        """Whether the warehouse holds rows of it."""
+        """Return whether the warehouse has rows of the stage."""
         has_rows = any(table.in_warehouse and table.has_files for table in self.tables)
         return has_rows and self.dimensions != SOURCE
 
@@ -326,7 +330,7 @@ class Stage:
         return function
 
     def partitions(self, function: PartitionsFunction) -> PartitionsFunction:
-        """Decorate the function that lists the partitions that an audit of a scope takes."""
+        """Decorate the function that lists the partitions that an audit of a scope makes."""
         self.list_partitions = function
         return function
 
@@ -336,7 +340,7 @@ class Stage:
         return function
 
     def notes(self, function: NotesFunction) -> NotesFunction:
-        """Decorate the function that returns what a command reports of a partition once it is made.
+        """Decorate the function that returns the messages that a command prints after it made a partition.
 
         The function raises a DataError if a blocking check found the product unfit.
         """
@@ -392,8 +396,8 @@ def audit_asset(
 class ObservedInput:
     """An input that people change outside Dagster: an entry of the configuration, or the files of a model.
 
-    Dagster observes its version, so that the UI shows what it makes stale, and automation requests what follows from
-    it. The plan reads the same facts itself.
+    Dagster observes its version. If the version changes, the UI shows the dependent assets as stale, and automation
+    requests them. The plan does not use these versions, because it reads the configuration itself.
 
     Attributes:
         name: The name of the asset that Dagster observes.

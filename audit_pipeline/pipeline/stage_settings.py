@@ -1,4 +1,4 @@
-"""config/stages.yaml: which assets on request an audit makes, on which benchmarks, and with which options."""
+"""The file config/stages.yaml: the assets on request that audits make, with their benchmarks and options."""
 
 from __future__ import annotations
 
@@ -32,27 +32,33 @@ class StageEntry:
 
 
 def build_stages_file(stages: Iterable[Stage]) -> EntryFile[StageEntry]:
-    """Return the declaration of stages.yaml, which may name those of the stages that are on request."""
+    """Return the declaration of stages.yaml. Its entries are named after the stages that are on request."""
     on_request = {stage.name: stage for stage in stages if stage.is_on_request}
 
     def build_entry(name: str, fields: Any, folder: Path) -> StageEntry:
         if name not in on_request:
-            raise InvalidEntryError([Fault((), f"there is no such stage on request; {did_you_mean(name, on_request)}")])
-        given = dict(fields or {})
-        named = {key: given.pop(key) for key in ("benchmarks",) if key in given}
-        benchmarks = validate_as(_Benchmarks, named).benchmarks
+            raise InvalidEntryError([Fault((), f"no stage on request has this name; {did_you_mean(name, on_request)}")])
+        option_fields = dict(fields or {})
+        benchmark_fields = {}
+        if "benchmarks" in option_fields:
+            benchmark_fields["benchmarks"] = option_fields.pop("benchmarks")
+        benchmarks = validate_as(_Benchmarks, benchmark_fields).benchmarks
         options = on_request[name].options
-        chosen = validate_as(_Benchmarks if options is None else options, given)
-        return StageEntry(benchmarks, {} if options is None else chosen.model_dump(mode="json"))
+        if options is None:
+            validate_as(_Benchmarks, option_fields)
+            return StageEntry(benchmarks)
+        return StageEntry(benchmarks, validate_as(options, option_fields).model_dump(mode="json"))
 
-    return EntryFile("stages.yaml", None, "stage", "it says what audits also make", build_entry, is_optional=True)
+    return EntryFile(
+        "stages.yaml", None, "stage", "it lists the assets on request that audits make", build_entry, is_optional=True
+    )
 
 
 def load_stage_entries(stages: Iterable[Stage], folder: Path | None = None) -> Entries[StageEntry]:
-    """Return the entries of stages.yaml for the stages; none if there is no such file.
+    """Return the entries of stages.yaml. If the file is missing, there are no entries.
 
     Args:
-        stages: The stages. Entries of other stages are broken entries.
+        stages: The stages that may have entries. Entries of other stages count as broken.
         folder: The folder of the configuration. By default the workspace's.
 
     Raises:

@@ -1,4 +1,4 @@
-"""All files of the configuration together: what one names must be in another."""
+"""All files of the configuration, with the check that the names in one file exist in the others."""
 
 from __future__ import annotations
 
@@ -42,18 +42,23 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (model_proposals.FILE, model_proposals.load_watched),
     *((file, file.load) for file in _OF_EXTRAS.values()),
 )
-"""Every file, and how it is read: those of the core, and those in the modules ``config`` of extras."""
+"""Every file and its reader: the core's files, and the files that the ``config`` modules of extras declare."""
 FILES = tuple(file.name for file, _ in _READ)
+"""The names of all files."""
 OF_AUDITS = tuple(file.name for file, _ in _READ if file.affects_audits)
+"""The names of the files that audits depend on."""
 OF_DIMENSIONS = {file.dimension: file for file, _ in _READ if file.dimension is not None}
-"""The files whose entries have products of their own, by the dimension of these."""
+"""The files whose entries are names of partitions, by the dimension of the partitions."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Every file as it is now, entries broken that name what there is not.
+    """All files of the configuration.
 
-    A file that cannot be read at all raises its own error where it is needed, and only there.
+    An entry that names a missing entry counts as broken. An unreadable file raises its error when it is needed.
+
+    Attributes:
+        folder: The folder of the configuration.
     """
 
     folder: Path
@@ -61,20 +66,24 @@ class Configuration:
 
     @property
     def sources(self) -> SourceSettings:
+        """Return the settings of sources.yaml."""
         return cast(SourceSettings, self._require_read(sources.FILE))
 
     @property
     def models(self) -> Entries[ModelEntry]:
+        """Return the entries of models.yaml."""
         return cast(Entries[ModelEntry], self._require_read(models.FILE))
 
     @property
     def benchmarks(self) -> Benchmarks:
+        """Return the benchmarks of benchmarks.yaml."""
         return cast(Benchmarks, self._require_read(benchmarks.FILE))
 
     def benchmarks_named(self, name: str) -> list[BenchmarkSpec]:
-        """The benchmarks that a user means by ``name``, as :func:`resolve_benchmarks` finds them.
+        """Return the benchmarks that a user named, as :func:`resolve_benchmarks` does.
 
-        Raises ConfigError, too, where the settings of a source of theirs are broken.
+        Raises:
+            ConfigError: If the name or its entry is wrong, or if the settings of one of its sources are broken.
         """
         specs = resolve_benchmarks(name, self.benchmarks)
         for source in dict.fromkeys(source for spec in specs for source in spec.sources):
@@ -82,26 +91,30 @@ class Configuration:
         return specs
 
     def entries_of(self, file: EntryFile[E]) -> Entries[E]:
-        """The entries of a file that is none of the core's."""
+        """Return the entries of a file."""
         return cast(Entries[E], self._require_read(file))
 
     def pairs_of_control(self, control: str) -> list[Pair]:
-        """Each model of a control on each benchmark of it."""
-        models = [model.name for model in self.models.values() if model.control and model.control.name == control]
-        own = [spec.name for spec in self.benchmarks.values() if spec.control == control]
-        return [Pair(benchmark, model) for model in models for benchmark in own]
+        """Return the pairs of each model and each benchmark of a control."""
+        model_names = [model.name for model in self.models.values() if model.control and model.control.name == control]
+        benchmark_names = [spec.name for spec in self.benchmarks.values() if spec.control == control]
+        return [Pair(benchmark, model) for model in model_names for benchmark in benchmark_names]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that is wrong, file by file."""
+        """Return the problems of all files, in the order of the files."""
         return tuple(problem for name in FILES for problem in self.problems_of(name))
 
     def problems_except_unreadable(self, file: str) -> tuple[Problem, ...]:
-        """The same without why ``file`` cannot be read at all: that error is raised where it is needed."""
+        """Return the problems of all files, except the problem that a file is unreadable.
+
+        Args:
+            file: The name of the file. A caller that needs the file gets the problem as an error.
+        """
         return tuple(problem for problem in self.problems if problem.entry is not None or problem.path.name != file)
 
     def problems_of(self, file: str) -> tuple[Problem, ...]:
-        """All that is wrong with one of ``FILES``."""
+        """Return the problems of a file of ``FILES``."""
         read = self._files[file]
         if isinstance(read, BrokenFileError):
             return (read.problem,)
@@ -117,7 +130,11 @@ class Configuration:
 
 
 def load_configuration(folder: Path | None = None) -> Configuration:
-    """Every file of ``folder``, the configuration's by default; nothing is raised, and all is among the problems."""
+    """Load every file of the configuration. Errors do not raise, but become problems of the configuration.
+
+    Args:
+        folder: The folder of the files. By default the workspace's.
+    """
     folder = folder or config_dir()
 
     def read(load: Callable[[Path], T]) -> T | AuditError:
@@ -127,21 +144,13 @@ def load_configuration(folder: Path | None = None) -> Configuration:
             return error
 
     files: dict[str, Any] = {file.name: read(load) for file, load in _READ}
-    # The names in a file, those of its broken entries too; None where it cannot be read, and so nothing be said.
-    names: dict[str, Collection[str] | None] = {
-        "source": tuple(all_sources()),
-        "detector": tuple(REGISTRY),
-        "one-pass detector": tuple(ONE_PASS),
-    }
+    compared: dict[str, Mapping[str, Sequence[Fault]]] = {}
     for file, _ in _READ:
         entries = files[file.name]
-        names[file.what] = entries.names if isinstance(entries, Entries) else None
-    # Of all that could be read by itself, also where what it names is wrong.
-    compared = {
-        file.name: file.compare(entries, files)
-        for file, _ in _READ
-        if file.compare is not None and isinstance(entries := files[file.name], Entries)
-    }
+        if file.compare is not None and isinstance(entries, Entries):
+            # The comparison needs the entries as read. Below, entries with dangling references are marked as broken.
+            compared[file.name] = file.compare(entries, files)
+    names = _collect_names(files)
     for file, _ in _READ:
         entries = files[file.name]
         if file.references and not isinstance(entries, AuditError):
@@ -151,28 +160,53 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     return Configuration(folder, files)
 
 
+def _collect_names(files: Mapping[str, Any]) -> dict[str, Collection[str] | None]:
+    """Return the names that entries can refer to, by kind, including the names of broken entries.
+
+    The names of an unreadable file are None, because references to its entries cannot be checked.
+    """
+    names: dict[str, Collection[str] | None] = {
+        "source": tuple(all_sources()),
+        "detector": tuple(REGISTRY),
+        "one-pass detector": tuple(ONE_PASS),
+    }
+    for file, _ in _READ:
+        entries = files[file.name]
+        names[file.what] = entries.names if isinstance(entries, Entries) else None
+    return names
+
+
 def _find_dangling_references(
     entries: Mapping[str, object], references: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
-    """What is named in the values of entries, broken entries too, and is not there; by entry."""
-    found: dict[str, list[Fault]] = defaultdict(list)
-    for entry, given in entries.items():
-        for lead in references:
-            known = names[lead.to]
-            for keys, name in _texts_at(given, lead.keys):
-                if known is not None and name not in known and not (lead.allow_external and is_path_or_hub_id(name)):
+    """Return the references to missing entries as faults, by the name of the referring entry.
+
+    Args:
+        entries: The values of all entries as written, including broken entries.
+        references: The keys that refer to other entries.
+        names: The existing names by kind.
+    """
+    faults: dict[str, list[Fault]] = defaultdict(list)
+    for entry, value in entries.items():
+        for reference in references:
+            known = names[reference.to]
+            if known is None:
+                continue
+            for keys, name in _iterate_texts(value, reference.keys):
+                is_external = reference.allow_external and is_path_or_hub_id(name)
+                if name not in known and not is_external:
                     hint = did_you_mean(name, known)
-                    found[entry].append(Fault(keys, f"{lead.key}: there is no {lead.to} '{name}'; {hint}"))
-    return found
+                    faults[entry].append(Fault(keys, f"{reference.key}: there is no {reference.to} '{name}'; {hint}"))
+    return faults
 
 
-def _texts_at(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]]:
-    """Yield the text, or the texts of the list, that ``keys`` lead to, each with its place."""
+def _iterate_texts(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]]:
+    """Yield the text at nested keys, or each text of the list at these keys, with its location."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):
         yield keys, value
     if isinstance(value, list):
-        for place, text in enumerate(value):
+        for index, text in enumerate(value):
             if isinstance(text, str):
-                yield (*keys, place), text
+                yield (*keys, index), text

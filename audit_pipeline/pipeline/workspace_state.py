@@ -1,7 +1,7 @@
 """The state of a workspace: the configuration, the models and the data folder, as planning reads them.
 
-Each fact is read once, and only if an asset asks for it. Models are those that a caller has loaded, or those last seen
-(remembered_models.py). Nothing is known of how another model would be run now.
+Each fact is read once, and only if an asset needs it. Models are those that a caller has loaded, or those that were
+last seen (remembered_models.py). The fingerprints of other models are unknown.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from audit_pipeline.token_statistics.pair_origin import compute_statistics_versi
 T = TypeVar("T")
 
 Inputs = Mapping[str, str | None]
-"""Versions by the name of an input: a product (``examples/wikimia_64``), ``code``, ``settings``, ``model``.
+"""Versions by the name of the input: a product (``examples/wikimia_64``), ``code``, ``settings`` or ``model``.
 
-None for a product: it is missing. None for anything else, and UNKNOWN: the version is unknown and not compared."""
+If the version of a product is None, the product is missing. Other inputs with None, and inputs with UNKNOWN, have an
+unknown version. Unknown versions are not compared.
+"""
 
 UNKNOWN = ""
 """The version of an existing product if it is unknown, or if other inputs cover it."""
@@ -43,14 +45,14 @@ UNKNOWN = ""
 
 @dataclass(frozen=True)
 class Scope:
-    """What is to be up to date, together with everything that it is made of.
+    """The products that an audit brings up to date, together with everything that they are made of.
 
     Attributes:
         benchmarks: Benchmarks by name.
         models: Models by name.
         pairs: Pairs to audit.
         sources: Sources to fetch.
-        again: The reason for making a stage's products in any case, by the stage's name.
+        again: The reason for making a stage's products even if they are current, by the stage's name.
     """
 
     benchmarks: tuple[str, ...] = ()
@@ -64,7 +66,8 @@ class Scope:
         """Return the scope of every model on every benchmark."""
         benchmarks = tuple(benchmarks)
         models = tuple(models)
-        return cls(benchmarks, models, tuple(Pair(benchmark, model) for model in models for benchmark in benchmarks))
+        pairs = tuple(Pair(benchmark, model) for model in models for benchmark in benchmarks)
+        return cls(benchmarks, models, pairs)
 
 
 @dataclass
@@ -73,10 +76,10 @@ class WorkspaceState:
 
     Attributes:
         paths: The data folder.
-        specs: The benchmarks in question, by name.
-        entries: The models in question, by name.
+        specs: The planned benchmarks, by name.
+        entries: The entries of the planned models, by name.
         models: Loaded or remembered models, by name.
-        ask_hub: Ask the hub for the rows of benchmarks that live there.
+        ask_hub: Whether to query the hub for changes of the data sets of benchmarks.
         config: The folder of the configuration. By default the workspace's.
         is_whole: Returns whether the latest file of a table's partition is intact. By default the file is checked.
     """
@@ -100,7 +103,7 @@ class WorkspaceState:
 
     @cached_property
     def source_settings(self) -> SourceSettings:
-        """The settings of config/sources.yaml."""
+        """Return the settings of config/sources.yaml."""
         return load_source_settings(self.config)
 
     def load_entries(self, file: EntryFile[T]) -> Entries[T]:
@@ -110,17 +113,17 @@ class WorkspaceState:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger of the data folder."""
+        """Return the ledger of the data folder."""
         return read_ledger(self.paths)
 
     @cached_property
     def outcomes(self) -> Mapping[tuple[Pair, str], PairOutcome]:
-        """The last recorded outcome of every pair at each stage."""
+        """Return the last recorded outcome of every pair at each stage."""
         return {(outcome.pair, outcome.stage): outcome for outcome in self.ledger.outcomes}
 
     def find_latest_outcome(self, pair: Pair) -> PairOutcome | None:
-        """Return the last recorded outcome of a pair, or None if no run had to record one."""
-        outcomes = (outcome for (of, _), outcome in self.outcomes.items() if of == pair)
+        """Return the last recorded outcome of a pair, or None if no run failed or skipped it."""
+        outcomes = (outcome for (recorded_pair, _), outcome in self.outcomes.items() if recorded_pair == pair)
         return max(outcomes, key=lambda outcome: outcome.at, default=None)
 
     def find_built_digest(self, benchmark: str) -> str | None:
@@ -148,17 +151,17 @@ class WorkspaceState:
         return self.read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
     def build_documents_input(self, source: str) -> dict[str, str | None]:
-        """Return the documents of a source as an input that is compared by presence only."""
+        """Return the documents of a source as an input. The version is UNKNOWN, or None if they are missing."""
         is_fetched = read_settings_digest(source, self.paths) is not None
         return {f"{DOCUMENTS.name}/{source}": UNKNOWN if is_fetched else None}
 
     def build_control_input(self, control: str) -> dict[str, str | None]:
-        """Return a trained control as an input that is compared by presence only."""
+        """Return a trained control as an input. The version is UNKNOWN, or None if it is missing."""
         is_trained = read_trained_version(control, self.paths) is not None
         return {f"{CONTROL_TEXTS.name}/{control}": UNKNOWN if is_trained else None}
 
     def find_control(self, model: str) -> str | None:
-        """Return the control that a model belongs to, or None for any other model."""
+        """Return the control that a model belongs to, or None if it belongs to none."""
         entry = self.entries.get(model)
         return entry.control.name if entry is not None and entry.control is not None else None
 
@@ -171,11 +174,11 @@ class WorkspaceState:
         return compute_statistics_version(model, built)
 
     def find_needed_versions(self, model: str, kind: str) -> Mapping[str, str] | None:
-        """Return the versions of what detectors of a model need of a kind, or None if they are unknown.
+        """Return the versions of what a model's detectors need, or None if they are unknown.
 
         Args:
             model: The model's name.
-            kind: The kind of need, such as ``reference_model``.
+            kind: The kind of need, such as ``reference_model``. For a loaded model, all kinds are returned.
         """
         known = self.models.get(model)
         if isinstance(known, TokenizedModel):
@@ -183,7 +186,7 @@ class WorkspaceState:
         return None if known is None else known.needs[kind]
 
     def find_latest_entry(self, table: str, partition: str) -> Entry | None:
-        """Return the ledger entry of the rows that were written last, or None if no intact entry explains any."""
+        """Return the ledger entry of a partition's latest rows, or None if the entry is missing or corrupt."""
 
         def read() -> Entry | None:
             try:
@@ -195,7 +198,7 @@ class WorkspaceState:
 
 
 def get_recorded_inputs(entry: Entry) -> dict[str, str | None]:
-    """Return the inputs that the ledger records for rows."""
+    """Return the inputs that a ledger entry records."""
     return {
         **entry.upstream,
         "code": entry.code_version,
@@ -210,5 +213,5 @@ def join_versions(kind: str, versions: Mapping[str, str] | None) -> str | None:
     """Return the versions of all inputs of a kind as one string, or None if they are unknown."""
     if versions is None:
         return None
-    named = (f"{name}={version}" for name, version in sorted(versions.items()) if name.startswith(f"{kind}/"))
-    return " ".join(named) or "none"
+    parts = [f"{name}={version}" for name, version in sorted(versions.items()) if name.startswith(f"{kind}/")]
+    return " ".join(parts) or "none"

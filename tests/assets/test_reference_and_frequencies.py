@@ -8,9 +8,9 @@ from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.audit import UpdateOutcome, update
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.runs import Runner, run_job
+from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
 from audit_pipeline.pipeline.plan import Planner, find_pair_state
 from audit_pipeline.pipeline.registry import OF_MODELS, STAGES
 from audit_pipeline.pipeline.stage import PAIR

@@ -140,7 +140,7 @@ def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(wor
     assert (first["not_built"], first["plans"]) == (["made_8"], [])
     steps = [(step["step"], step["what"]) for step in first["first"]]
     assert steps == [("documents", "release_notes"), ("benchmark", "made_8")]
-    assert first["first"][0]["because"] == "its documents are not there"
+    assert first["first"][0]["because"] == "its documents have not been fetched"
     assert workspace.run(*command, "--fail-on", "stale").exit_code == 1
     shown = told(workspace.run(*command))
     assert "corpus-audit benchmarks --build made_8" in shown

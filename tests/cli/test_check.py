@@ -19,9 +19,10 @@ from audit_pipeline.cli import main
 from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline.check_workspace import ensure_workspace, find_check_workspace
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
-from audit_pipeline.pipeline.user_files import UserFiles, ensure_workspace, find_own_workspace, inspect_user_files
+from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 
@@ -103,10 +104,10 @@ def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
     for name in ("books", "new"):
         shelf(folder, name, 2)
     made = folder / "corpus-audit-check"
-    assert find_own_workspace() == made, "the one in use was made by init"
+    assert find_check_workspace() == made, "the one in use was made by init"
     ensure_workspace(made, inspect_user_files(UserFiles((folder / "books",))), {})
     monkeypatch.chdir(made / "data")
-    assert find_own_workspace() == made
+    assert find_check_workspace() == made
     with pytest.raises(ConfigError, match="is the workspace of other files"):
         ensure_workspace(made, inspect_user_files(UserFiles((folder / "new",))), {})
 

@@ -118,8 +118,8 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
     for arguments, problem in (
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
         (("--scores", tmp_path), "is a directory"),
-        (("--scores", file, "--out", other), "holds something else already"),
-        (("--scores", file, "--model", "a|b"), "holds a bar"),
+        (("--scores", file, "--out", other), "has other content"),
+        (("--scores", file, "--model", "a|b"), "has a '|'"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),
     ):
         done = run("evaluate", *arguments)

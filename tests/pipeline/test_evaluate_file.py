@@ -204,13 +204,13 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         *("--design", "randomised"),
     )
     assert contrary.exit_code == 2
-    assert "holds scores of two under the name same" in " ".join(contrary.stderr.split())
+    assert "has scores of two under the name same" in " ".join(contrary.stderr.split())
     for model, other in (("three", "one"), ("one", "two")):
         refused = evaluate(
             *(tmp_path / "scores of one.parquet", "--out", out, "--benchmark", "same", "--model", model, "--seed", "3"),
         )
         assert refused.exit_code == 2
-        assert f"holds scores of {other} under the name same" in refused.stderr
+        assert f"has scores of {other} under the name same" in refused.stderr
         assert "--design unstated --calibration 0.5 --seed 0" in refused.stderr
     statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
@@ -425,7 +425,7 @@ PAIRED = on_both_sides(20, 40)
         ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, their rows left out"),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
-            "the file's column 'split' leaves one side alone to evaluate",
+            "the file's column 'split' leaves only one side to evaluate",
         ),
         (on_both_sides(240), "480 texts are on both sides, as member and as non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),

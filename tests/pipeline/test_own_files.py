@@ -12,10 +12,10 @@ from made_whole_files import scan
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
+from audit_pipeline.pipeline.check_workspace import ensure_workspace
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
-    ensure_workspace,
     explain_unused_parts,
     inspect_user_files,
 )
@@ -68,10 +68,11 @@ def test_a_document_of_a_year_is_newer_than_a_day_only_if_the_whole_year_is(tmp_
 
 def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:
     assert (
-        inspect_user_files(UserFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
+        inspect_user_files(UserFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).window_words
+        == 32
     )
     chinese = inspect_user_files(UserFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
-    assert (chinese.unit, chinese.words) == ("jieba", 64)
+    assert (chinese.unit, chinese.window_words) == ("jieba", 64)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,9 @@ def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_pat
     [
         ({"a": ENGLISH}, {}, "the same text is audited and held-out at once"),
         ({"a": ENGLISH.upper().replace(" ", "\u00a0\n")}, {}, "the same text is audited and held-out at once"),
-        ({"b": " "}, {}, "no document can be read of the held-out files"),
+        ({"b": " "}, {}, "the held-out files have no readable document"),
         ({"b": GERMAN}, {"c": GERMAN}, "the same text is held-out and members at once"),
-        ({"b": GERMAN}, {"c": " "}, "no document can be read of the members files"),
+        ({"b": GERMAN}, {"c": " "}, "the members files have no readable document"),
     ],
 )
 def test_sides_that_cannot_be_told_apart_are_refused(
@@ -105,7 +106,7 @@ def test_a_group_on_two_sides_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books")
-    with pytest.raises(DataError, match="there is no file in it that can be read"):
+    with pytest.raises(DataError, match="it has no readable file"):
         inspect_user_files(UserFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
@@ -130,7 +131,7 @@ def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> No
         "bad/z.txt",
         "good/b.epub!1 of 2 chapters (OPS/2.xhtml)",
     ]
-    with pytest.raises(DataError, match=r"no document can be read of the held-out files .* private-use") as caught:
+    with pytest.raises(DataError, match=r"the held-out files have no readable document .* private-use") as caught:
         inspect_user_files(UserFiles((good,), (bad,)))
     assert "c.pdf" not in str(caught.value)
 

@@ -12,13 +12,11 @@ from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
+from audit_pipeline.pipeline.check_workspace import ensure_workspace, make_dry_run_workspace, resolve_workspace_model
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
-    ensure_workspace,
     inspect_user_files,
-    make_dry_run_workspace,
-    resolve_workspace_model,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.local_files import LocalFilesSettings
@@ -92,7 +90,7 @@ def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
 
 def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:
     create_workspace(tmp_path / "theirs")
-    with pytest.raises(ConfigError, match="did not make"):
+    with pytest.raises(ConfigError, match="was not created by"):
         ensure_workspace(tmp_path / "theirs", looked(tmp_path, "books"), TINY)
 
 
@@ -127,7 +125,7 @@ def test_a_models_entry_is_taken_along_with_its_reference_model_and_whole_paths(
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ("taught", ConfigError, "was trained here"),
+        ("taught", ConfigError, "was trained by a control"),
         ("biig", ModelError, "did you mean big"),
         ("./nowhere", ModelError, "does not exist"),
     ],

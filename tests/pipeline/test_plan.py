@@ -243,7 +243,7 @@ def test_what_cannot_be_had_stops_what_is_made_of_it_and_nothing_else() -> None:
     assert found.problems_of("examples") == {"b2": "s2 is not configured"}
     assert found.problems_of("findings") == {"b2|m": "s2 is not configured"}
     assert found.problems_of("counts") == {"m": "s2 is not configured"}
-    left = plan_steps(STAGES, WANTED, World().get_product_state, left={"source/s1": "no route to host"})
+    left = plan_steps(STAGES, WANTED, World().get_product_state, left_alone={"source/s1": "no route to host"})
     assert named(left) == {"source/s2", "counts/m"}
     alone = plan_steps([PASSES], {"passes": ["b1|m"]}, World().get_product_state)
     assert named(alone) == {"passes/b1|m"}, "of a stage that is not asked about nothing is known"

@@ -207,7 +207,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     for spec in specs:
         request = AuditRequest([entry], [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
-        if plan is not None and not plan.problems and not plan.steps_of_stages(stages):
+        if plan is not None and not plan.problems and not plan.select_steps(stages):
             print_step(request.completion_message)
             continue
         run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)

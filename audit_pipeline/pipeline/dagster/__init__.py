@@ -1,1 +1,1 @@
-"""Dagster's other half: partitions, resources, jobs and the in-process runner of the command line."""
+"""The Dagster side of audits: assets, partitions, resources, jobs, sensors, and the runner of commands."""

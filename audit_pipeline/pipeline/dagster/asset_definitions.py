@@ -1,7 +1,7 @@
-"""The Dagster assets of the declared stages.
+"""The Dagster assets and jobs of the declared stages.
 
-The assets of a job with the same partitions are one step (partition_step.py). The documents of each source, the
-warehouse and the report are one asset each.
+The assets of a job have the same partitions and are one step (partition_step.py). The documents of each source, the
+warehouse and the report are separate steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import BaseModel, create_model
 
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, list_checks
-from audit_pipeline.pipeline.dagster.conditions import choose_condition
+from audit_pipeline.pipeline.dagster.conditions import choose_condition, select_stages
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
 from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
 from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop
@@ -21,17 +21,17 @@ from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.registry import OBSERVED, REPORT_STAGES, STAGES, get_stage
-from audit_pipeline.pipeline.stage import PAIR, SOURCE, Stage, StageResult, StageRun
+from audit_pipeline.pipeline.stage import PAIR, SOURCE, Stage, StageJob, StageResult, StageRun
 from audit_pipeline.pipeline.stage_settings import load_stage_entries
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources
 
 _ALL_STAGES = (*STAGES, *REPORT_STAGES)
 _GRID_NOTE = (
-    " The grid shows every known model on every known benchmark, so Missing there also counts pairs that were not "
-    "requested or do not apply; how many pairs are to be audited is shown with `warehouse`."
+    " The grid shows every known model on every known benchmark. So Missing also counts pairs that were not requested "
+    "or do not apply. The asset `warehouse` shows how many pairs have to be audited."
 )
-"""Added to the description of assets per pair: Dagster knows no grid with holes."""
+"""Added to the description of assets per pair, because Dagster has no grid with holes."""
 
 
 @cache
@@ -62,20 +62,24 @@ def name_step(stage: Stage) -> str:
 
 
 def build_op_config(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the run configuration of steps from options by stage."""
+    """Return the run configuration of steps.
+
+    Args:
+        options: The options of assets, by the asset's name.
+    """
     ops: dict[str, Any] = {}
     by_name = {stage.name: stage for stage in _ALL_STAGES}
-    for name, own in options.items():
+    for name, stage_options in options.items():
         stage = by_name[name]
         if stage.dimensions:
-            ops.setdefault(name_step(stage), {"config": {}})["config"][name] = dict(own)
+            ops.setdefault(name_step(stage), {"config": {}})["config"][name] = dict(stage_options)
         else:
-            ops[name] = {"config": dict(own)}
+            ops[name] = {"config": dict(stage_options)}
     return ops
 
 
 def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
-    """Return the step that makes the assets of some stages, which have the same job and dimensions."""
+    """Return the step that makes the assets of stages with the same job and dimensions."""
     partitions = partitions_of(stages[0].dimensions)
     is_per_model = stages[0].dimensions[-1] == "model"
     specs = [_build_spec(stage).replace_attributes(skippable=True, partitions_def=partitions) for stage in stages]
@@ -116,10 +120,10 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
                 shared=shared[stage.name],
             )
 
-        lock = next((stage.lock for stage in selected if stage.lock is not None), None)
-        with hold_named_lock(data.paths, lock, context.log.info):
+        locks = [stage.lock for stage in selected if stage.lock is not None]
+        with hold_named_lock(data.paths, locks[0] if locks else None, context.log.info):
             PartitionLoop(context, data.paths, selected, start, CellEvents(context)).run()
-        # A step of a multi-asset is a generator. All events were reported by then.
+        # Dagster requires a generator. All events are already reported.
         yield from ()
 
     return step
@@ -137,12 +141,12 @@ def _build_source_asset(stage: Stage, source: Source[Any]) -> dg.AssetsDefinitio
 
 
 def _build_unpartitioned_asset(stage: Stage) -> dg.AssetsDefinition:
-    """Return the asset of a stage without partitions, which is rebuilt whenever something upstream was."""
+    """Return the asset of a stage without partitions, which is rebuilt after every upstream change."""
     return _build_single_asset(stage, _build_spec(stage), "")
 
 
 def _build_single_asset(stage: Stage, spec: dg.AssetSpec, partition: str) -> dg.AssetsDefinition:
-    """Return an asset that is a step of its own, without partitions in Dagster."""
+    """Return an asset that is a separate step and has no partitions in Dagster."""
     name = "__".join(spec.key.path)
 
     @dg.multi_asset(name=name, specs=[spec], check_specs=_build_check_specs(stage, spec.key, None))
@@ -181,9 +185,9 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
         metadata["dagster/column_lineage"] = _build_column_lineage(stage)
     freshness = None
     if stage.late_after_days is not None:
-        late = timedelta(days=stage.late_after_days)
-        failed = timedelta(days=2 * stage.late_after_days - 1)
-        freshness = dg.FreshnessPolicy.time_window(fail_window=failed, warn_window=late)
+        warn_after = timedelta(days=stage.late_after_days)
+        fail_after = timedelta(days=2 * stage.late_after_days - 1)
+        freshness = dg.FreshnessPolicy.time_window(fail_window=fail_after, warn_window=warn_after)
     return dg.AssetSpec(
         key or dg.AssetKey(stage.name),
         deps=[*_iterate_deps(stage), *_iterate_observed_deps(stage, key)],
@@ -199,7 +203,7 @@ def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
 
 
 def _build_tags(stage: Stage) -> dict[str, str]:
-    """Return the tags by which the UI filters assets: the lock of their runs, and whether they are on request."""
+    """Return the tags by which users filter assets in the UI: the lock of their runs, and ``on_request``."""
     tags: dict[str, str] = {}
     if stage.lock is not None:
         tags["corpus_audit/lock"] = stage.lock
@@ -209,17 +213,18 @@ def _build_tags(stage: Stage) -> dict[str, str]:
 
 
 def _build_column_lineage(stage: Stage) -> dg.TableColumnLineage:
-    """Return the columns of a stage's first table that are handed on from the first tables that it is made from.
+    """Return the lineage of the columns of a stage's first table.
 
-    A handed-on column has the same name in both tables. Documents are left out: each source is an asset of its own.
+    A column comes from the columns with the same name in the first tables of upstream stages. Documents are omitted,
+    because each source is a separate asset.
     """
     table = stage.tables[0]
-    own = {column.name for column in table.columns}
+    names = {column.name for column in table.columns}
     upstream: dict[str, list[dg.TableColumnDep]] = {}
     for above in STAGES:
         if above.tables and above.dimensions != SOURCE and above.tables[0].name in table.made_from:
             for column in above.tables[0].columns:
-                if column.name in own:
+                if column.name in names:
                     dep = dg.TableColumnDep(asset_key=dg.AssetKey(above.name), column_name=column.name)
                     upstream.setdefault(column.name, []).append(dep)
     return dg.TableColumnLineage(deps_by_column=upstream)
@@ -241,7 +246,7 @@ def _build_check_specs(
 
 
 def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
-    """Yield what a stage is made of: the same partition, that of a shared dimension, or all partitions."""
+    """Yield the deps of a stage: the same partition, the partition of a shared dimension, or all partitions."""
     for name in stage.deps:
         kind, _, product = name.partition("/")
         if not stage.dimensions:
@@ -262,7 +267,7 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
 
 
 def _iterate_observed_deps(stage: Stage, key: dg.AssetKey | None) -> Iterator[dg.AssetDep]:
-    """Yield the observed inputs of a stage: the partition of the same name, or that of a shared dimension."""
+    """Yield the observed inputs of a stage: the same partition, or the partition of a shared dimension."""
     for name in stage.observes:
         if stage.dimensions == SOURCE and key is not None:
             yield dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([key.path[-1]]))
@@ -274,7 +279,7 @@ def _iterate_observed_deps(stage: Stage, key: dg.AssetKey | None) -> Iterator[dg
 
 
 def _build_config(stage: Stage) -> type[dg.Config]:
-    """Return the configuration of a stage's own step: its options."""
+    """Return the configuration class of a stage, which has the fields of its options."""
     options = stage.options
     if options is None:
         return dg.Config
@@ -283,40 +288,74 @@ def _build_config(stage: Stage) -> type[dg.Config]:
 
 
 def _build_step_config(stages: Sequence[Stage]) -> type[dg.Config]:
-    """Return the configuration of a step: the options of each of its stages that has any, by the stage's name."""
+    """Return the configuration class of a step. It has one field per stage with options, named after the stage."""
     fields: dict[str, Any] = {}
     for stage in stages:
         if stage.options is not None:
             config = _build_config(stage)
             fields[stage.name] = (config, config())
+    if not fields:
+        return dg.Config
     name = "".join(part.title() for part in name_step(stages[0]).split("_"))
-    return create_model(f"{name}Config", __base__=dg.Config, **fields) if fields else dg.Config
+    return create_model(f"{name}Config", __base__=dg.Config, **fields)
 
 
 def _choose_options(stage: Stage, config: dg.Config | None) -> BaseModel | None:
-    """Return the options of a run; those that the run leaves at their defaults are as config/stages.yaml sets them."""
-    kind = stage.options
-    if kind is None:
+    """Return the options of a run. Options at their defaults are replaced by those in config/stages.yaml."""
+    options = stage.options
+    if options is None:
         return None
-    entry = load_stage_entries(STAGES).get(stage.name) if stage.is_on_request else None
-    given = {} if config is None else config.model_dump()
-    changed = {name: value for name, value in given.items() if value != kind.model_fields[name].get_default()}
-    return kind.model_validate({**({} if entry is None else entry.options), **changed})
+    chosen: dict[str, Any] = {}
+    if stage.is_on_request:
+        entry = load_stage_entries(STAGES).get(stage.name)
+        if entry is not None:
+            chosen |= entry.options
+    if config is not None:
+        for name, value in config.model_dump().items():
+            if value != options.model_fields[name].get_default():
+                chosen[name] = value
+    return options.model_validate(chosen)
 
 
 def _build_result(stage: Stage, result: StageResult) -> dg.MaterializeResult[Any]:
-    checks = list_checks(stage)
+    check_results = []
+    for name, check in list_checks(stage).items():
+        check_result = result.checks[name]
+        check_results.append(
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=check_result.passed,
+                severity=dg.AssetCheckSeverity.WARN if check.is_warning else dg.AssetCheckSeverity.ERROR,
+                description=check_result.description,
+                metadata=build_metadata(check_result.metadata),
+            )
+        )
     return dg.MaterializeResult(
         data_version=None if result.data_version is None else dg.DataVersion(result.data_version),
         metadata={"status": result.status, **build_metadata(result.metadata)},
-        check_results=[
-            dg.AssetCheckResult(
-                check_name=name,
-                passed=result.checks[name].passed,
-                severity=dg.AssetCheckSeverity.WARN if check.is_warning else dg.AssetCheckSeverity.ERROR,
-                description=result.checks[name].description,
-                metadata=build_metadata(result.checks[name].metadata),
-            )
-            for name, check in checks.items()
-        ],
+        check_results=check_results,
+    )
+
+
+def build_jobs() -> list[Any]:
+    """Return the jobs that the UI offers and that commands run."""
+    stages_by_job: dict[StageJob, list[Stage]] = {}
+    for stage in _ALL_STAGES:
+        stages_by_job.setdefault(stage.job, []).append(stage)
+    jobs = [_build_job(job, *stages) for job, stages in stages_by_job.items()]
+    for stage in STAGES:
+        if stage.standalone_job is not None:
+            jobs.append(_build_job(stage.standalone_job, stage, options=stage.standalone_options))
+    return jobs
+
+
+def _build_job(job: StageJob, *stages: Stage, options: Mapping[str, Any] | None = None) -> Any:
+    """Return a job over the assets of stages. It runs in one process, because each process would load the model."""
+    config = {"ops": build_op_config({stages[0].name: options})} if options else None
+    return dg.define_asset_job(
+        job.name,
+        selection=select_stages(*stages),
+        description=job.description,
+        config=config,
+        executor_def=dg.in_process_executor,
     )

@@ -1,8 +1,8 @@
 """The events that a step reports to Dagster for its cells, with their version tags and checks.
 
-Dagster writes version tags itself only for events that a step yields, one version for all partitions of a run. Its
-stale status compares the tags ``input_data_version`` of a cell with the present versions of what the cell was made of.
-The tags are read when the cell begins, so that a change during the run shows.
+Dagster writes version tags only for events that a step yields, and then one version for all partitions of a run. So
+this module writes them. Dagster shows a cell as stale if its tags ``input_data_version`` differ from the current
+versions of its inputs. The tags are read when the cell begins, so that a change during the run counts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ VALUES_IN_LIMITS = "values_in_limits"
 _NO_VERSION = "INITIAL"
 """Dagster's version of an asset that was never materialised."""
 _NO_EVENT = "NULL"
+"""Dagster's event pointer of an asset that was never materialised."""
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 
 def list_checks(stage: Stage) -> dict[str, StageCheck]:
-    """Return the checks of a stage: those it declares, and those that follow from its dimensions and its columns."""
+    """Return the checks of a stage: its declared checks, and the checks of its pairs and of its column limits."""
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
-        checks[EVERY_PAIR_RAN] = StageCheck("The pair could be computed, or says why not.", is_warning=False)
+        checks[EVERY_PAIR_RAN] = StageCheck(
+            "The pair was computed. If not, the result has the reason.", is_warning=False
+        )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
         description = f"No value is beyond the limits of its column: {', '.join(limited)}."
@@ -47,7 +50,13 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
 
 @dataclass(frozen=True)
 class SkippedCell:
-    """Why a cell was not made: its status, the stage that failed or did not apply, and the reason."""
+    """A cell that was not made.
+
+    Attributes:
+        status: The status of the cell.
+        stage: The stage that failed or did not apply.
+        reason: The reason.
+    """
 
     status: PairStatus
     stage: str
@@ -56,7 +65,7 @@ class SkippedCell:
 
 @dataclass
 class CellEvents:
-    """Reports the cells of a step.
+    """Reporter of the cells of a step.
 
     Attributes:
         context: Dagster's context of the step.
@@ -66,10 +75,10 @@ class CellEvents:
     _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """The input tags of the cells that began, by stage and partition."""
     _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
-    """The first observation that the run read of each input. The run loads a model once, so later ones do not count."""
+    """The observation of each input when the run first read it. A later change does not affect a loaded model."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
-        """Report a cell as planned, and note the versions of what it is made of."""
+        """Report a cell as planned, and read the versions of its inputs."""
         planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
         event = dg.DagsterEvent.build_asset_materialization_planned_event(
             self.context.run.job_name, self.context.op_execution_context.op.name, planned
@@ -79,22 +88,24 @@ class CellEvents:
 
     def report_made(self, stage: Stage, partition: str, key: str, result: StageResult) -> None:
         """Report a cell as materialised, and the results of its checks."""
-        version = result.data_version or (self.context.run.run_id if result.status == "done" else result.status)
+        version = result.data_version
+        if not version:
+            version = self.context.run.run_id if result.status == "done" else result.status
         metadata = {"status": result.status, **build_metadata(result.metadata)}
         self._report_materialisation(stage, key, version, metadata)
         for name in list_checks(stage):
             self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
 
     def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
-        """Report a current cell as materialised, although it was not made again: with its latest metadata and checks.
+        """Report a current cell as materialised without making it, with its latest metadata and check results.
 
-        So a backfill ends, a cell that Dagster did not know is green, and a stale mark goes.
+        As a result, a backfill ends, a cell without events becomes green, and a stale mark disappears.
 
         Args:
             stage: The cell's stage.
             partition: The cell's partition.
             key: Dagster's key of the partition.
-            ledger_version: The data version in the ledger, for a cell that Dagster does not know.
+            ledger_version: The data version in the ledger. It is used if Dagster has no event of the cell.
         """
         record = self.fetch_latest_materialisation(stage, partition)
         latest = None if record is None else record.asset_materialization
@@ -103,13 +114,13 @@ class CellEvents:
         if latest is not None:
             version = (latest.tags or {}).get("dagster/data_version", version)
             metadata = dict(latest.metadata)
-        metadata["left as it is"] = "it is current by the ledger and was not made again"
+        metadata["kept"] = "the cell is current by the ledger, so it was not rebuilt"
         self._report_materialisation(stage, key, version, metadata)
         for name in list_checks(stage):
             self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
 
     def report_not_applicable(self, stage: Stage, partition: str, key: str, cell: SkippedCell) -> None:
-        """Report a cell that does not apply as materialised, with the reason: it is neither due nor failed."""
+        """Report a cell that does not apply as materialised, so that it is neither due nor failed."""
         metadata = {"status": cell.status, "stage": cell.stage, "reason": cell.reason}
         self._report_materialisation(stage, key, cell.status, metadata)
         for name in list_checks(stage):
@@ -117,12 +128,12 @@ class CellEvents:
             self._report_check(stage, partition, name, result, is_warning=True)
 
     def report_not_taken(self, stage: Stage, partition: str) -> None:
-        """Report the checks of a cell that audits do not take, because the run planned them: the latest results."""
+        """Report the latest check results of a cell that audits do not make, because the run planned its checks."""
         for name in list_checks(stage):
             self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
 
     def report_failed(self, stage: Stage, partition: str, cell: SkippedCell) -> None:
-        """Report why a cell failed: as its check, and as an observation, an event of its page in the UI."""
+        """Report why a cell failed: as a check result, and as an observation, which the UI lists on the cell's page."""
         if EVERY_PAIR_RAN in list_checks(stage):
             self._report_check(stage, partition, EVERY_PAIR_RAN, _build_skipped_result(partition, cell))
         metadata = {"status": cell.status, "reason": cell.reason}
@@ -130,44 +141,48 @@ class CellEvents:
 
     def fetch_latest_materialisation(self, stage: Stage, partition: str) -> dg.EventLogRecord | None:
         """Return the latest materialisation of a cell, or None if it has none."""
-        wanted = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
-        records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(wanted, limit=1).records
+        cell = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
+        records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(cell, limit=1).records
         return records[0] if records else None
 
     def _report_materialisation(self, stage: Stage, key: str, version: str, metadata: Mapping[str, Any]) -> None:
         partition = str(key)
         inputs = self._inputs.get((stage.name, partition)) or self._read_input_tags(stage, partition)
-        own = {"data_version": version, "data_version_is_user_provided": "true", "code_version": stage.code_version}
-        tags = inputs | {f"dagster/{name}": value for name, value in own.items()}
-        names = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {}
-        # By these the UI finds a partition of two dimensions.
-        tags |= {f"dagster/partition/{name}": value for name, value in names.items()}
+        tags = {
+            **inputs,
+            "dagster/data_version": version,
+            "dagster/data_version_is_user_provided": "true",
+            "dagster/code_version": stage.code_version,
+        }
+        if isinstance(key, dg.MultiPartitionKey):
+            # The UI finds partitions with two dimensions by these tags.
+            tags |= {f"dagster/partition/{name}": value for name, value in key.keys_by_dimension.items()}
         event = dg.AssetMaterialization(dg.AssetKey(stage.name), partition=key, metadata=metadata, tags=tags)
         self.context.log_event(event)
 
     def _read_input_tags(self, stage: Stage, partition: str) -> dict[str, str]:
-        """Return the tags with the present versions of what a cell is made of."""
+        """Return the tags with the current versions of a cell's inputs."""
         tags: dict[str, str] = {}
         for key, dep_partition in _iterate_upstream_cells(stage, partition):
             name = key.to_user_string()
             record = self._fetch_version_record(key, dep_partition)
-            found = None if record is None else extract_data_version_from_entry(record.event_log_entry)
-            tags[f"dagster/input_data_version/{name}"] = _NO_VERSION if found is None else found.value
+            version = None if record is None else extract_data_version_from_entry(record.event_log_entry)
+            tags[f"dagster/input_data_version/{name}"] = _NO_VERSION if version is None else version.value
             tags[f"dagster/input_event_pointer/{name}"] = _NO_EVENT if record is None else str(record.storage_id)
         return tags
 
     def _fetch_version_record(self, key: dg.AssetKey, partition: str | None) -> dg.EventLogRecord | None:
         instance = self.context.instance
         if key.to_user_string() not in OBSERVED:
-            found: dg.EventLogRecord | None = instance.get_latest_data_version_record(key, partition_key=partition)
-            return found
+            latest: dg.EventLogRecord | None = instance.get_latest_data_version_record(key, partition_key=partition)
+            return latest
         if (key, partition) not in self._observations:
             record = instance.get_latest_data_version_record(key, is_source=True, partition_key=partition)
             self._observations[key, partition] = record
         return self._observations[key, partition]
 
     def _read_latest_result(self, stage: Stage, partition: str, name: str) -> CheckResult:
-        """Return the latest result of a check for a cell, or a passed one if the check was never evaluated."""
+        """Return the latest result of a check for a cell. If the check was never evaluated, it counts as passed."""
         history = self.context.instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(dg.AssetKey(stage.name), name),
             limit=1,
@@ -183,7 +198,7 @@ class CellEvents:
     def _report_check(
         self, stage: Stage, partition: str, name: str, result: CheckResult, *, is_warning: bool = False
     ) -> None:
-        """Report the result of a check, for the cell as it was materialised last: then the UI shows it as current."""
+        """Report a check result for the latest materialisation of the cell, so that the UI shows it as current."""
         check = list_checks(stage)[name]
         if dg.AssetCheckKey(dg.AssetKey(stage.name), name) not in self.context.selected_asset_check_keys:
             return
@@ -215,7 +230,7 @@ def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
 
 
 def _iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.AssetKey, str | None]]:
-    """Yield the assets that a cell is made of, each with the partition, or None for all of its partitions."""
+    """Yield the assets that a cell is made of with their partition. None stands for all partitions."""
     names = dict(zip(stage.dimensions, partition.split("|", 1), strict=True))
     for dep in stage.deps:
         kind, _, product = dep.partition("/")

@@ -1,9 +1,9 @@
-"""The conditions under which Dagster requests assets by itself, and the sensors that evaluate them.
+"""The conditions under which Dagster requests assets automatically, and the sensors that evaluate them.
 
-A condition decides when a cell is requested: its inputs or its code changed, or it is new in the configuration. The
-ledger decides whether a cell with partitions is made: a run that a condition requested makes only what the plan finds
-out of date (:func:`find_due_products`). A cell that failed is not requested again until something that it is made of
-changes. Nothing is requested at the first evaluation, so that an existing workspace is not audited as a whole.
+A condition requests a cell (a partition of an asset) if its inputs or its code changed, or if it is new in the
+configuration. A requested run makes only the cells that are out of date by the ledger (:func:`find_due_products`). A
+failed cell is requested again only after one of its inputs changed. Nothing is requested at the first evaluation, so
+that an existing workspace is not audited as a whole.
 """
 
 from __future__ import annotations
@@ -26,42 +26,44 @@ from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.store.paths import DataPaths
 
 PUBLISHING_IS_ON = "CORPUS_AUDIT_PUBLISH"
-"""Environment variable that switches publishing on if nobody switched it on or off in the UI."""
+"""Environment variable that switches publishing on, unless somebody switched it in the UI."""
 ONLY_IF_DUE = "corpus_audit/only_if_due"
-"""The tag of a run that leaves cells as they are if the ledger says that they are current."""
+"""The tag of a run that makes only cells that are out of date by the ledger."""
 
 _AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
-"""The stages whose cells are requested if something changed. Controls and token frequencies are made by commands."""
+"""The stages whose cells are requested after a change. Controls and token frequencies are made by commands."""
 
 Condition = dg.AutomationCondition
 
 REBUILT = (
     Condition.any_deps_match(Condition.newly_updated()).since(Condition.newly_requested()) & ~Condition.in_progress()
 ).with_label("rebuilt when anything upstream was")
-"""The condition of assets that are rebuilt whole, even if partitions are missing upstream.
+"""The condition of assets that are rebuilt as a whole, even if partitions are missing upstream.
 
-``eager()`` would wait for every partition, so for ever. ``any_deps_updated().since_last_handled()`` forgets when a
-thing happened, and would take an update during a rebuild for handled by it. Here the later of update and request
-decides, so the last pair of an audit is never left out, nor a warehouse that is built while the report is made.
+``eager()`` would wait forever for missing partitions. ``any_deps_updated().since_last_handled()`` would count an update
+during a rebuild as handled by the rebuild. This condition holds if an update is later than the last request. So the
+report includes the last pair of an audit, and a warehouse that was built during the build of the report.
 """
 
 
 class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
-    """Condition of cells that the configuration asks for, and whose inputs are there.
+    """Condition of cells that the configuration requests and whose inputs exist.
 
-    Dagster knows neither which pairs were asked for, nor what an entry of the configuration is made of.
+    Dagster has neither the requested pairs nor the inputs of an entry of the configuration.
     """
 
     @property
     def name(self) -> str:
+        """Return the name in the UI."""
         return "can_be_made"
 
     @property
     def description(self) -> str:
-        return "The configuration asks for it, and everything that it is made of is there"
+        """Return the description in the UI."""
+        return "The configuration requests it, and all its inputs exist"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Return the cells of the context's asset."""
+        """Return the candidates of the context's asset that fulfil the condition."""
         kind, *source = context.key.path
         candidates = context.candidate_subset
         if candidates.is_empty:
@@ -71,21 +73,22 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
         if source:
             is_ready = source[0] in wanted and planner.has_inputs(Product(kind, source[0]))
             return dg.AutomationResult(context, candidates if is_ready else context.get_empty_subset())
-        # Of thousands of cells few are candidates at a tick.
+        # Only few of the thousands of cells are candidates at a tick.
         wanted &= set(candidates.expensively_compute_partition_keys())
         ready = {partition for partition in wanted if planner.has_inputs(Product(kind, partition))}
         return dg.AutomationResult(context, candidates.compute_intersection_with_partition_keys(ready))
 
 
 class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
-    """Condition that holds while the weekly audit or a command audits, and so makes what is due itself."""
+    """Condition that holds while the weekly audit or a command audits, which makes the due cells itself."""
 
     @property
     def name(self) -> str:
+        """Return the name in the UI."""
         return "audit_is_at_work"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        """Return all cells of the context's asset, or none."""
+        """Return all candidates of the context's asset if an audit is running, else none."""
         at_work = has_running_audit(DataPaths.from_environment())
         return dg.AutomationResult(context, context.candidate_subset if at_work else context.get_empty_subset())
 
@@ -106,12 +109,11 @@ def choose_condition(stage: Stage) -> dg.AutomationCondition[Any] | None:
 def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     """Return the condition under which cells of a partitioned stage are requested.
 
-    Changes of deps of which a cell uses only some partitions, or all of them, are not looked at: what a benchmark takes
-    from its documents is in the version of its entry.
+    Deps with unrelated partitions are ignored. For example, the version of a benchmark's entry covers its documents.
 
-    A request handles the changes before it. A materialisation handles changes of what the same run makes. It does not
-    handle changes of other inputs, because its run may have begun before them. If the run used the change, the ledger
-    finds the cell current. For sources a materialisation handles every change: a needless fetch takes too long.
+    A request handles all earlier changes. A materialisation handles changes of the assets that its run makes. It does
+    not handle changes of other inputs, because its run may have begun before them. If the run did use the change, the
+    cell is current by the ledger. For sources, a materialisation handles every change, because a fetch takes long.
     """
     changed = Condition.data_version_changed()
     same_cell = _select_deps_of_same_cell(stage)
@@ -122,7 +124,7 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     is_changed_outside = Condition.any_deps_match(changed).ignore(
         _select_distant_deps(stage) | same_cell | observed
     ) | Condition.any_deps_match(changed & ~is_first_observation).allow(observed)
-    # At the tick after a request, a change since then counts as well.
+    # At the tick after a request, a change since the request also counts.
     is_requested = (Condition.newly_requested() & ~is_changed_outside) | Condition.initial_evaluation()
     is_handled = Condition.newly_requested() | Condition.newly_updated() | Condition.initial_evaluation()
     is_due = (is_new | is_changed_inside).since(is_handled) | is_changed_outside.since(
@@ -131,17 +133,17 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     is_dep_requested = Condition.any_deps_match(Condition.will_be_requested())
     is_in_progress = Condition.any_deps_in_progress() | Condition.in_progress() | AuditIsAtWork()
     is_waiting = Condition.any_deps_missing().allow(same_cell) | is_in_progress
-    label = "asked for, and new or made of something that changed"
+    label = "requested by the configuration, and new or with changed inputs"
     return ((is_due | is_dep_requested) & ~is_waiting & CanBeMade()).with_label(label)
 
 
 def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
-    """Return the deps whose partitions are neither the stage's nor those of one of its dimensions."""
+    """Return the deps whose dimensions are not among the stage's dimensions."""
     return select_stages(*(above for above in _list_deps(stage) if not {*above.dimensions} <= {*stage.dimensions}))
 
 
 def _select_deps_of_same_cell(stage: Stage) -> dg.AssetSelection:
-    """Return the deps with the stage's partitions. ``CanBeMade`` knows from the ledger whether others are there."""
+    """Return the deps with the stage's partitions. ``CanBeMade`` checks in the ledger whether the other deps exist."""
     return select_stages(*(above for above in _list_deps(stage) if above.dimensions == stage.dimensions))
 
 
@@ -150,7 +152,7 @@ def _list_deps(stage: Stage) -> list[Stage]:
 
 
 def select_stages(*stages: Stage) -> dg.AssetSelection:
-    """Return the selection of the assets of stages; each source is an asset of its own."""
+    """Return the selection of the assets of stages. Each source is a separate asset."""
     selection: dg.AssetSelection = dg.AssetSelection.assets()
     for stage in stages:
         if stage.dimensions == SOURCE:
@@ -161,9 +163,9 @@ def select_stages(*stages: Stage) -> dg.AssetSelection:
 
 
 def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths: DataPaths) -> set[Product]:
-    """Return the products that are not current by the ledger, cannot be made, or have no declared inputs.
+    """Return the products that are out of date by the ledger, cannot be made, or have no declared inputs.
 
-    A product that cannot be made is tried, so that its run shows the reason.
+    Products that cannot be made are included, so that the run shows the reason.
 
     Args:
         stages: The stages of a run, which have the same dimensions.
@@ -173,26 +175,27 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
     planner = read_configured_planner(load_configuration(), paths, on_request=True)
     plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
     unknown = {Product(stage.name, name) for stage in stages if not stage.has_inputs for name in partitions}
-    return {step.product for step in plan.steps} | {*plan.problems} | unknown
+    due = {step.product for step in plan.steps}
+    return due | set(plan.problems) | unknown
 
 
 def build_audit_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Return the sensor that audits what changed. Its conditions read the configuration, so the code server runs it."""
+    """Return the sensor that audits changes. Its conditions read the configuration, so the code server runs it."""
     return dg.AutomationConditionSensorDefinition(
         "audit_what_changed",
         target=select_stages(*_AUTOMATED),
         use_user_code_server=True,
         minimum_interval_seconds=30,
         run_tags={ONLY_IF_DUE: "true", REASON_TAG: "an input or the code changed"},
-        description="Requests what changed: the documents of a source whose settings changed, a benchmark whose entry "
-        "or documents changed and then its pairs, all pairs of a model that is new or whose entry or files changed, "
-        "and what new code makes. It requests nothing that was missing when it was switched on: launch the job "
-        "weekly_audit once. `observe_inputs` must be on, too.",
+        description="Requests the cells that a change affects: the documents of a source whose settings changed; a "
+        "benchmark whose entry or documents changed, and its pairs; all pairs of a model that is new or whose entry or "
+        "files changed; and all cells of an asset whose code changed. It does not request cells that were missing when "
+        "it was switched on: launch the job weekly_audit once for these. The sensor `observe_inputs` must be on, too.",
     )
 
 
 def build_publish_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Return the sensor that rebuilds warehouse and report after an audit; it is on if ``PUBLISHING_IS_ON`` is set."""
+    """Return the sensor that rebuilds warehouse and report. It is on by default if ``PUBLISHING_IS_ON`` is set."""
     status = dg.DefaultSensorStatus.STOPPED
     if os.environ.get(PUBLISHING_IS_ON):
         status = dg.DefaultSensorStatus.RUNNING
@@ -201,7 +204,7 @@ def build_publish_sensor() -> dg.AutomationConditionSensorDefinition:
         target=dg.AssetSelection.assets(*(stage.name for stage in REPORT_STAGES)),
         minimum_interval_seconds=30,
         default_status=status,
-        description="Rebuilds the warehouse after any audit or backfill, and then the report. While it is off, new "
-        "findings are in neither. `corpus-audit dev` switches it on; elsewhere, set CORPUS_AUDIT_PUBLISH=1 for the "
-        "process that serves the definitions, or switch it on here.",
+        description="Rebuilds the warehouse after any audit or backfill, and then the report. While it is off, "
+        "warehouse and report do not include new findings. `corpus-audit dev` switches it on. Elsewhere, set "
+        "CORPUS_AUDIT_PUBLISH=1 for the process that serves the definitions, or switch it on here.",
     )

@@ -1,4 +1,4 @@
-"""`dagster dev` and a server of the report, in a process that ends every process it started.
+"""`dagster dev` and a server of the report, in a process that ends all its child processes.
 
 python -m audit_pipeline.pipeline.dagster.dev --report-port 3001 -w workspace.yaml -p 3000
 """
@@ -45,7 +45,7 @@ _ERROR_PAGE = """\
 
 
 class _ReportHandler(SimpleHTTPRequestHandler):
-    """Handler that serves the report at the root address and explains a page that does not exist yet."""
+    """Handler that serves the report at the root address. For a missing page it explains how to build the report."""
 
     error_message_format = _ERROR_PAGE
 
@@ -54,25 +54,27 @@ class _ReportHandler(SimpleHTTPRequestHandler):
         super().__init__(*values, directory=str(paths.reports))  # type: ignore[arg-type]
 
     def send_head(self) -> BinaryIO | BytesIO | None:
-        """Send the headers, of the report if the path is the root, and return the open file."""
+        """Send the headers and return the open file. The root address is the report."""
         if urlsplit(self.path).path == "/":
             self.path = self._start_page
         return super().send_head()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send an error page. The page of a missing file tells the reader how to build the report."""
+        """Send an error page. The page of a missing file explains how to build the report."""
         if code == HTTPStatus.NOT_FOUND:
-            message, explain = _NO_PAGE, _WHAT_TO_DO
+            message = _NO_PAGE
+            explain = _WHAT_TO_DO
         super().send_error(code, message, explain)
 
     def log_message(self, format: str, *values: object) -> None:
-        """Log nothing: the terminal shows what Dagster logs."""
+        """Omit the log, because the terminal shows Dagster's log."""
 
 
 def serve_report(paths: DataPaths, port: int) -> str:
     """Serve the folder of reports to this machine until the process ends.
 
     Args:
+        paths: The data folder.
         port: Port on the loopback address. With 0 the system chooses a free port.
 
     Returns:
@@ -87,22 +89,22 @@ def serve_report(paths: DataPaths, port: int) -> str:
 
 
 def run_services() -> None:
-    """Run ``dagster dev`` with this process's arguments until Ctrl-C or SIGTERM, then end all that it started.
+    """Run ``dagster dev`` with this process's arguments until Ctrl-C or SIGTERM, then end its child processes.
 
-    Dagster handles SIGTERM as it handles SIGINT. A command that a shell starts in the background ignores SIGINT. So
-    both handlers are set here.
+    Both signal handlers are set here. Dagster treats SIGTERM as SIGINT, and a command that a shell starts in the
+    background ignores SIGINT.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    # "Use 'dg dev' instead": that is for projects that are developed, not for installed ones.
+    # The warning recommends 'dg dev', which works only in development projects and not in installed packages.
     warnings.filterwarnings("ignore", category=dg.SupersessionWarning)
-    # Dagster has an option -h of its own.
+    # Dagster defines the option -h itself.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--report-port", type=int, required=True)
     options, arguments = parser.parse_known_args()
     os.environ[REPORT_URL] = serve_report(DataPaths.from_environment(), options.report_port)
     os.environ.setdefault(PUBLISHING_IS_ON, "1")
-    # Cells of a run that never began are missing, not failed: each cell is marked as planned when it begins.
+    # Each cell is marked as planned when it begins, so cells that never began are missing and not failed.
     os.environ.setdefault("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
     sys.argv = ["dagster", "dev", *arguments]
     try:
@@ -110,7 +112,7 @@ def run_services() -> None:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        # Code servers outlive `dagster dev` by some seconds, and by a minute if it was ended while they started.
+        # Code servers run some seconds longer than `dagster dev`, and a minute if it ended while they started.
         processes = psutil.Process().children(recursive=True)
         for process in processes:
             if process.is_running():

@@ -1,7 +1,7 @@
-"""The Dagster home, and runs whose process is gone.
+"""The Dagster home, and runs whose process has ended.
 
-Dagster may not notice that the process of a run was killed. Before a new run starts here, and at the sensors' ticks,
-runs whose file (locks.py) is free are marked failed.
+Dagster may not notice that the process of a run was killed. Therefore runs without a locked liveness file (locks.py)
+are marked as failed before a new run starts, and at the ticks of the sensor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ python_logs:
 """
 
 _OPEN_SECONDS = 0.5
-"""Longer than a process takes from making the file of a run to holding it."""
+"""A wait that is longer than the time between creating and locking a liveness file."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -49,21 +49,23 @@ UNFINISHED = [
 
 
 def dagster_home(paths: DataPaths) -> Path:
-    """DAGSTER_HOME: what the environment says, else data/dagster_home; it may not be there yet."""
+    """Return the Dagster home: DAGSTER_HOME, or data/dagster_home. It may not exist yet."""
     return Path(os.environ.get("DAGSTER_HOME") or paths.dagster_home).expanduser().resolve()
 
 
 def ensure_dagster_home(paths: DataPaths) -> Path:
-    """The Dagster home, with a dagster.yaml, made where it is not there, and exported.
+    """Create the Dagster home with a dagster.yaml if it is missing, set DAGSTER_HOME, and return the folder.
 
-    Raises DataError where nothing can be written there.
+    Raises:
+        DataError: If the folder is not writable.
     """
     make_private(paths.root)
     home = dagster_home(paths)
-    if (why := explain_unwritable(home)) is not None:
+    reason = explain_unwritable(home)
+    if reason is not None:
         raise DataError(
-            f"the Dagster home {home} cannot be written ({why}), so nothing was run: set DAGSTER_HOME to a folder of "
-            "yours"
+            f"the Dagster home {home} cannot be written ({reason}), so nothing was run: set DAGSTER_HOME to a folder "
+            "that you can write"
         )
     config = home / "dagster.yaml"
     if not config.exists():
@@ -75,17 +77,20 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
 
 @contextmanager
 def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
-    """The instance of the Dagster home, which is made where it is not there."""
+    """Open the instance of the Dagster home. Create the home if it is missing."""
     with open_existing_instance(ensure_dagster_home(paths)) as instance:
         yield instance
 
 
 @contextmanager
 def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """The instance of a Dagster home that is there; raises DataError where its storage is damaged.
+    """Open the instance of an existing Dagster home.
 
-    One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
-    at once leave them unusable.
+    A lock lets one process at a time open it. Dagster creates its SQLite databases when they are first opened, and two
+    processes that do so at once damage them.
+
+    Raises:
+        DataError: If the storage is damaged.
     """
     try:
         with filelock.FileLock(home / "opening.lock"):
@@ -93,42 +98,45 @@ def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
         with instance:
             yield instance
     except sqlalchemy.exc.DatabaseError as error:
-        # Its subclasses say something else: a server that is away, a full disk, a row that is there already.
+        # Subclasses have other causes: an unreachable server, a full disk, or an existing row.
         if type(error) is not sqlalchemy.exc.DatabaseError:
             raise
         raise DataError(
-            f"the Dagster storage in {home} cannot be read ({to_one_line(error.orig or error)}): put it back from a "
-            "backup, or move the folder away, and the next run makes another (findings do not lie there)"
+            f"the Dagster storage in {home} cannot be read ({to_one_line(error.orig or error)}): restore it from a "
+            "backup, or move the folder away. The next run creates a new one. Findings are not stored there."
         ) from error
 
 
 def find_dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
-    """Unfinished runs on this data folder whose process is gone, however they were started.
+    """Return the unfinished runs on this data folder whose process has ended.
 
-    What waits in the queue has no file yet. A free file is checked twice: a process makes it before it holds it.
+    Queued runs have no liveness file yet, so they are not returned. Each file is checked twice, because a process
+    creates the file shortly before it locks it.
     """
-    free = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if _has_lost_process(paths, run)]
-    if free:
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    candidates = [run for run in unfinished if _has_lost_process(paths, run)]
+    if candidates:
         time.sleep(_OPEN_SECONDS)
-    return [run for run in free if _has_lost_process(paths, run)]
+    return [run for run in candidates if _has_lost_process(paths, run)]
 
 
 def _has_lost_process(paths: DataPaths, run: dg.DagsterRun) -> bool:
-    return (file := liveness_file_path(paths, run.run_id)).exists() and not is_held(file)
+    file = liveness_file_path(paths, run.run_id)
+    return file.exists() and not is_held(file)
 
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:
-    """Mark the runs failed whose process is gone; returns their ids."""
+    """Mark the runs whose process has ended as failed, and return their ids."""
     dead = find_dead_runs(instance, paths)
     marked = []
     for run in dead:
-        # It may have come to its end since it was listed.
-        now = instance.get_run_by_id(run.run_id)
-        if now is not None and not now.is_finished:
-            instance.report_run_failed(now, "the process that ran it is gone (killed, or the machine went down)")
+        # The run may have ended since it was listed.
+        current = instance.get_run_by_id(run.run_id)
+        if current is not None and not current.is_finished:
+            instance.report_run_failed(current, "the process that ran it is gone (killed, or the machine went down)")
             marked.append(run.run_id)
     for file in paths.claims.glob("*.alive"):
-        # A run of another Dagster home is for that to mark.
+        # The files of runs of another Dagster home are kept.
         known = instance.get_run_by_id(file.stem)
         if known is not None and known.is_finished and not is_held(file):
             file.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
-"""Locks in data/claims/ of runs, audits and `corpus-audit forget`, in whatever processes of this machine they run.
+"""Locks in data/claims/ between the processes of this machine: runs, audits and `corpus-audit forget`.
 
-Every run holds the lock of a file that is named after it. An audit asks Dagster for one run after another; between two
-of them Dagster does not know of it. So an audit holds such a file as well. `forget` holds the gate, which an audit
-passes when it begins, and refuses while any audit holds its file. The kernel frees the locks of a process that is
-killed.
+Every run locks a liveness file with its id. An audit consists of several runs, so it locks a file of its own, too.
+`forget` locks the gate, which every audit locks briefly when it begins. `forget` fails while an audit holds its file.
+If a process is killed, the kernel releases its locks.
 """
 
 from __future__ import annotations
@@ -20,19 +19,22 @@ from audit_pipeline.store.paths import DataPaths, is_held
 
 _GATE_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
-"""Longer than a check whether a file is held takes."""
+"""A wait that is longer than the check whether a file is locked."""
 _AUDIT = "audit-"
 
 
 def liveness_file_path(paths: DataPaths, run_id: str) -> Path:
-    """The file whose lock the process of a run holds."""
+    """Return the liveness file of a run, which the process of the run locks."""
     return paths.claims / f"{run_id}.alive"
 
 
 def lock_liveness_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
-    """The lock of a run's file, which this process holds as long as it keeps it; None where the run holds it already.
+    """Lock the liveness file of a run until this process releases the lock or ends.
 
-    A process that checks whether the file is held holds it for a moment, so this waits.
+    The function waits for a short time, because a process that checks the file locks it for a moment.
+
+    Returns:
+        The lock, or None if the run already holds it.
     """
     paths.claims.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(liveness_file_path(paths, run_id), is_singleton=True, thread_local=False)
@@ -47,7 +49,7 @@ def lock_liveness_file(paths: DataPaths, run_id: str) -> filelock.FileLock | Non
 
 @contextmanager
 def hold_liveness_file(paths: DataPaths, run_id: str) -> Iterator[None]:
-    """Hold the file of a run within the block."""
+    """Hold the lock of a run's liveness file within the block."""
     lock = lock_liveness_file(paths, run_id)
     try:
         yield
@@ -59,7 +61,11 @@ def hold_liveness_file(paths: DataPaths, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
-    """Keep `forget` out within the block; raises AuditError while one is at work."""
+    """Prevent `forget` within the block.
+
+    Raises:
+        AuditError: If `forget` is running.
+    """
     with ExitStack() as held:
         with _hold_gate(paths):
             held.enter_context(hold_liveness_file(paths, f"{_AUDIT}{uuid.uuid4().hex}"))
@@ -68,21 +74,28 @@ def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
 
 @contextmanager
 def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
-    """Keep audits and other removals out within the block; raises AuditError while one is at work."""
+    """Prevent audits and other removals within the block.
+
+    Raises:
+        AuditError: If an audit or a removal is running.
+    """
     with _hold_gate(paths):
         if has_running_audit(paths):
             raise AuditError(
-                "nothing can be forgotten while an audit is at work on this data folder: wait for it or end it, then "
-                "forget again; nothing was removed"
+                "nothing can be forgotten while an audit is at work on this data folder, so nothing was removed: wait "
+                "for the audit or stop it, then try again"
             )
         yield
 
 
 @contextmanager
 def hold_named_lock(paths: DataPaths, name: str | None, notify: Callable[[str], None]) -> Iterator[None]:
-    """Keep other runs of this machine that take the lock of that name waiting; without a name, none.
+    """Hold a named lock within the block, so that other runs of this machine wait for it.
 
-    ``notify`` is called once where this has to wait itself.
+    Args:
+        paths: The data folder.
+        name: The name of the lock, or None for no lock.
+        notify: Receives a line if this process has to wait.
     """
     if name is None:
         yield
@@ -101,7 +114,7 @@ def hold_named_lock(paths: DataPaths, name: str | None, notify: Callable[[str], 
 
 
 def has_running_audit(paths: DataPaths) -> bool:
-    """Whether an audit is at work; the files of audits that were killed are deleted."""
+    """Return whether an audit is running, and delete the files of killed audits."""
     for file in paths.claims.glob(f"{_AUDIT}*"):
         if is_held(file):
             return True
@@ -117,5 +130,5 @@ def _hold_gate(paths: DataPaths) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise AuditError(
-            "another process forgets something of this data folder: wait for it, then try again; nothing was changed"
+            "another process forgets something of this data folder, so nothing was changed: wait for it, then try again"
         ) from error

@@ -1,4 +1,4 @@
-"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures."""
+"""Dagster metadata of results: column schemas, row counts, tables, pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
 
 
 def build_column_schema(table: Table) -> dg.TableSchema:
-    """The declaration of a table, as the UI shows it."""
+    """Return the column schema of a table, which the UI shows."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -35,46 +35,57 @@ def build_column_schema(table: Table) -> dg.TableSchema:
 
 
 def build_code_references(function: Callable[..., object], label: str) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return the metadata that shows where a function is declared."""
+    """Return the metadata that links to the declaration of a function."""
     code = function.__code__
     reference = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=label)
     return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
 def _link_page(page: Path) -> dg.MetadataValue:
-    """A link to a page of the report where `corpus-audit dev` serves it, else its path."""
+    """Return a link to a page of the report if `corpus-audit dev` serves the report, else the page's path."""
     url = os.environ.get(REPORT_URL)
-    return dg.MetadataValue.path(page) if url is None else dg.MetadataValue.url(urljoin(url, quote(page.name)))
+    if url is None:
+        return dg.MetadataValue.path(page)
+    return dg.MetadataValue.url(urljoin(url, quote(page.name)))
 
 
 def build_metadata(metadata: UiMetadata) -> dict[str, Any]:
-    """Return what is shown, in Dagster's types; the UI shows it in this order."""
-    return {
-        **{name: dg.MetadataValue.md(picture) for name, picture in metadata.pictures.items()},
-        **({} if metadata.rows is None else {"dagster/row_count": metadata.rows}),
-        **metadata.values,
-        **{name: build_markdown_table(header, body) for name, (header, body) in metadata.tables.items()},
-        **{name: dg.MetadataValue.path(path) for name, path in metadata.paths.items()},
-        **({} if metadata.page is None else {"page": _link_page(metadata.page)}),
-    }
+    """Return metadata in Dagster's types, in the order in which the UI shows it."""
+    shown: dict[str, Any] = {}
+    for name, picture in metadata.pictures.items():
+        shown[name] = dg.MetadataValue.md(picture)
+    if metadata.rows is not None:
+        shown["dagster/row_count"] = metadata.rows
+    shown |= metadata.values
+    for name, (header, body) in metadata.tables.items():
+        shown[name] = build_markdown_table(header, body)
+    for name, path in metadata.paths.items():
+        shown[name] = dg.MetadataValue.path(path)
+    if metadata.page is not None:
+        shown["page"] = _link_page(metadata.page)
+    return shown
 
 
 def build_markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
-    """A small table; cells are escaped, because names and reasons may hold untrusted text.
+    """Return a small table. Cells are escaped, because names and reasons can have untrusted text.
 
-    A name may be broken after its :, /, _ and |: as one word it pushes what comes after it out of a narrow window.
+    Zero-width spaces allow line breaks after :, /, _ and |. Otherwise a long name hides the next columns in a narrow
+    window.
     """
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += [
-        "| " + " | ".join(_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row) + " |" for row in body
-    ]
+    for row in body:
+        cells = [_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row]
+        lines.append("| " + " | ".join(cells) + " |")
     return dg.MetadataValue.md("\n".join(lines))
 
 
+_MARKUP = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {character: f"&#{ord(character)};" for character in "|`[]()\\*_~!"}
+)
+"""The characters of Markdown and HTML markup as entities. A backslash before a character would not be a safe escape,
+because the text can have a backslash in front of it."""
+
+
 def _escape_cell(value: object) -> str:
-    """The value on one line, every character that Markdown or HTML takes for markup as an entity: a backslash before
-    one could be undone by a backslash in the text."""
-    text = " ".join(str(value).splitlines())
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, entity)
-    return "".join(f"&#{ord(letter)};" if letter in "|`[]()\\*_~!" else letter for letter in text)
+    """Return a value on one line, without markup."""
+    return " ".join(str(value).splitlines()).translate(_MARKUP)

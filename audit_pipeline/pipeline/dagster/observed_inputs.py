@@ -1,7 +1,7 @@
 """The inputs that people change outside Dagster: their assets, and the sensor that observes them.
 
-Dagster compares the observed version of an input with the one that was observed last when a cell began, and shows the
-cell as stale if they differ. The conditions (conditions.py) request what follows from a change.
+A cell records the observed versions of its inputs when it begins. If an input has another version now, Dagster shows
+the cell as stale. The conditions (conditions.py) request the cells that a change affects.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.store.paths import DataPaths
 
 _MAX_REASON = 2000
-"""Characters of a skip reason. Dagster stores one per tick."""
+"""Maximum number of characters of a skip reason. Dagster stores one per tick."""
 
 
 @cache
@@ -32,7 +32,7 @@ def build_observed_assets() -> tuple[dg.SourceAsset, ...]:
 
 
 def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
-    """Return the asset of an observed input. Its button *Observe* does what the sensor does on its own."""
+    """Return the asset of an observed input. Its button *Observe* reports changes as the sensor does."""
 
     @dg.observable_source_asset(
         name=observed.name,
@@ -55,9 +55,9 @@ def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
 def observe_before_run(
     instance: dg.DagsterInstance, paths: DataPaths, stages: Iterable[Stage], partitions: Iterable[str]
 ) -> None:
-    """Report the inputs of a run that changed, so that its cells record the present versions.
+    """Report the changed inputs of a run, so that its cells record the current versions.
 
-    A file that cannot be read stops no run here. Whoever needs the file reports it.
+    An unreadable file does not stop the run here. The code that needs the file reports it.
 
     Args:
         instance: The Dagster instance.
@@ -68,8 +68,8 @@ def observe_before_run(
     wanted: dict[str, set[str]] = {}
     for stage in stages:
         for name in stage.observes:
-            place = stage.dimensions.index(OBSERVED[name].dimension)
-            wanted[name] = {partition.split("|", 1)[place] for partition in partitions}
+            position = stage.dimensions.index(OBSERVED[name].dimension)
+            wanted[name] = {partition.split("|", 1)[position] for partition in partitions}
     if not wanted:
         return
     try:
@@ -84,20 +84,20 @@ def observe_before_run(
 @dg.sensor(
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks at the configuration, the documents and the files of models, and reports each change, so that "
-    "the UI shows what became stale. A new benchmark or model gets its partitions. It runs nothing: "
-    "`audit_what_changed` does, if it is on.",
+    description="Checks the configuration, the documents and the files of models, and reports each change, so that "
+    "the UI shows stale assets. Adds the partitions of new benchmarks and models. It runs nothing. The sensor "
+    "`audit_what_changed` runs audits, if it is on.",
 )
 def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """Report the inputs that changed since the last tick, and add the partitions of new names.
 
-    Runs whose process was killed are marked failed: a condition would wait for them for ever.
+    Runs whose process was killed are marked as failed, because conditions would wait for them forever.
 
     Raises:
-        ConfigError: If a file of the configuration cannot be read. Nothing is reported then.
+        ConfigError: If a file of the configuration is unreadable. In this case nothing is reported.
     """
     for run_id in mark_dead_runs_failed(context.instance, data.paths):
-        context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
+        context.log.warning(f"run {run_id} is marked as failed, because its process has ended")
     config = load_configuration()
     planner = read_configured_planner(config, data.paths)
     versions, faults = _read_all_versions(planner)
@@ -106,19 +106,19 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
         context.log.warning(problem)
     changed = list(_iterate_changes(versions, context.instance))
     count = f"{len(planner.state.specs)} benchmarks and {len(planner.state.entries)} models"
-    said = f"{len(changed)} inputs changed" if changed else f"nothing changed in {count}"
+    message = f"{len(changed)} inputs changed" if changed else f"nothing changed in {count}"
     return dg.SensorResult(
         asset_events=changed,
         dynamic_partitions_requests=[
             *_build_partition_requests(BENCHMARK, list(planner.state.specs), context.instance),
             *_build_partition_requests(MODEL, list(planner.state.entries), context.instance),
         ],
-        skip_reason="; ".join([said, *problems])[:_MAX_REASON],
+        skip_reason="; ".join([message, *problems])[:_MAX_REASON],
     )
 
 
 def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], list[str]]:
-    """Return the known versions by observed input and partition, and what is wrong with the others."""
+    """Return the known versions by observed input and partition, and the problems of the other partitions."""
     versions: dict[str, Mapping[str, str]] = {}
     problems: list[str] = []
     for name, observed in OBSERVED.items():
@@ -130,12 +130,12 @@ def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], 
 def _read_versions(
     observed: ObservedInput, planner: Planner, only: Collection[str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the versions that are known of the configured partitions, and what is wrong with the others.
+    """Return the known versions of the configured partitions, and the problems of the other partitions.
 
     Args:
         observed: The observed input.
         planner: The planner of the configuration.
-        only: The partitions in question. By default all.
+        only: The partitions to read. By default all.
     """
     versions: dict[str, str] = {}
     problems: list[str] = []
@@ -165,7 +165,7 @@ def _list_names(dimension: str, planner: Planner) -> list[str]:
 def _iterate_changes(
     versions: Mapping[str, Mapping[str, str]], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetObservation]:
-    """Yield an observation for each version that is not the one that was observed last."""
+    """Yield an observation for each version that differs from the last observed version."""
     for name, by_partition in versions.items():
         for partition, version in by_partition.items():
             record = instance.get_latest_data_version_record(dg.AssetKey(name), is_source=True, partition_key=partition)

@@ -1,9 +1,10 @@
 """The step that makes all assets of a job, partition by partition.
 
-Dagster has no failed partition within a run (dagster #17836). So the step reports each cell (an asset's partition)
-itself: as planned when the cell begins, and as materialised as soon as it is done. A failed cell stays planned, so that
-the UI shows exactly the failed cells as failed; cells that never began are missing. A killed run keeps its finished
-cells. The data versions of a range run are right for every cell; Dagster would take one for all (dagster #34013).
+Dagster cannot mark single partitions of a run as failed (dagster #17836). Therefore the step reports each cell (a
+partition of an asset) itself: as planned when the cell begins, and as materialised when it is done. A failed cell stays
+planned, so the UI shows exactly the failed cells as failed. Cells that never began are missing. If a run is killed, its
+finished cells are kept. Each cell has its own data version, because Dagster would use one version for all cells of a
+run (dagster #34013).
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ from audit_pipeline.tables import PairStatus, parse_pair
 
 
 def plan_cells_one_by_one() -> None:
-    """Let runs that this process creates plan no cell before it begins.
+    """Configure Dagster so that runs of this process do not plan their cells in advance.
 
-    By default Dagster plans every cell of a run at its creation, and shows those that never began as failed.
+    By default Dagster plans every cell when it creates a run, and shows cells that never began as failed.
     """
     os.environ.setdefault("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
 
 
 @dataclass
 class PartitionLoop:
-    """Makes the selected assets of a step for every partition of a run, a model's partitions in order.
+    """The loop that makes the selected assets of a step for every partition of a run, model by model.
 
     Attributes:
         context: Dagster's context of the step.
         paths: The data folder.
-        stages: The selected stages, each after those that it is made of.
-        start: Makes the StageRun of a stage and a partition.
+        stages: The selected stages. Each stage follows the stages that it is made of.
+        start: Creates the StageRun of a stage and a partition.
         events: Reports the cells to Dagster.
         failed: The first failed cell of a partition and its error, by partition.
     """
@@ -82,9 +83,10 @@ class PartitionLoop:
 
         Raises:
             AuditError: If the run has one partition and it failed.
-            dg.Failure: If some partitions of a range failed; it names them, and the others are done.
+            dg.Failure: If partitions of a range failed. It lists them. The other partitions are done.
         """
         keys = {str(key): key for key in self.context.partition_keys}
+        # The partitions of a model are made in sequence, so that the model is loaded once.
         models = [name.rpartition("|")[2] for name in keys]
         for partition in sorted(keys, key=lambda name: models.index(name.rpartition("|")[2])):
             self._make_partition(partition, keys[partition])
@@ -92,13 +94,13 @@ class PartitionLoop:
             self._raise_failure(len(keys))
 
     def _make_partition(self, partition: str, key: str) -> None:
-        """Make the cells of a partition. A cell that follows a failed one is not made."""
+        """Make the cells of a partition. A cell that depends on a failed cell is not made."""
         skipped: dict[str, SkippedCell] = {}
         for stage in self.stages:
-            above = next((cell for cell in skipped.values() if _follows(stage, cell.stage)), None)
+            above = next((cell for cell in skipped.values() if _depends_on(stage, cell.stage)), None)
             if above is not None and above.status == "failed":
                 continue
-            if self._taken is not None and partition not in self._taken[stage.name]:
+            if self._partitions_of_audits is not None and partition not in self._partitions_of_audits[stage.name]:
                 self.events.report_not_taken(stage, partition)
                 continue
             if above is None:
@@ -121,36 +123,37 @@ class PartitionLoop:
             if stage.dimensions == PAIR:
                 _require_auditable(run)
             if stage.is_on_request and not is_asked_for(stage, partition, load_stage_entries(STAGES)):
-                reason = UiMetadata(values={"reason": "config/stages.yaml does not ask for it"})
+                reason = UiMetadata(values={"reason": "config/stages.yaml does not request it"})
                 result = StageResult(metadata=reason, status="not_requested")
             else:
                 label = f"{stage.name} of {partition}"
                 result = run_with_retries(partial(stage.make, run), label, self.context.log)
-        except Exception as error:  # noqa: BLE001 - every error is recorded, and fails the run in the end
+        except Exception as error:  # noqa: BLE001 - every error is recorded, and the run fails at its end
             return self._record_failure(run, error)
         self.events.report_made(stage, partition, key, result)
         return self._find_failed_check(stage, partition, result)
 
     @cached_property
-    def _taken(self) -> dict[str, set[str]] | None:
-        """The partitions that audits take of each stage, or None if the run makes all of its cells.
+    def _partitions_of_audits(self) -> dict[str, set[str]] | None:
+        """Return the partitions that audits make of each stage, or None if the run makes all its cells.
 
-        A run of the whole audit job selects every asset of it. Nobody asked for all of their cells: those that audits
-        do not take stay missing. A backfill waits for each of its cells, so none may stay missing.
+        A run of the whole audit job selects all assets of the job. Cells that audits do not make stay missing, because
+        nobody requested them. A backfill makes all cells, because it waits for each of them.
         """
-        whole = {stage.name for stage in OF_PAIRS if stage.job == AUDIT_PAIRS}
-        if {stage.name for stage in self.stages} != whole or "dagster/backfill" in self.context.run.tags:
+        stages_of_job = {stage.name for stage in OF_PAIRS if stage.job == AUDIT_PAIRS}
+        selected = {stage.name for stage in self.stages}
+        if selected != stages_of_job or "dagster/backfill" in self.context.run.tags:
             return None
         planner = Planner(WorkspaceState(self.paths, load_benchmarks()), STAGES)
-        pairs = tuple(parse_pair(str(key)) for key in self.context.partition_keys)
-        return {stage.name: {*planner.list_partitions(stage, Scope(pairs=pairs))} for stage in self.stages}
+        scope = Scope(pairs=tuple(parse_pair(str(key)) for key in self.context.partition_keys))
+        return {stage.name: set(planner.list_partitions(stage, scope)) for stage in self.stages}
 
     def _find_failed_check(self, stage: Stage, partition: str, result: StageResult) -> SkippedCell | None:
-        """Return the failure of a blocking check, or None if none failed. The product stays in place."""
+        """Return the failure of a blocking check, or None if no such check failed. The product is kept."""
         for name, check in list_checks(stage).items():
-            found = result.checks.get(name)
-            if check.blocking and found is not None and not found.passed:
-                description = found.description or check.description
+            check_result = result.checks.get(name)
+            if check.blocking and check_result is not None and not check_result.passed:
+                description = check_result.description or check.description
                 failure = FailedCheckError(f"the check {name} of {stage.name} of {partition} failed: {description}")
                 cell = SkippedCell("failed", stage.name, str(failure))
                 self.failed.setdefault(partition, (cell, failure))
@@ -160,11 +163,11 @@ class PartitionLoop:
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
         """Record the outcome of a partition in the ledger and the log, and return it."""
         stage = run.stage
-        applies = not isinstance(error, NotApplicableError)
-        is_alone = len(run.partitions) == 1
-        has_failed = applies and (is_alone or not stage.is_optional)
+        is_applicable = not isinstance(error, NotApplicableError)
+        is_only_partition = len(run.partitions) == 1
+        has_failed = is_applicable and (is_only_partition or not stage.is_optional)
         status: PairStatus = "failed" if has_failed else "not_applicable"
-        reason = to_one_line(error) or "an unexpected error without a message; the log of the run has more"
+        reason = to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
         if stage.dimensions == PAIR and not stage.is_optional:
             record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
         trace = None if isinstance(error, AuditError) else error
@@ -175,22 +178,22 @@ class PartitionLoop:
             self.events.report_failed(stage, run.partition, cell)
         return cell
 
-    def _raise_failure(self, partitions: int) -> NoReturn:
-        first, (cell, error) = next(iter(self.failed.items()))
-        if partitions == 1:
+    def _raise_failure(self, n_partitions: int) -> NoReturn:
+        partition, (cell, error) = next(iter(self.failed.items()))
+        if n_partitions == 1:
             if isinstance(error, AuditError):
                 raise error
-            raise PairsFailedError(f"{first} failed at {cell.stage}: {cell.reason}") from error
-        reasons = {partition: f"{cell.stage}: {cell.reason}" for partition, (cell, _) in self.failed.items()}
+            raise PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
+        reasons = {name: f"{failed.stage}: {failed.reason}" for name, (failed, _) in self.failed.items()}
         raise dg.Failure(
-            f"{len(self.failed)} of {partitions} pairs failed, the others are done; {first}: {cell.reason}",
+            f"{len(self.failed)} of {n_partitions} pairs failed, the others are done; {partition}: {cell.reason}",
             metadata={"failed": reasons},
             allow_retries=False,
         )
 
     @cached_property
     def _repeated_runs(self) -> set[str]:
-        """The ids of the runs that this run re-executes: its parent, the parent's parent, and so on."""
+        """Return the ids of the runs that this run re-executes: its parent and all earlier ancestors."""
         repeated: set[str] = set()
         run: dg.DagsterRun | None = self.context.run
         while run is not None and run.parent_run_id is not None and run.parent_run_id not in repeated:
@@ -199,7 +202,7 @@ class PartitionLoop:
         return repeated
 
     def _is_made_by_repeated_run(self, stage: Stage, partition: str) -> bool:
-        """Return whether a run that this one re-executes made the cell: re-execution makes the others."""
+        """Return whether an ancestor of this run made the cell. A re-execution makes only the remaining cells."""
         if not self._repeated_runs:
             return False
         record = self.events.fetch_latest_materialisation(stage, partition)
@@ -210,25 +213,25 @@ class PartitionLoop:
 
     @cached_property
     def _due(self) -> set[Product] | None:
-        """The products that are not current, or None if the run makes all of its cells in any case."""
+        """Return the products that are out of date, or None if the run makes all its cells regardless of that."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
         return find_due_products(self.stages, [str(key) for key in self.context.partition_keys], self.paths)
 
     def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
         """Report a current cell without making it again."""
-        self.context.log.info(f"{stage.name} of {partition} is current by the ledger, and is left as it is")
+        self.context.log.info(f"{stage.name} of {partition} is current by the ledger and is kept")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
         version = entries[-1].data_version if entries else self.context.run.run_id
         self.events.report_left(stage, partition, key, version)
 
 
 def _require_auditable(run: StageRun) -> None:
-    """Check that the pair's benchmark is built, and that benchmark and model are not of different controls.
+    """Check that the pair's benchmark is built, and that benchmark and model belong to the same control or to none.
 
     Raises:
         DataError: If the benchmark is not built.
-        NotApplicableError: If only one of them is of a control, or each of another.
+        NotApplicableError: If benchmark and model belong to different controls, or only one of them to a control.
     """
     benchmark = run.pair.benchmark
     manifest_path = run.paths.benchmark_manifest(benchmark)
@@ -237,17 +240,17 @@ def _require_auditable(run: StageRun) -> None:
             f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job "
             "build_benchmarks)"
         )
-    # A damaged manifest is reported where the benchmark is read.
     manifest = read_json_if_whole(manifest_path)
-    if manifest is not None:
-        control = run.models.entry(run.pair.model).control
-        benchmark_control = manifest.get("spec", {}).get("control")
-        require_matching_control(
-            benchmark, benchmark_control, run.pair.model, None if control is None else control.name
-        )
+    if manifest is None:
+        # The code that reads the benchmark reports the damaged manifest.
+        return
+    control = run.models.entry(run.pair.model).control
+    model_control = None if control is None else control.name
+    benchmark_control = manifest.get("spec", {}).get("control")
+    require_matching_control(benchmark, benchmark_control, run.pair.model, model_control)
 
 
-def _follows(stage: Stage, other: str) -> bool:
-    """Return whether a stage is made of another, or of what is made of it."""
-    above = [name.partition("/")[0] for name in stage.deps]
-    return other in above or any(_follows(get_stage(name), other) for name in above)
+def _depends_on(stage: Stage, other: str) -> bool:
+    """Return whether a stage depends on another stage, directly or indirectly."""
+    deps = [name.partition("/")[0] for name in stage.deps]
+    return other in deps or any(_depends_on(get_stage(name), other) for name in deps)

@@ -1,4 +1,4 @@
-"""The partitions of the assets and their names."""
+"""The partitions of the assets, and the registration of their names."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ SOURCE = "source"
 
 
 class PairPartitions(dg.MultiPartitionsDefinition):
-    """Benchmark × model, without a tag a dimension on runs.
+    """Partitions with two dimensions, such as benchmark × model, without tags per dimension on runs.
 
-    To every run of a backfill that is launched from the page of a job, Dagster's daemon gives the tags of the
-    backfill's first partition. Tags of its dimensions would go before the run's range: each run would compute that one
-    partition again, and the backfill would show all of them as done.
+    If a backfill is launched from the page of a job, Dagster's daemon gives every run the tags of the first partition.
+    Tags of its dimensions override the range of the run. Then each run would compute the first partition again, and
+    the backfill would show all partitions as done.
     """
 
     def get_tags_for_partition_key(self, partition_key: str) -> Mapping[str, str]:
+        """Return the tags of a partition without the tags of its dimensions."""
         tags = super().get_tags_for_partition_key(partition_key)
         return {name: value for name, value in tags.items() if not name.startswith("dagster/partition/")}
 
 
 @cache
 def read_static_names(dimension: str) -> list[str]:
-    """Return the names of a static dimension, as the configuration was when they were read first.
+    """Return the names of a static dimension. The configuration is read once per process.
 
-    Broken entries keep their names. If the file cannot be read, only its built-in names are returned, so that
-    everything else still loads. A run reads the file again, and reports what is wrong with it.
+    Broken entries keep their names. If the file is unreadable, only its built-in names are returned, so that the other
+    definitions still load. A run reads the file again and reports the error.
     """
     file = OF_DIMENSIONS[dimension]
     try:
@@ -53,7 +54,7 @@ def read_static_names(dimension: str) -> list[str]:
         return list(file.always)
 
 
-def _dimension(name: str) -> dg.PartitionsDefinition[str]:
+def _build_dimension(name: str) -> dg.PartitionsDefinition[str]:
     if name == SOURCE:
         return dg.StaticPartitionsDefinition(list(all_sources()))
     if name in OF_DIMENSIONS:
@@ -63,14 +64,14 @@ def _dimension(name: str) -> dg.PartitionsDefinition[str]:
 
 @cache
 def partitions_of(dimensions: tuple[str, ...]) -> dg.PartitionsDefinition[str]:
-    """The partitions of a stage with these dimensions."""
+    """Return the partitions of a stage with these dimensions."""
     if len(dimensions) == 1:
-        return _dimension(dimensions[0])
-    return PairPartitions({name: _dimension(name) for name in dimensions})
+        return _build_dimension(dimensions[0])
+    return PairPartitions({name: _build_dimension(name) for name in dimensions})
 
 
 def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:
-    """Add partitions of these names to the instance; existing partitions stay unchanged.
+    """Add partitions with these names to the instance. Existing partitions do not change.
 
     Raises:
         ConfigError: If a name cannot be a partition key.
@@ -83,16 +84,15 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
             try:
                 instance.add_dynamic_partitions(dimension, new)
             except sqlalchemy.exc.IntegrityError:
-                # Another process added one of them after Dagster had looked; it adds what is missing now.
+                # Another process added one of the names at the same time. The second call adds the remaining names.
                 instance.add_dynamic_partitions(dimension, new)
 
 
 def register_configured() -> None:
     """Add the configured benchmarks and models to the instance of DAGSTER_HOME, if that folder exists.
 
-    Benchmarks on request and control models are left out, as in the weekly audit: a command that audits them adds them.
-    Definitions load whether or not this succeeds. A file that cannot be read, or an instance that cannot be opened or
-    written, is logged as a warning.
+    Benchmarks on request and control models are skipped, as in the weekly audit. A command that audits them adds them.
+    Errors are logged as warnings, so that the definitions load in any case.
     """
     home = os.environ.get("DAGSTER_HOME")
     if not home or not Path(home).is_dir():
@@ -110,12 +110,13 @@ def register_configured() -> None:
     try:
         with open_existing_instance(Path(home)) as instance:
             register(instance, **names)
-    except Exception as error:  # noqa: BLE001 - without this the whole code location would be missing in the UI
+    except Exception as error:  # noqa: BLE001 - an error here would remove the whole code location from the UI
         _logger.warning("the configured benchmarks and models were not added to the grid: %s", to_one_line(error))
 
 
 def require_keys(dimension: str, names: Iterable[str]) -> None:
     """Raise ConfigError if a name cannot be a partition key."""
     for name in names:
-        if (problem := explain_invalid_partition(dimension, name)) is not None:
+        problem = explain_invalid_partition(dimension, name)
+        if problem is not None:
             raise ConfigError(problem)

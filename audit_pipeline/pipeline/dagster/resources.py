@@ -1,4 +1,4 @@
-"""What assets are handed: the data folder, one loaded model at a time, and a callback for progress."""
+"""The Dagster resources of assets: the data folder, the models, and a reporter of progress."""
 
 from __future__ import annotations
 
@@ -34,81 +34,84 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (`CORPUS_AUDIT_DATA` or data/). Every asset takes it, so every run holds its file from here
-    on."""
+    """The data folder (`CORPUS_AUDIT_DATA` or data/). Every asset needs it, so it locks the run's liveness file."""
 
     _lock: filelock.FileLock | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Prepare the data folder and lock the liveness file of the run."""
         make_private(self.paths.root)
         refresh(self.paths.root)
         if context.run is not None:
-            # To the end of the process: a resource that is taken back could not be had outside of a run.
+            # The lock is held until the process ends. A resource with a teardown could not be used outside a run.
             self._lock = lock_liveness_file(self.paths, context.run.run_id)
 
     @property
     def paths(self) -> DataPaths:
+        """Return the paths of the data folder."""
         return DataPaths.from_environment()
 
 
 class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Models by partition name; at most one has its weights in memory, and none after the run.
+    """The models of a run, by partition name. At most one has its weights in memory.
 
-    Where nothing is said of the engine, the environment does (token_statistics/engine_choice.py).
+    If no engine is configured, the environment decides (token_statistics/engine_choice.py).
     """
 
     device: str | None = None
     max_tokens: int | None = Field(
-        default=None, ge=0, description="the most tokens that the run may send to a model on a server"
+        default=None, ge=0, description="maximum number of tokens that the run may send to models on servers"
     )
-    max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
+    max_cost: float | None = Field(default=None, ge=0, description="maximum cost of these tokens")
     sent: dict[str, int] = Field(
-        default={}, description="the tokens that earlier runs of the same command sent, by endpoint"
+        default={}, description="number of tokens that earlier runs of the same command sent, by endpoint"
     )
     _endpoints: Endpoints | None = PrivateAttr(default=None)
-    engine: str | None = Field(default=None, description="what runs models: in_process, or ray at RAY_ADDRESS")
-    workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
+    engine: str | None = Field(default=None, description="engine that runs models: in_process, or ray at RAY_ADDRESS")
+    workers: int | None = Field(default=None, description="number of Ray workers that load the model")
     _held: HeldModel = PrivateAttr(default_factory=HeldModel)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
-        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once per run."""
+        """Return the entry of a name, a hub id or a path. models.yaml is read once per run."""
         if self._configured is None:
             self._configured = load_models()
         return resolve_model(name, self._configured)
 
     def tokenized(self, name: str, paths: DataPaths) -> TokenizedModel:
-        """Identity and tokenizer of a model; its weights stay on disk. Records the model's card."""
+        """Load the identity and the tokenizer of a model without its weights, and write its card."""
         model = load_tokenized(self.entry(name), paths)
         write_card(model, paths)
         return model
 
     def load_for_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
-        """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
+        """Load a model as :meth:`tokenized`. Once per run, check that a server still has the same model."""
         self.endpoints.probe_and_load(self.entry(name), paths, log.info)
         return self.tokenized(name, paths)
 
     @property
     def endpoints(self) -> Endpoints:
-        """The endpoints that the run asks, with one budget each for all that it sends there."""
+        """Return the endpoints of the run. All requests of the run share their budgets."""
         if self._endpoints is None:
             self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost), self.sent)
         return self._endpoints
 
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
-        """The model ready to be run, made so if it is not the last that was."""
+        """Return the backend of a model. If another model is loaded, replace it."""
         return self._held.ensure_loaded(model, partial(self._make_ready, paths, log))
 
     def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
-        # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
+        # Imported here, because an audit with all passes in the cache does not need torch.
         from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
 
-        started, engine = time.monotonic(), choose_engine(self.engine, self.workers)
+        started = time.monotonic()
+        engine = choose_engine(self.engine, self.workers)
         ready = open_backend(model, paths, self.device, log.info, self.endpoints, engine, self._held.base)
         log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return ready
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Free the model and tag the run with the tokens that it sent."""
         self._held.free()
         if context.instance is not None and context.run is not None:
             note_spent(context.instance, context.run.run_id, self.endpoints)
@@ -121,7 +124,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @contextmanager
     def report_progress(self, label: str, log: logging.Logger) -> Iterator[Callable[[Progress], None]]:
-        """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
+        """Yield a progress callback for :func:`audit_pipeline.token_statistics.run.compute`."""
         last_logged = time.monotonic()
 
         def notify(progress: Progress) -> None:

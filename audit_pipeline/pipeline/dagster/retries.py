@@ -1,4 +1,4 @@
-"""What an asset does once more by itself: the policy of readers/retry.py, reported in a run's log."""
+"""Retries of assets after transient errors, by the policy of readers/retry.py. The log of the run shows them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,40 @@ T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether ``error``, or what caused it, is a fault that trying again may not meet: that of a server, a network or a
-    disk, or a graphics card that had no memory left."""
-    every = list(iterate_causes(error))
-    # The hub's client calls it a connection error when the user has turned the hub off.
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in every):
+    """Return whether an error, or one of its causes, is transient.
+
+    Transient are errors of a server, a network or a disk, and exhausted GPU memory.
+    """
+    causes = list(iterate_causes(error))
+    # The hub's client raises a connection error if the user has disabled the hub.
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
         return False
-    # Not imported for this: the module that raised it has imported it.
+    # torch is not imported here. If it raised the error, it is already imported.
     torch = sys.modules.get("torch")
-    is_out_of_memory = torch is not None and any(isinstance(cause, torch.OutOfMemoryError) for cause in every)
+    is_out_of_memory = torch is not None and any(isinstance(cause, torch.OutOfMemoryError) for cause in causes)
     return is_out_of_memory or is_transient_fault(error)
 
 
 def run_with_retries(
     run: Callable[[], T], label: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
 ) -> T:
-    """What ``run`` returns; a transient fault is tried again, up to four attempts, waiting 2, 4, 8 s and a little more.
+    """Run a function, with up to four attempts if an error is transient. Waits are 2, 4 and 8 s plus jitter.
 
-    Raises the last attempt's error, and any other error at once; that of a server that did not answer too, since it
-    was asked patiently (extras/servers/client.py).
+    Args:
+        run: The function.
+        label: The name of the function in log lines.
+        log: The log of the run.
+        sleep: Replaces the waits in tests.
+
+    Returns:
+        The result of the function.
+
+    Raises:
+        Exception: The error of the last attempt. Errors that are not transient are raised at once.
     """
 
     def is_worth_repeating(error: BaseException) -> bool:
-        # A model on a server has been asked several times by then, and each of these is paid for.
+        # The client of a server has already repeated its request (extras/servers/client.py), and requests cost money.
         return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in iterate_causes(error))
 
     def notify(state: tenacity.RetryCallState) -> None:

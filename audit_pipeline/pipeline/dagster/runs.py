@@ -1,4 +1,4 @@
-"""Runs of jobs in this process."""
+"""The execution of jobs in this process."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 CODE_LOCATION = "corpus_audit"
-"""As workspace.yaml names it."""
+"""The name of the code location in workspace.yaml."""
 _REPOSITORY = "__repository__"
-"""Dagster's name for the definitions of a code location that names none."""
+"""Dagster's name for the definitions of a code location without a repository name."""
 
 Jobs = Callable[[str], dg.JobDefinition]
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs jobs for a command.
+    """Runner of the jobs of a command.
 
     Attributes:
         jobs: Returns the job of a name.
         instance: The Dagster instance.
         paths: The data folder.
-        notify: Called with each line for the user.
+        notify: Receives each line for the user.
         tags: The tags of every run.
         resources: The configuration of resources, by name.
         options: The options of assets, by the asset's name.
-        limits: The limits of what the command and all its runs together may send to models on servers. The runs share a
-            tag then (tags.py).
-        endpoints: The endpoints that the command itself has asked before its runs.
-        survives: The errors that a step may raise without stopping the others.
+        limits: The limits of the requests to models on servers, for the command and all its runs together. The runs
+            share a tag (tags.py).
+        endpoints: The endpoints to which the command itself sent requests before its runs.
+        survives: The class of errors of a step that do not stop the other steps.
     """
 
     jobs: Jobs
@@ -59,17 +59,18 @@ class Runner:
     survives: type[Exception] = AuditError
 
     def run(self, job: str, reason: str, **scope: Unpack[RunScope]) -> str:
-        """Run a job (see :func:`run_job`), tagged with the reason; returns the run's id."""
-        left = compute_remaining_limits(self.limits, self.instance, self.tags, self.endpoints)
-        models = {**self.resources.get("models", {}), **left}
-        resources = {**self.resources, **({"models": models} if models else {})}
-        tags = {REASON_TAG: reason, **self.tags}
+        """Run a job (:func:`run_job`) with the reason as a tag, and return the run's id."""
+        remaining_limits = compute_remaining_limits(self.limits, self.instance, self.tags, self.endpoints)
+        models = {**self.resources.get("models", {}), **remaining_limits}
+        resources = dict(self.resources)
+        if models:
+            resources["models"] = models
         scope.setdefault("resources", resources)
-        return run_job(self.jobs(job), self.instance, tags=tags, **scope)
+        return run_job(self.jobs(job), self.instance, tags={REASON_TAG: reason, **self.tags}, **scope)
 
 
 class RunScope(TypedDict, total=False):
-    """What a run computes, and how.
+    """The scope and the configuration of a run.
 
     Attributes:
         selection: The assets of the job that are made. By default all.
@@ -93,20 +94,35 @@ def run_job(
     tags: Mapping[str, str] | None = None,
     **scope: Unpack[RunScope],
 ) -> str:
-    """Run ``job``, or the part of it that ``scope`` says; returns the run's id.
+    """Run a job or a part of it.
 
-    Raises PairsFailedError where some pairs of a range failed, the AuditError that made the run fail, where one did,
-    and KeyboardInterrupt on Ctrl-C; other errors keep Dagster's account of them.
+    Args:
+        job: The job.
+        instance: The Dagster instance.
+        tags: The tags of the run.
+        scope: The part of the job, and its configuration (:class:`RunScope`).
+
+    Returns:
+        The run's id.
+
+    Raises:
+        PairsFailedError: If some pairs of a range failed.
+        AuditError: If this error made the run fail.
+        dagster.DagsterError: If another error made the run fail.
+        KeyboardInterrupt: On Ctrl-C.
     """
     run_id = str(uuid.uuid4())
     run_tags = dict(tags or {})
-    if partition_range := scope.get("partition_range"):
+    partition_range = scope.get("partition_range")
+    if partition_range:
         start, end = partition_range
         run_tags |= {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
     run_config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    if resources := scope.get("resources"):
+    resources = scope.get("resources")
+    if resources:
         run_config["resources"] = {name: {"config": dict(config)} for name, config in resources.items()}
-    if options := scope.get("ops"):
+    options = scope.get("ops")
+    if options:
         run_config["ops"] = build_op_config(options)
     try:
         with hold_liveness_file(DataPaths.from_environment(), run_id), _attribute_runs_to_job(job, instance):
@@ -123,18 +139,18 @@ def run_job(
     except dg.Failure as failure:
         raise PairsFailedError(str(failure.description)) from failure
     except dg.DagsterError as error:
-        cause = next((cause for cause in iterate_causes(error) if isinstance(cause, AuditError)), None)
-        if cause is None:
-            raise
-        raise cause from error
+        for cause in iterate_causes(error):
+            if isinstance(cause, AuditError):
+                raise cause from error
+        raise
     return result.run_id
 
 
 @contextmanager
 def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) -> Iterator[None]:
-    """Within the block, a run that is created belongs to the job of the code location that workspace.yaml names.
+    """Assign runs that are created within the block to the job of the code location in workspace.yaml.
 
-    The Timeline shows no other runs, and execute_in_process has no parameter for it.
+    The Timeline of the UI shows only such runs, and execute_in_process has no parameter for the code location.
     """
     location = RegisteredCodeLocationOrigin(CODE_LOCATION)
     origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, _REPOSITORY), job.name)
@@ -147,8 +163,15 @@ def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) 
 
 
 def publish(runner: Runner, *, include_text: bool | None = None) -> str:
-    """Build warehouse and report; returns the run's id. ``include_text``: by default as the environment says."""
-    quoting = {"include_text": is_text_output_allowed() if include_text is None else include_text}
+    """Build warehouse and report, and return the run's id.
+
+    Args:
+        runner: Runs the job.
+        include_text: Whether to include excerpts of the audited texts. By default the environment decides.
+    """
+    if include_text is None:
+        include_text = is_text_output_allowed()
+    quoting = {"include_text": include_text}
     ops = {"warehouse": quoting, "contamination_report": quoting}
     runner.notify("rebuilding warehouse and report")
     return runner.run("publish", "findings or report are out of date", ops=ops, resources=None)

@@ -1,6 +1,6 @@
-"""The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
+"""The tags of this project's runs, and the budget that a command's earlier runs have left.
 
-Limits are kept while texts are sent (models/usage_budget.py); here is what a command's earlier runs leave of them.
+The limits themselves are enforced while texts are sent (models/usage_budget.py).
 """
 
 import json
@@ -17,35 +17,34 @@ from audit_pipeline.models.usage_budget import Limits, find_endpoint_models
 from audit_pipeline.scoring.used_endpoints import Endpoints
 
 REASON_TAG = "why"
-"""Why there is the run, in words; a short name, because the UI's list of runs has room for 40 characters."""
+"""The reason for the run. The name is short, because the UI's list of runs shows 40 characters."""
 
 WEEKLY_TAG = "corpus_audit/weekly_audit"
-"""The weekly audit that the run is a step of."""
+"""The id of the weekly audit that the run belongs to."""
 
 SUMMARY_TAG = "corpus_audit/summary"
 """The summary of a weekly audit."""
 
-
 COMMAND_TAG = "corpus_audit/command"
-"""The command that the run is a step of, where its steps share one budget."""
+"""The id of the command that the run belongs to, if the runs of the command share a budget."""
 
 TOKENS_TAG = "corpus_audit/tokens_sent"
-"""How many tokens the run sent to models on servers."""
+"""The number of tokens that the run sent to models on servers."""
 
 SENT_TAG = "corpus_audit/tokens_by_endpoint"
-"""The same by endpoint, as JSON."""
+"""The number of tokens by endpoint, as JSON."""
 
 COST_TAG = "corpus_audit/cost"
-"""What they cost, by the prices in the models' entries."""
+"""The cost of the tokens, by the prices in the models' entries."""
 
 
-def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
-    """The tags of all runs of a command that runs a model; they share one budget where anything is sent."""
+def build_command_tags(entry: ModelEntry) -> Mapping[str, str]:
+    """Return the tags of all runs of a command. If the model is on a server, a tag makes them share one budget."""
     return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
 
 
 def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
-    """Note with a run what it has sent; nothing where it sent nothing."""
+    """Tag a run with the tokens that it sent and their cost. A run that sent nothing gets no tags."""
     shared = endpoints.shared
     if shared.tokens:
         by_endpoint = json.dumps(dict(endpoints.sent))
@@ -56,17 +55,28 @@ def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) 
 def compute_remaining_limits(
     limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], command_endpoints: Endpoints | None
 ) -> dict[str, Any]:
-    """What is left of a command's limits after the runs with its tag, and what they sent to which endpoint, as the
-    configuration of the resource models; empty where there is nothing to say.
+    """Return the configuration of the resource ``models``: the remaining budget of a command and its use so far.
 
-    ``command_endpoints`` is what the command itself has asked, ahead of its runs.
+    Args:
+        limits: The limits of the command.
+        instance: The Dagster instance.
+        tags: The tags of the command's runs.
+        command_endpoints: The requests that the command itself sent before its runs.
+
+    Returns:
+        The remaining limits, and the number of sent tokens by endpoint. Limits that are not set are omitted.
     """
-    runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
-    sent = Counter(command_endpoints.sent if command_endpoints is not None else {})
-    cost = command_endpoints.shared.cost if command_endpoints is not None else 0.0
-    for run in runs:
-        sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
-        cost += float(run.tags.get(COST_TAG, 0))
+    sent: Counter[str] = Counter()
+    cost = 0.0
+    if command_endpoints is not None:
+        sent.update(command_endpoints.sent)
+        cost = command_endpoints.shared.cost
+    if COMMAND_TAG in tags:
+        for run in instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})):
+            sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
+            cost += float(run.tags.get(COST_TAG, 0))
     remaining = asdict(limits.subtract(sent.total(), cost))
-    left = {name: value for name, value in remaining.items() if value is not None}
-    return {**left, **({"sent": dict(sent)} if sent else {})}
+    config = {name: value for name, value in remaining.items() if value is not None}
+    if sent:
+        config["sent"] = dict(sent)
+    return config

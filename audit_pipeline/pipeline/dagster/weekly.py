@@ -1,9 +1,10 @@
-"""The weekly audit: cutoffs move on, sources are fetched again, what has changed is made and audited."""
+"""The weekly audit: it moves relative cutoffs, fetches the sources again, and audits what changed."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import Any
 
 import dagster as dg
 
@@ -14,11 +15,12 @@ from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.dagster.audit import UpdateOutcome, audit_models, update
+from audit_pipeline.pipeline.dagster.audit import audit_models
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.runs import Jobs, Runner
+from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
 from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
@@ -44,9 +46,14 @@ _OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_M
 
 @dataclass
 class WeeklySummary:
-    """The outcome of a weekly audit: cutoffs that moved, what was made by job, and what went wrong, each in words.
+    """The outcome of a weekly audit.
 
-    ``notify`` is called with every problem.
+    Attributes:
+        notify: Receives every problem.
+        rolled: Descriptions of the cutoffs that moved.
+        changed_sources: The sources whose documents changed.
+        made: The partitions that were made, by job.
+        problems: Descriptions of the problems.
     """
 
     notify: Log
@@ -56,55 +63,70 @@ class WeeklySummary:
     problems: list[str] = field(default_factory=list)
 
     def note_problem(self, problem: str) -> None:
-        """Take in what went wrong."""
+        """Add a problem."""
         self.problems.append(problem)
         self.notify(problem)
 
-    def note(self, brought: UpdateOutcome, stages: Sequence[Stage] = ()) -> None:
-        """Take in what was made, and what could not be made of ``stages``, each reason once: what is made of it has the
-        same."""
-        for product in brought.runs:
-            stage, _, partition = product.partition("/")
-            made = self.made.setdefault(get_stage(stage).job, [])
-            if partition not in made:
-                made.append(partition)
-        noted: set[str] = set()
-        for of in stages:
-            for partition, reason in brought.list_failure_reasons(of.name).items():
-                is_broken_entry = of.dimensions == SOURCE and Product(of.name, partition) in brought.problems
-                if reason not in noted and not is_broken_entry:
-                    self.note_problem(f"{of.name} of {partition} could not be made: {reason}")
-                    noted.add(reason)
+    def add_outcome(self, outcome: UpdateOutcome, stages: Sequence[Stage] = ()) -> None:
+        """Add the products that were made, and the problems of stages.
+
+        A reason is added only once, because products that depend on a failed product have the same reason.
+        """
+        for product in outcome.runs:
+            stage_name, _, partition = product.partition("/")
+            made_by_job = self.made.setdefault(get_stage(stage_name).job, [])
+            if partition not in made_by_job:
+                made_by_job.append(partition)
+        noted_reasons: set[str] = set()
+        for stage in stages:
+            for partition, reason in outcome.list_failure_reasons(stage.name).items():
+                # Broken entries of sources are already among the problems of the configuration.
+                is_broken_entry = stage.dimensions == SOURCE and Product(stage.name, partition) in outcome.problems
+                if reason not in noted_reasons and not is_broken_entry:
+                    self.note_problem(f"{stage.name} of {partition} could not be made: {reason}")
+                    noted_reasons.add(reason)
 
     @property
     def summary(self) -> str:
-        """One line for people."""
-        made = {job: partitions for job, partitions in self.made.items() if job != REFRESH_SOURCES}
-        if self.changed_sources or any(made.values()):
-            what = "; ".join(
-                [
-                    f"sources changed: {', '.join(self.changed_sources) or 'none'}",
-                    *(
-                        f"{job.done}: {len(names) if job == AUDIT_PAIRS else ', '.join(names) or 'none'}"
-                        for job, names in made.items()
-                    ),
-                ]
-            )
-        else:
-            what = (
-                f"nothing new: {len(self.made.get(REFRESH_SOURCES, ()))} source(s) brought what they had brought before"
-            )
-        return f"{what}; problems: {len(self.problems)}" if self.problems else what
+        """Return a summary of one line."""
+        summary = self._summarise_changes()
+        if self.problems:
+            summary += f"; problems: {len(self.problems)}"
+        return summary
+
+    def _summarise_changes(self) -> str:
+        made = {job: names for job, names in self.made.items() if job != REFRESH_SOURCES}
+        if not self.changed_sources and not any(made.values()):
+            n_sources = len(self.made.get(REFRESH_SOURCES, ()))
+            return f"nothing new: {n_sources} source(s) have the same documents as before"
+        parts = [f"sources changed: {', '.join(self.changed_sources) or 'none'}"]
+        for job, names in made.items():
+            if job == AUDIT_PAIRS:
+                parts.append(f"{job.done}: {len(names)}")
+            else:
+                parts.append(f"{job.done}: {', '.join(names) or 'none'}")
+        return "; ".join(parts)
 
 
 def run_weekly_audit(
     jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, notify: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
-    """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
+    """Move relative cutoffs, fetch the sources, build benchmarks, audit pairs that are not done, and publish.
 
-    Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
-    the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
-    where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
+    Each step is a separate run. A source, benchmark, model or entry that fails becomes a problem of the summary, and
+    the audit continues without it.
+
+    Args:
+        jobs: Returns the job of a name.
+        instance: The Dagster instance.
+        paths: The data folder.
+        today: The day from which relative cutoffs count.
+        notify: Receives each line for the log.
+        tags: The tags of all runs.
+
+    Raises:
+        ConfigError: If a file of the configuration is unreadable.
+        DataError: If the recorded day of relative cutoffs is unreadable.
     """
     week = WeeklySummary(notify)
     runner = Runner(jobs, instance, paths, notify, tags=tags, survives=Exception)
@@ -122,18 +144,21 @@ def run_weekly_audit(
     def read_planner() -> Planner:
         return Planner(WorkspaceState(paths, specs, ask_hub=True), STAGES)
 
-    before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
-    brought = update(scope, OF_BENCHMARKS, read_planner, runner)
-    week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
-    week.note(brought, OF_BENCHMARKS)
-    fit = _select_fit_benchmarks(specs, brought, week, paths)
+    sources = dict.fromkeys(source for spec in specs.values() for source in spec.sources)
+    versions_before = {source: _read_documents_version(source, paths) for source in sources}
+    updated = update(scope, OF_BENCHMARKS, read_planner, runner)
+    for source, version in versions_before.items():
+        if _read_documents_version(source, paths) != version:
+            week.changed_sources.append(source)
+    week.add_outcome(updated, OF_BENCHMARKS)
+    fit = _select_fit_benchmarks(specs, updated, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
-        week.note(update(replace(scope, again={}), _OTHERS, read_planner, runner), _OTHERS)
+        week.add_outcome(update(replace(scope, again={}), _OTHERS, read_planner, runner), _OTHERS)
     except AuditError as error:
         week.note_problem(str(error))
-    # Also where nothing is new: the report says what could not be audited, and when the audit was.
+    # The report is also built if nothing is new. It lists pairs that could not be audited, and the time of the audit.
     runner.run("publish", "the weekly audit")
     notify(week.summary)
     return week
@@ -146,7 +171,7 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     try:
         if roll_day(paths, today):
             moved = find_moved_cutoffs(before, load_benchmarks())
-            week.rolled = [words for of_family in moved.values() for words in of_family]
+            week.rolled = [change for changes in moved.values() for change in changes]
             week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
     except DataError as error:
         week.note_problem(str(error))
@@ -166,8 +191,8 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
         audit_models(AuditRequest([entry], specs, terminal=False), [model], runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
-    week.note(UpdateOutcome(outcome.runs))
-    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
+    week.add_outcome(UpdateOutcome(outcome.runs))
+    # An unusable corpus of an entry is not a problem of the audit. The scores report the missing corpus as the reason.
     for product, reason in outcome.not_made.items():
         if not isinstance(reason, ConfigError):
             week.note_problem(f"{product} could not be made: {reason}")
@@ -176,10 +201,10 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
 
 
 def _select_fit_benchmarks(
-    specs: Mapping[str, BenchmarkSpec], brought: UpdateOutcome, week: WeeklySummary, paths: DataPaths
+    specs: Mapping[str, BenchmarkSpec], updated: UpdateOutcome, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
-    """Those that are built and passed their checks, up to date or not."""
-    noted = brought.list_failure_reasons(*(stage.name for stage in OF_BENCHMARKS))
+    """Return the benchmarks that are built and passed their blocking checks, even if they are out of date."""
+    noted = updated.list_failure_reasons(*(stage.name for stage in OF_BENCHMARKS))
     fit = []
     for name, spec in specs.items():
         try:
@@ -193,31 +218,34 @@ def _select_fit_benchmarks(
 
 
 WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
-"""The environment variable with which the schedule is on where it was not switched in the UI."""
+"""Environment variable that switches the schedule on, unless somebody switched it in the UI."""
 
 
 def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
-    """The schedule with its job; ``jobs`` gives those that a weekly audit runs, by their names."""
+    """Return the schedule with its job.
+
+    Args:
+        jobs: Returns the job of a name.
+    """
 
     @dg.op(
         name="audit_what_is_new",
-        description="Moves relative cutoffs on, fetches the sources again, builds the benchmarks that changed, audits "
-        "the pairs that are not done, and rebuilds warehouse and report; each step is a run of its own.",
+        description="Moves relative cutoffs, fetches the sources again, builds the benchmarks that changed, audits "
+        "the pairs that are not done, and rebuilds warehouse and report. Each step is a separate run.",
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
         with hold_audit_lock(data.paths):
             week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
         context.log.info(week.summary)
-        context.add_output_metadata(
-            {
-                "summary": week.summary,
-                "cutoffs moved": week.rolled,
-                "sources changed": week.changed_sources,
-                **{job.done: made for job, made in week.made.items()},
-                "problems": week.problems,
-            }
-        )
+        metadata: dict[str, Any] = {
+            "summary": week.summary,
+            "cutoffs moved": week.rolled,
+            "sources changed": week.changed_sources,
+        }
+        metadata |= {job.done: made for job, made in week.made.items()}
+        metadata["problems"] = week.problems
+        context.add_output_metadata(metadata)
         context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
         if week.problems:
             raise dg.Failure(
@@ -229,18 +257,19 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     @dg.job(
         name="weekly_audit",
         executor_def=dg.in_process_executor,
-        description="Everything that has changed since the last time: cutoffs, documents, benchmarks, models.",
+        description="Audits everything that changed since the last time: cutoffs, documents, benchmarks, models.",
     )
     def weekly_audit_job() -> None:
         audit_week()
 
+    status = dg.DefaultScheduleStatus.STOPPED
+    if os.environ.get(WEEKLY_IS_ON):
+        status = dg.DefaultScheduleStatus.RUNNING
     return dg.ScheduleDefinition(
         name="weekly_audit",
         job=weekly_audit_job,
         cron_schedule="0 6 * * 1",
         execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING
-        if os.environ.get(WEEKLY_IS_ON)
-        else dg.DefaultScheduleStatus.STOPPED,
-        description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
+        default_status=status,
+        description="Audits what is new, every Monday at 06:00 UTC.",
     )

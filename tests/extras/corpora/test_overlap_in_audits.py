@@ -61,7 +61,7 @@ def searched(workspace: Workspace) -> Workspace:
 
 def steps_of(workspace: Workspace) -> list[Step]:
     planner = Planner(WorkspaceState(workspace.paths, load_benchmarks()), STAGES)
-    return planner.plan(Scope((NAME,))).steps_of_stages(["corpus_overlap"])
+    return planner.plan(Scope((NAME,))).select_steps(["corpus_overlap"])
 
 
 def test_an_audit_searches_what_has_changed_since(

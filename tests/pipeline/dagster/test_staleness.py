@@ -211,7 +211,7 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
 def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     built.paths.documents(SOURCE).unlink()
     assert steps(built, "made_8") == {
-        "documents": {SOURCE: "its documents are not there"},
+        "documents": {SOURCE: "its documents have not been fetched"},
         "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
         "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
     }
@@ -253,4 +253,4 @@ def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspa
     model = built.model("tiny")
     found = plan_dry_run(AuditRequest([model.entry], [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
-    assert [str(step.product) for step in found.first] == ["benchmark/made_8"]
+    assert [str(step.product) for step in found.preparation_steps] == ["benchmark/made_8"]
