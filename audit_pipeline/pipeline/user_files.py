@@ -32,7 +32,7 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.readers.whole_files.document import is_single_document
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document
-from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
+from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, fetch_local_files
 from audit_pipeline.splits.shared_text import build_comparison_key
 from audit_pipeline.statistics.claims import HELD_OUT_DESIGNS, USER_OF_CHECK, Design, HeldOutReason
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
@@ -206,13 +206,13 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
 
     Raises DataError where a side that was named has no document, and where a text or a group is on two sides.
     """
-    harvest = harvest_local_files(LocalFilesSettings.model_validate(user_files.source))
+    fetched = fetch_local_files(LocalFilesSettings.model_validate(user_files.source))
     # A file that is named twice is one.
-    documents = list({(document.collection, document.name): document for document in harvest.documents}.values())
+    documents = list({(document.collection, document.name): document for document in fetched.documents}.values())
     for side, paths in user_files.sides.items():
         if not any(document.collection == side for document in documents):
             alone = {**user_files.source, "collections": {side: paths}}
-            unused = harvest_local_files(LocalFilesSettings.model_validate(alone)).unused
+            unused = fetch_local_files(LocalFilesSettings.model_validate(alone)).unused
             reasons = explain_unused_parts(unused)[:_NAMED]
             raise DataError(
                 f"no document can be read of the {side.replace('_', '-')} files ({', '.join(map(str, paths[:_NAMED]))})"
@@ -227,7 +227,7 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     long = sum(length >= _WORDS for length in lengths.values())
     words = _WORDS if long * 2 >= len(lengths) else _FEWER_WORDS
     sides = {side: _compute_side_facts(side, documents, lengths, words) for side in user_files.sides}
-    return Inventory(user_files, sides, tuple(documents), harvest.unused, unit, words)
+    return Inventory(user_files, sides, tuple(documents), fetched.unused, unit, words)
 
 
 def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:

@@ -38,7 +38,7 @@ S = TypeVar("S", bound=SourceSection)
 class Document:
     """One document as its source yields it; ``group`` None means that it is a group of its own.
 
-    ``name`` is unique within ``collection``, and neither changes from one harvest to the next. ``date_kind`` says what
+    ``name`` is unique within ``collection``, and neither changes from one fetch to the next. ``date_kind`` says what
     ``published`` is the date of; ``earliest`` is the first day on which the text can have existed, where that is not
     the day of its publication (a patent is written before it is published); ``places`` where pages or chapters begin.
     ``edition`` is the date that its file gives of this edition, which is not used unless the user says so.
@@ -63,7 +63,7 @@ class Document:
 class MissingPart:
     """A part that a source could not get this time, and why.
 
-    ``collection`` and ``name`` say which documents the part held, so that those of an earlier harvest are kept: all of
+    ``collection`` and ``name`` say which documents the part held, so that those of an earlier fetch are kept: all of
     the collection, or with a name those called so and those called name#row. Without a collection nothing is kept:
     the part brought documents all the same, or never held any.
     """
@@ -100,18 +100,18 @@ def _make_printable(unused: MissingPart | LeftOut) -> None:
     object.__setattr__(unused, "reason", escape_unprintable(unused.reason))
 
 
-HarvestItem = Document | MissingPart | LeftOut
+FetchedItem = Document | MissingPart | LeftOut
 
 
 @dataclass(frozen=True)
-class Harvest:
+class FetchedDocuments:
     """What one visit to a source brought: documents, parts that did not arrive, documents that cannot be used."""
 
     documents: tuple[Document, ...]
     missing: tuple[MissingPart, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
-    def __iter__(self) -> Iterator[HarvestItem]:
+    def __iter__(self) -> Iterator[FetchedItem]:
         yield from self.documents
         yield from self.missing
         yield from self.left_out
@@ -130,7 +130,7 @@ class Source(Generic[S]):
     """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
     ``fetch`` takes its section of the settings and the folder for downloads, and yields documents, missing parts and
-    parts left out (a Harvest will do). It is called where there is no ``missing_setting``, and raises SourceError only
+    parts left out (FetchedDocuments will do). It is called where there is no ``missing_setting``, and raises SourceError only
     where nothing at all can be fetched. Its module is imported to learn all this: a parser that takes long to import is
     imported inside ``fetch``.
 
@@ -143,7 +143,7 @@ class Source(Generic[S]):
     description: str
     licence: str
     settings: type[S]
-    fetch: Callable[[S, Path], Iterable[HarvestItem]]
+    fetch: Callable[[S, Path], Iterable[FetchedItem]]
     version: int = 1
     on_request: bool = False
 
@@ -152,21 +152,21 @@ class UnusableDocumentError(Exception):
     """Why a page, row or file makes no document."""
 
 
-def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
+def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[FetchedItem]]:
     """Return the fetch of a connector with this ``module`` source: it imports the module fetch next to it."""
     module_name = f"{module.rpartition('.')[0]}.fetch"
 
-    def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:
-        items: Iterable[HarvestItem] = importlib.import_module(module_name).fetch_documents(settings, downloads)
+    def fetch(settings: SourceSection, downloads: Path) -> Iterable[FetchedItem]:
+        items: Iterable[FetchedItem] = importlib.import_module(module_name).fetch_documents(settings, downloads)
         return items
 
     return fetch
 
 
-def collect(items: Iterable[HarvestItem]) -> Harvest:
-    """Return the items of a visit as a harvest, each kind in its order."""
+def collect(items: Iterable[FetchedItem]) -> FetchedDocuments:
+    """Return the items of a visit, each kind in its order."""
     found = list(items)
-    return Harvest(
+    return FetchedDocuments(
         documents=tuple(item for item in found if isinstance(item, Document)),
         missing=tuple(item for item in found if isinstance(item, MissingPart)),
         left_out=tuple(item for item in found if isinstance(item, LeftOut)),

@@ -23,7 +23,7 @@ from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, r
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
-from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, FetchedItem, Source, SourceSection
 from audit_pipeline.store.paths import is_workspace
 from audit_pipeline.tables import digest
 
@@ -46,10 +46,10 @@ def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
     Raises whatever is wrong with what it declares.
     """
 
-    def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
+    def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
         try:
             for item in source.fetch(settings, downloads):
-                if not isinstance(item, HarvestItem):
+                if not isinstance(item, FetchedItem):
                     raise TypeError(f"fetch yielded a {type(item).__name__} and no part of a harvest")
                 yield item
         except AuditError:

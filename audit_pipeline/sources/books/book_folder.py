@@ -25,7 +25,7 @@ from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
 
 METADATA_FILES = ("books.csv", "books.jsonl")
@@ -108,7 +108,7 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
     return BookEntry(location=location, key=key, dating=dating, **labels)
 
 
-def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[HarvestItem]:
+def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[FetchedItem]:
     """Yield the books below ``folder`` as documents of ``collection``, named by their paths.
 
     ``language`` and ``licence`` hold where an entry has none. A file without an entry is left out, since nothing says
@@ -140,7 +140,7 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
 
 def _read_book(
     name: str, path: Path, entry: BookEntry, collection: str, language: str, licence: str
-) -> Iterator[HarvestItem]:
+) -> Iterator[FetchedItem]:
     try:
         whole = _read_book_file(path, entry)
     except OSError as error:

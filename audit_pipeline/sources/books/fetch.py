@@ -19,13 +19,13 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.dates import Dating, dating_from_years
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
     BookEntry,
     apply_entry,
     clean_book_text,
+    fetch_folder,
     find_years,
-    harvest_folder,
     read_metadata,
     require_book_text,
 )
@@ -61,9 +61,9 @@ class CatalogueBook:
     bookshelves: tuple[str, ...]
 
 
-def harvest_gutenberg(
+def fetch_gutenberg(
     settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry]
-) -> Iterator[HarvestItem]:
+) -> Iterator[FetchedItem]:
     """Yield the chosen books as documents, named by their numbers.
 
     ``entries`` (by number, as a text) come from the user's file of dates and go before what a text says of itself.
@@ -192,7 +192,7 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
 
 def _build_items(
     book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str
-) -> Iterator[HarvestItem]:
+) -> Iterator[FetchedItem]:
     """Yield the book, and what of its text is left out."""
     text = clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
@@ -218,14 +218,14 @@ def _build_items(
     yield from (LeftOut(f"{collection} {name}!{part}", reason) for part, reason in whole.problems)
 
 
-def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
+def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[FetchedItem]:
     """Yield the books of the folder and of the library that are set; answers are kept below ``downloads``.
 
     ``published`` is the last day on which the work can have come out first, ``earliest`` the first one where only the
     year or the month is known. With a broken file of dates the library is not asked, and its earlier documents stay.
     """
     if settings.folder is not None:
-        yield from harvest_folder(settings.folder, settings.collection, settings.language, settings.licence)
+        yield from fetch_folder(settings.folder, settings.collection, settings.language, settings.licence)
     library = settings.gutenberg
     if library.mirror is None:
         return
@@ -237,4 +237,4 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Harves
     yield from (row for row in dated if isinstance(row, LeftOut))
     entries = {row.key: row for row in dated if isinstance(row, BookEntry)}
     with PoliteClient(downloads / NAME, Politeness(settings.contact or "", library.seconds_between)) as client:
-        yield from harvest_gutenberg(library, client, entries)
+        yield from fetch_gutenberg(library, client, entries)

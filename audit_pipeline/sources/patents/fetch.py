@@ -17,7 +17,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.regular_files import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.sources.patents.page import parse_page
@@ -164,7 +164,7 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
 
-def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
+def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[FetchedItem]:
     """Yield the patents of every input that is set; ``downloads`` is not used, since nothing is fetched.
 
     Pages and rows that make no document are left out, each with its reason as 'reason: detail'. No date can lie after

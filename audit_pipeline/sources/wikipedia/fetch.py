@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.readers.text_rows import explain_unusable_text
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.sources.wikipedia.source import LICENCE, NAME, WikipediaSettings
 
@@ -49,7 +49,7 @@ _TAIL_SECTIONS = frozenset(
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
 
-def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[HarvestItem]:
+def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[FetchedItem]:
     """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php.
 
     Of the pages that are left out it yields how many there are, by reason and with the titles of a few.
@@ -180,7 +180,7 @@ def find_refusal(page: FetchedPage) -> str | None:
     raise FetchError(page.url, problem)
 
 
-def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[HarvestItem]:
+def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[FetchedItem]:
     """Yield the event pages, and how many are left out, by reason.
 
     Answers of the API are kept in ``downloads``/wikipedia for ``days_kept`` days: a killed harvest goes on where it
