@@ -105,7 +105,7 @@ def remove_front_and_back_matter(text: str) -> WholeDocument:
     """Return a text without Project Gutenberg's frame and without matter before and after the book.
 
     Args:
-        text: The text. Its lines end in \\n.
+        text: The text. Its lines end in line feeds.
 
     Returns:
         The document with the remaining lines, unchanged and in the same order. Its problems list the skipped parts
