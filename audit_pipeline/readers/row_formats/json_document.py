@@ -41,21 +41,24 @@ def open_json_document(file: InputFile) -> RowStream:
         is_single_line = next(lines, None) is None
     if not is_single_line and isinstance(_parse_json(first_line), dict):
         return open_json_lines(file)
+    document = _read_document(file)
+    columns = _columns_from_object(document) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or (is_single_line and columns is None):
+        return open_json_lines(file)
+    # An object without columns is one row.
+    rows = [document]
+    if columns is not None:
+        rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    return _open_list(file, rows)
+
+
+def _read_document(file: InputFile) -> object:
+    """Return the parsed content of a file, or None if it is too large or not JSON."""
     with open_bytes(file) as binary:
         content = binary.read(_WHOLE_LIMIT + 1)
     if len(content) > _WHOLE_LIMIT:
-        return open_json_lines(file)
-    document = _parse_json(content.removeprefix(codecs.BOM_UTF8))
-    if not isinstance(document, dict):
-        return open_json_lines(file)
-    columns = _columns_from_object(document)
-    if columns is not None:
-        rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        return _open_list(file, rows)
-    if is_single_line:
-        return open_json_lines(file)
-    # An object without columns is one row.
-    return _open_list(file, [document])
+        return None
+    return _parse_json(content.removeprefix(codecs.BOM_UTF8))
 
 
 def _open_array(file: InputFile) -> RowStream:
