@@ -1,7 +1,7 @@
 """Registry of sources, and their settings in config/sources.yaml.
 
-A source is a `Source` in a module of this package, in the module `source` of a subpackage, or at an entry point of an
-installed package. No module imports a source by name. Parsers are imported when documents are fetched.
+A source is a `Source` in a module of this package or in the module `source` of a subpackage. Other packages declare
+sources as entry points. No module imports a source by name. Parsers are imported when documents are fetched.
 """
 
 from __future__ import annotations

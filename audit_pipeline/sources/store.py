@@ -24,7 +24,6 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version, read_documents
 from audit_pipeline.tables import DOCUMENTS, canonical_json, text_sha256
 
-
 _MAX_REASONS = 3
 
 
@@ -129,6 +128,8 @@ def store_documents(
         table=table,
     )
     store.write(paths, step, DOCUMENTS, source, table, data_version=report.data_version, upstream={})
+    missing_rows = [{"part": item.part, "reason": item.reason} for item in missing]
+    left_out_rows = [asdict(item) for item in left_out]
     manifest = {
         "source": source,
         "data_version": report.data_version,
@@ -136,8 +137,8 @@ def store_documents(
         "documents": report.documents,
         "by_collection": report.by_collection,
         "kept_from_earlier": report.kept,
-        "missing": [{"part": item.part, "reason": item.reason} for item in missing],
-        "left_out": [asdict(item) for item in left_out],
+        "missing": missing_rows,
+        "left_out": left_out_rows,
         "settings": settings_digest,
         "source_version": source_version,
     }
