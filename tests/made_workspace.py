@@ -36,7 +36,7 @@ from audit_pipeline.pipeline.dagster import asset_definitions, partitions
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_passes, score_pair
 from audit_pipeline.sources import release_notes
-from audit_pipeline.sources.base import Document, Harvest, MissingPart
+from audit_pipeline.sources.base import Document, FetchedDocuments, MissingPart
 from audit_pipeline.sources.config import all_sources, load_source_settings
 from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store.ledger import LineageStep
@@ -144,8 +144,8 @@ class Workspace:
 
     def hold(self, *documents: Document, missing: Iterable[MissingPart] = ()) -> None:
         """Let the source release_notes bring these documents whenever it is fetched, from no network."""
-        harvest = Harvest(tuple(documents), tuple(missing))
-        made = replace(all_sources()[SOURCE], fetch=lambda settings, downloads: harvest)
+        fetched = FetchedDocuments(tuple(documents), tuple(missing))
+        made = replace(all_sources()[SOURCE], fetch=lambda settings, downloads: fetched)
         self.monkeypatch.setitem(all_sources(), SOURCE, made)  # type: ignore[arg-type]
 
     def fetch(self, *documents: Document) -> None:

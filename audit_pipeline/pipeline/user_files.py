@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.words import UnitName, get_word_unit
 from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.readers.whole_files.document import is_single_document
 from audit_pipeline.sources.base import Document
-from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
+from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, fetch_local_files
 from audit_pipeline.splits.shared_text import build_comparison_key
 from audit_pipeline.statistics.claims import HELD_OUT_DESIGNS, USER_OF_CHECK, Design, HeldOutReason
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
@@ -219,9 +219,9 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     Raises:
         DataError: If a side has no readable document, or if a text or a group is on two sides.
     """
-    harvest = harvest_local_files(LocalFilesSettings.model_validate(user_files.source))
+    fetched = fetch_local_files(LocalFilesSettings.model_validate(user_files.source))
     # A file that the user named twice is one document.
-    documents = list({(document.collection, document.name): document for document in harvest.documents}.values())
+    documents = list({(document.collection, document.name): document for document in fetched.documents}.values())
     _require_documents(user_files, documents)
     _require_disjoint_sides(documents)
     languages = Counter(document.language for document in documents)
@@ -232,7 +232,7 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     n_long = sum(length >= _WINDOW_WORDS for length in lengths.values())
     window_words = _WINDOW_WORDS if n_long * 2 >= len(lengths) else _SHORT_WINDOW_WORDS
     sides = {side: _compute_side_facts(side, documents, lengths, window_words) for side in user_files.sides}
-    return Inventory(user_files, sides, tuple(documents), harvest.unused, unit, window_words)
+    return Inventory(user_files, sides, tuple(documents), fetched.unused, unit, window_words)
 
 
 def _require_documents(user_files: UserFiles, documents: Sequence[Document]) -> None:
@@ -242,7 +242,7 @@ def _require_documents(user_files: UserFiles, documents: Sequence[Document]) -> 
         if side in sides_with_documents:
             continue
         source = {**user_files.source, "collections": {side: paths}}
-        unused = harvest_local_files(LocalFilesSettings.model_validate(source)).unused
+        unused = fetch_local_files(LocalFilesSettings.model_validate(source)).unused
         reasons = "; ".join(explain_unused_parts(unused)[:_MAX_NAMED]) or "it has no readable file"
         names = ", ".join(map(str, paths[:_MAX_NAMED]))
         raise DataError(f"the {side.replace('_', '-')} files have no readable document ({names}): {reasons}")

@@ -1,5 +1,6 @@
-"""Reading what users hand over: rows out of files of every usual format.
+"""Readers of users' files: rows and documents in every common format.
 
-What belongs here: a module a format, the bytes below them, what a row is, and how labels are spelt. What does not: what
-the rows mean (sources, benchmarks, the commands), and the project's own tables (store/files.py).
+This package contains one module per format, the reading of bytes, rows with their texts, and the spellings of labels
+and dates. The meaning of rows belongs to sources/, benchmarks/ and the commands. The project's own tables belong to
+store/files.py.
 """

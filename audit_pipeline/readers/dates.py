@@ -1,4 +1,4 @@
-"""Dates as people and programs write them, read as the first and the last day that they can mean.
+"""Parsing of dates from people and programs to the first and the last possible day.
 
 A moment with a time zone falls on its day in UTC. A moment without a time zone falls on the day that is written.
 A year, a month or an ambiguous date such as 01/02/2024 is an interval.
@@ -40,7 +40,7 @@ class Dating:
 
     @property
     def first_day(self) -> date:
-        """The first day on which the text can have been published."""
+        """Return the first day on which the text can have been published."""
         return self.earliest or self.published
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ def parse_dating(value: object, today: date | None = None) -> Dating | None:
     """Return the days that a value means.
 
     Args:
-        value: A date, a datetime, a number (a year, 20240531, or the time since 1970) or a date as it is written.
+        value: A date, a datetime, a number (a year, 20240531, or the time since 1970) or a written date.
         today: The current day in UTC. Dates that begin after the next day are refused.
 
     Returns:
@@ -95,14 +95,16 @@ def span_datings(datings: Collection[Dating]) -> Dating | None:
     """Return the dating from the first day to the last day of several datings, or None if there are none."""
     if not datings:
         return None
-    return _build_dating(min(dating.first_day for dating in datings), max(dating.published for dating in datings))
+    first_day = min(dating.first_day for dating in datings)
+    last_day = max(dating.published for dating in datings)
+    return _build_dating(first_day, last_day)
 
 
 def parse_edition_dates(values: Iterable[str | None]) -> Dating | None:
-    """Return the days that a file's own dates of its edition mean: from the first of several dates to the last.
+    """Return the dating from the first to the last of a file's edition dates.
 
     Returns:
-        The dating, or None if no date can be read. Programs write dates such as 0101-01-01 that mean none.
+        The dating, or None if no date can be read. Programs write 0101-01-01 for a missing date.
     """
     datings: list[Dating] = []
     for value in values:
@@ -140,7 +142,7 @@ def _build_from_moment(moment: datetime) -> Dating:
 
 
 def _parse_value(value: object) -> Dating:
-    """Read a value that is not absent. Raises ValueError or OverflowError if it is no date."""
+    """Read a value that is not missing. Raises ValueError or OverflowError if it is no date."""
     if isinstance(value, datetime):
         return _build_from_moment(value)
     if isinstance(value, date):
@@ -155,8 +157,9 @@ def _parse_written(value: str) -> Dating:
     written = value.replace("年", "-").replace("月", "-").replace("日", " ")
     written = _REGION.sub("", " ".join(written.split()).rstrip("-"))
     for pattern, read in _FORMS:
-        if found := pattern.fullmatch(written):
-            return read(*found.groups())
+        match = pattern.fullmatch(written)
+        if match:
+            return read(*match.groups())
     for mark in _RANGE_MARKS:
         if written.count(mark) == 1:
             first, last = map(_parse_written, written.split(mark))
@@ -165,7 +168,7 @@ def _parse_written(value: str) -> Dating:
 
 
 def _read_moment(written: str) -> Dating:
-    """Read an ISO moment. Its zone may be a name or follow a blank."""
+    """Read an ISO moment. Its time zone may be a name, or follow a blank."""
     joined = _SPACED_OFFSET.sub(r"\1", _ZONE_NAME.sub("+00:00", written))
     return _build_from_moment(datetime.fromisoformat(joined))
 
@@ -248,7 +251,9 @@ def _read_pdf_date(*parts: str | None) -> Dating:
     year, month, day, hour, minute, second, offset, offset_minutes = parts
     if hour is None:
         return _build_from_numbers(int(year or 0), int(month or 0), int(day or 0))
-    zone = "" if offset is None else offset.upper() if offset in "zZ" else f"{offset}:{offset_minutes or '00'}"
+    zone = ""
+    if offset is not None:
+        zone = "Z" if offset in "zZ" else f"{offset}:{offset_minutes or '00'}"
     return _read_moment(f"{year}-{month}-{day}T{hour}:{minute or '00'}:{second or '00'}{zone}")
 
 
@@ -289,5 +294,5 @@ _ZONE_NAME = _compile(r" ?(?:UTC|GMT)\Z")
 _SPACED_OFFSET = _compile(r" ([+-]\d{2}:?\d{2})\Z")
 _REGION = _compile(r"\[[\w/+-]+\]\Z")
 _COMPACT_MINUTE = _compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?:[01]\d|2[0-3])[0-5]\d")
-# The least value since 1973 of seconds, milliseconds, microseconds and nanoseconds, and how many make a second.
+# Minimum values (in 1973) of seconds, milliseconds, microseconds and nanoseconds since 1970, and the units per second.
 _EPOCH_UNITS = ((10**8, 1), (10**11, 10**3), (10**14, 10**6), (10**17, 10**9))

@@ -25,7 +25,7 @@ COMPRESSIONS = (".gz", ".zst")
 MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
-"""How much of a file is read to recognise how it is written."""
+"""Number of bytes that are read to detect the dialect of a file."""
 
 _BUFFER = 64 * 1024
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
@@ -33,24 +33,36 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 @dataclass
 class Meter:
-    """How far a file has been read, in bytes as they lie on disk or in rows: all of it once it is closed."""
+    """The progress of reading a file.
+
+    Attributes:
+        size: The size, in bytes on disk or in rows.
+        position: Returns the current position in the same unit. None if the file is closed.
+    """
 
     size: int = 0
     position: Callable[[], int] | None = None
 
     @property
     def share(self) -> float:
-        """The share that has been read; 1 where there is nothing to read."""
-        return self.position() / self.size if self.size and self.position is not None else 1.0
+        """Return the share of the file that has been read, from 0 to 1. It is 1 for empty and closed files."""
+        if not self.size or self.position is None:
+            return 1.0
+        return self.position() / self.size
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as the reader of its format gets it.
+    """The input of a format's reader.
 
-    ``name`` is what locations call it; ``kind`` its suffix, ``packed`` what follows that (.gz, .zst).
-    ``string_lines``: the column of a value of JSON that is a string and no object; None: it is no row.
-    ``spooled`` holds what came by standard input.
+    Attributes:
+        path: The path.
+        name: The name in the locations of rows.
+        kind: The suffix without compression.
+        packed: The suffix of the compression (.gz, .zst), or "".
+        string_lines: The column for JSON values that are strings, or None to skip them.
+        spooled: The content of standard input.
+        meter: The progress of reading.
     """
 
     path: Path
@@ -64,9 +76,10 @@ class InputFile:
 
 @contextmanager
 def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
-    """The file's bytes from the beginning, unpacked. ``file.meter`` follows them.
+    """Open the uncompressed bytes of a file from the beginning, and update ``file.meter``.
 
-    Raises UnreadableFileError, within the block too, for what the disk or the compression refuses.
+    Raises:
+        UnreadableFileError: If the file cannot be read or decompressed. It may be raised within the block.
     """
     with ExitStack() as stack:
         stack.enter_context(faults_as_errors(file))
@@ -74,7 +87,8 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
         content = io.BufferedReader(_NonClosingReader(raw), _BUFFER)
-        file.meter.size, file.meter.position = size, content.tell
+        file.meter.size = size
+        file.meter.position = content.tell
         stack.callback(setattr, file.meter, "position", None)
         unpacked: Any = content
         if file.packed == ".gz":
@@ -87,7 +101,7 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
 
 @contextmanager
 def faults_as_errors(file: InputFile) -> Iterator[None]:
-    """Faults of disk and compression become UnreadableFileError."""
+    """Convert errors of disk and compression to UnreadableFileError."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -99,9 +113,12 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
 
 
 def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Non-blank lines with their 1-based numbers, without line ends and byte-order mark; only \\n ends a line.
+    """Yield the non-blank lines with their numbers from 1, without line ends and byte-order mark.
 
-    Raises UnreadableFileError for a line of more than 64 MiB, and where the file is in UTF-16.
+    Only a line feed ends a line.
+
+    Raises:
+        UnreadableFileError: If a line is longer than 64 MiB, or the file is in UTF-16.
     """
     number = 0
     while line := binary.readline(LINE_LIMIT + 1):
@@ -115,32 +132,36 @@ def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, byte
 
 
 def decode_text(binary: BinaryIO) -> io.TextIOWrapper:
-    """The bytes as text, line ends as they are. Bytes that are not UTF-8 become lone surrogates: they cost the row that
-    holds them and no other. Closing it closes ``binary``."""
+    """Return the bytes as a text file with unchanged line ends.
+
+    Invalid UTF-8 becomes lone surrogates, so that only the row with these bytes is skipped. Closing the result closes
+    ``binary``.
+    """
     return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def require_line_within_limit(file: InputFile, line: bytes | str, number: int) -> None:
-    """Raise UnreadableFileError for a line that is longer than is read."""
+    """Raise UnreadableFileError if a line is longer than 64 MiB."""
     if len(line) > LINE_LIMIT:
         most = f"{LINE_LIMIT // MEBIBYTE} MiB"
         raise UnreadableFileError(file.path, f"line {number} is longer than {most}: is this a file of rows?")
 
 
 def refuse_utf16(file: InputFile, start: bytes) -> None:
-    """Raise UnreadableFileError where the file begins as UTF-16 does."""
+    """Raise UnreadableFileError if a file begins with the byte-order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UnreadableFileError(file.path, "is in UTF-16; save it as UTF-8")
 
 
 def read_standard_input() -> InputFile:
-    """All of standard input, kept in a temporary file that goes with this process: it is gone through several times.
+    """Copy standard input to a temporary file, because it is read several times.
 
-    Raises UnreadableFileError where it holds no text.
+    Raises:
+        UnreadableFileError: If standard input is closed or is not text.
     """
     if sys.stdin is None:
         raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
-    # Closed, and so removed, once no reference remains.
+    # The temporary file is closed and removed together with its last reference.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):
         spooled.write(piece)
@@ -156,7 +177,7 @@ def read_standard_input() -> InputFile:
 
 
 class _NonClosingReader(io.RawIOBase):
-    """A file that stays open when its reader is done with it, and says where it is."""
+    """A wrapper of a file that does not close it, and returns its position."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""Users' files by their names: which format each is, and its rows and texts."""
+"""Formats of users' files by file name, and the rows and texts of a file."""
 
 from __future__ import annotations
 
@@ -24,45 +24,50 @@ from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, 
 
 
 def _find_formats() -> dict[str, RowFormat]:
-    """The format of every module in row_formats/, by each suffix that a name may have."""
-    names = [f"{row_formats.__name__}.{module.name}" for module in pkgutil.iter_modules(row_formats.__path__)]
-    formats: list[RowFormat] = [importlib.import_module(name).FORMAT for name in names]
-    return {
-        f"{suffix}{compression}": found
-        for found in formats
-        for suffix in found.suffixes
-        for compression in ("", *(COMPRESSIONS if found.is_compressible else ()))
-    }
+    """Return the formats of all modules in row_formats/, by the suffix of file names, including compression."""
+    formats: dict[str, RowFormat] = {}
+    for module in pkgutil.iter_modules(row_formats.__path__):
+        row_format: RowFormat = importlib.import_module(f"{row_formats.__name__}.{module.name}").FORMAT
+        for suffix in row_format.suffixes:
+            formats[suffix] = row_format
+            if row_format.is_compressible:
+                formats |= {f"{suffix}{compression}": row_format for compression in COMPRESSIONS}
+    return formats
 
 
 _FORMATS: Mapping[str, RowFormat] = _find_formats()
 
 SUFFIXES = tuple(_FORMATS)
 ROW_SUFFIXES = tuple(suffix for suffix, row_format in _FORMATS.items() if row_format.has_columns)
-"""The formats whose rows have columns."""
+"""The suffixes of formats with columns."""
 
 
 def find_suffix(path: Path) -> str | None:
-    """The suffix of a name that says its format, ``.gz`` or ``.zst`` included; None where it says none."""
+    """Return the suffix of a known format, including ``.gz`` or ``.zst``, or None if the format is unknown."""
     name = path.name.lower()
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
 def has_row_format(path: Path) -> bool:
-    """Whether ``path`` is a file, or a folder, of a format that is read here."""
-    return detect_saved_kind(path) is not None if path.is_dir() else find_suffix(path) is not None
+    """Return True if the path is a file of a known format, or a folder that `datasets` saved."""
+    if path.is_dir():
+        return detect_saved_kind(path) is not None
+    return find_suffix(path) is not None
 
 
 def open_rows(path: Path, *, name: str | None = None, string_lines: str | None = None) -> RowStream:
-    """The rows of the file at ``path``: of a format in SUFFIXES, a folder that `datasets` saved, or ``-``.
+    """Open the rows of a file.
 
-    ``name`` is the file in the rows' locations, which count lines from 1 in text files and spreadsheets (where the row
-    begins) and rows from 1 in the others; positions count rows from 0, bad ones included, blank lines not.
-    ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files); without it such
-    a line is skipped.
+    The location of a row contains a number from 1: the line in text files and spreadsheets, the row in other formats.
+    Indices of rows begin at 0 and include unreadable rows, but no blank lines.
 
-    Raises DataError where there is no such file, its format is not clear from its name, or its beginning cannot be
-    read.
+    Args:
+        path: A file of a format in SUFFIXES, a folder that `datasets` saved, or ``-`` for standard input.
+        name: The name of the file in the locations of rows. By default the file name.
+        string_lines: The column for lines that are JSON strings, as in files of MIMIR. By default they are skipped.
+
+    Raises:
+        DataError: If the file is missing, its format is unknown, or its beginning cannot be read.
     """
     if path == STANDARD_INPUT:
         return _FORMATS[".jsonl"].open(read_standard_input())
@@ -73,7 +78,8 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
     suffix = find_suffix(path)
     if suffix is None:
         raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
-    if (kind := find_irregular_kind(path)) is not None:
+    kind = find_irregular_kind(path)
+    if kind is not None:
         problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file"
         raise DataError(f"{path}: {problem}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")
@@ -88,19 +94,26 @@ def open_texts(
     *,
     name: str | None = None,
 ) -> TextStream:
-    """The texts of a file, in order; ``extra_columns`` are further columns, taken if the file has them.
+    """Open the texts of a file.
 
-    Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
-    lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.
+    Args:
+        path: As in :func:`open_rows`.
+        text_column: The column with the text. None selects ``text``, ``input`` or the only column. In a .txt file each
+            line is a text, regardless of this argument.
+        extra_columns: Further columns that are read if the file has them.
+        name: As in :func:`open_rows`.
+
+    Raises:
+        DataError: As :func:`open_rows`.
     """
     rows = open_rows(path, name=name)
-    has_columns = not rows.file.kind or _FORMATS[rows.file.kind].has_columns
-    return TextStream(rows, text_column if has_columns else TXT_COLUMN, extra_columns)
+    if rows.file.kind and not _FORMATS[rows.file.kind].has_columns:
+        text_column = TXT_COLUMN
+    return TextStream(rows, text_column, extra_columns)
 
 
 def stream_from_texts(texts: Sequence[object]) -> TextStream:
-    """Texts that a caller holds in memory, in their order; what is no usable text is skipped, as in a file, and named
-    ``texts[3]``."""
+    """Return a stream of texts in memory. Unusable texts are skipped, with locations such as ``texts[3]``."""
     name = "texts"
     rows = [Row(f"{name}[{index}]", index, {TXT_COLUMN: text}) for index, text in enumerate(texts)]
     stream = RowStream(
@@ -110,9 +123,14 @@ def stream_from_texts(texts: Sequence[object]) -> TextStream:
 
 
 def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
-    """Every row of the file at ``path``, all in memory.
+    """Read all rows of a file into memory.
 
-    Raises DataError as :func:`open_rows` does, and where the file holds no readable row at all.
+    Args:
+        path: As in :func:`open_rows`.
+        string_lines: As in :func:`open_rows`.
+
+    Raises:
+        DataError: As :func:`open_rows`, or if the file has no readable row.
     """
     stream = open_rows(path, string_lines=string_lines)
     entries = list(stream.entries())
@@ -124,12 +142,13 @@ def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
 
 
 def compute_file_digest(path: Path) -> str:
-    """The sha256 of a file's bytes, or of the names and bytes of the files in a folder that `datasets` saved.
+    """Compute the sha256 of a file, or of the names and bytes of the files in a folder that `datasets` saved.
 
-    Raises OSError.
+    Raises:
+        OSError: If a file cannot be read.
     """
     if not path.is_dir():
         with open_regular_file(path) as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
-    inside = [f"{file.name} {compute_file_digest(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
-    return hashlib.sha256("".join(inside).encode()).hexdigest()
+    lines = [f"{file.name} {compute_file_digest(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Labels as files spell them: member, non-member, unknown, and those that cannot be understood."""
+"""Labels in files: the spellings of member, non-member and unknown, and the count of unknown spellings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ SPELLINGS: Mapping[str, int | None] = {
     **dict.fromkeys(("0", "0.0", "false", "non-member", "nonmember", "non_member"), NON_MEMBER),
     **dict.fromkeys(("", "none", "null", "nan", "unknown"), None),
 }
-"""What a label may be, in lower case and without the white space around it."""
+"""The known spellings of labels, in lower case and stripped."""
 
 NOT_UNDERSTOOD = "label is neither 1, 0 nor empty"
 
-_SHOWN, _SHOWN_CHARACTERS = 5, 30
+_MAX_SHOWN = 5
+_MAX_SHOWN_CHARACTERS = 30
 
 
 class SpellingError(ValueError):
-    """A label of no known spelling."""
+    """A label with an unknown spelling."""
 
 
 def parse_label(value: object) -> int | None:
-    """1, 0, or None where the label is unknown; raises SpellingError if it cannot be understood."""
+    """Return 1 for a member, 0 for a non-member, or None if the label is unknown.
+
+    Raises:
+        SpellingError: If the spelling is unknown.
+    """
     spelling = label_to_spelling(value).lower()
     if spelling not in SPELLINGS:
         raise SpellingError(NOT_UNDERSTOOD)
@@ -34,11 +39,13 @@ def parse_label(value: object) -> int | None:
 
 @dataclass
 class LabelReader:
-    """Reads labels in order and keeps count of those that it does not understand.
+    """A reader of labels that counts unknown spellings.
 
-    ``known`` counts the labels of each side; ``not_understood`` those of no known spelling; ``spelt`` are the first
-    five of their spellings, with how often each was met. Of more than 30 characters none is shown, and all count as
-    one (None): with shifted columns a label may be a whole text.
+    Attributes:
+        known: Number of labels per side.
+        not_understood: Number of labels with an unknown spelling.
+        spelt: Counts of the first five unknown spellings. All spellings of more than 30 characters share the key None.
+            With shifted columns a label may be a whole text.
     """
 
     known: dict[int, int] = field(default_factory=lambda: {MEMBER: 0, NON_MEMBER: 0})
@@ -47,7 +54,7 @@ class LabelReader:
     _others: bool = False
 
     def read(self, value: object) -> int | None:
-        """1, 0, or None where the label is unknown or not understood."""
+        """Return 1 for a member, 0 for a non-member, or None if the label or its spelling is unknown."""
         try:
             label = parse_label(value)
         except SpellingError:
@@ -58,40 +65,46 @@ class LabelReader:
         return label
 
     def count_not_understood(self, value: object) -> None:
-        """Count a label that is not understood."""
+        """Count a label with an unknown spelling."""
         self.not_understood += 1
         spelling = str(value).strip()
-        shown = spelling if len(spelling) <= _SHOWN_CHARACTERS else None
-        if shown in self.spelt or len(self.spelt) < _SHOWN:
+        shown = spelling if len(spelling) <= _MAX_SHOWN_CHARACTERS else None
+        if shown in self.spelt or len(self.spelt) < _MAX_SHOWN:
             self.spelt[shown] = self.spelt.get(shown, 0) + 1
         else:
             self._others = True
 
     def describe_not_understood(self, consequence: str) -> str | None:
-        """How many labels were not understood, what followed (``taken as unknown``), and how they were spelt.
+        """Return a message about the labels with an unknown spelling, or None if there are none.
 
-        Nothing in it moves a terminal. None where every label was understood.
+        The spellings are quoted, so that they cannot control a terminal.
+
+        Args:
+            consequence: The treatment of these labels, such as ``taken as unknown``.
         """
         if not self.not_understood:
             return None
-        long = f"cells of more than {_SHOWN_CHARACTERS} characters"
-        spelt = [
-            f"{long if spelling is None else repr(spelling)} ({count:,})" for spelling, count in self.spelt.items()
-        ]
+        spellings: list[str] = []
+        for spelling, count in self.spelt.items():
+            shown = f"cells of more than {_MAX_SHOWN_CHARACTERS} characters" if spelling is None else repr(spelling)
+            spellings.append(f"{shown} ({count:,})")
+        if self._others:
+            spellings.append("and others")
         return (
-            f"{self.not_understood:,} label(s) not understood, {consequence}: "
-            f"{', '.join([*spelt, *(['and others'] if self._others else [])])}; "
+            f"{self.not_understood:,} label(s) not understood, {consequence}: {', '.join(spellings)}; "
             "a label is 1 or member, 0 or non-member, or empty"
         )
 
 
 def shorten_spelling(spelling: str) -> str:
-    """As much of a spelling as is shown."""
-    return spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
+    """Return the first 30 characters of a spelling."""
+    if len(spelling) <= _MAX_SHOWN_CHARACTERS:
+        return spelling
+    return f"{spelling[:_MAX_SHOWN_CHARACTERS]}…"
 
 
 def label_to_spelling(value: object) -> str:
-    """A cell as Python writes it, without the white space around it; empty where there is nothing (None, NaN)."""
+    """Return a cell as a stripped string. It is empty for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(value).strip()

@@ -1,7 +1,6 @@
-"""Files that can be opened without waiting: which paths are regular files, and opening those alone.
+"""Opening of regular files without waiting, and the kind of every other path.
 
-A named pipe waits for a writer, and a device may never end. So only regular files are opened. Everything else has a
-kind, which the caller names.
+Opening a named pipe waits for a writer, and a device may never end. So only regular files are opened.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# Windows has no such flag, and no pipes among its files.
+# Windows has no flag O_NONBLOCK, and no pipes in its file system.
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def find_irregular_kind(path: Path) -> str | None:
-    """Return what ``path`` is, such as "a pipe", or None if it is a regular file or a link to one."""
+    """Return the kind of a path, such as "a pipe", or None if it is a regular file or a link to a regular file."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -39,7 +38,7 @@ def find_irregular_kind(path: Path) -> str | None:
 
 
 def is_unicode(name: str) -> bool:
-    """Return False for the name of a file that is not UTF-8, in which Python puts lone surrogates."""
+    """Return False if a file name is not valid UTF-8. Python then represents its bytes as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -51,7 +50,7 @@ def open_regular_file(path: Path) -> BufferedReader:
     """Open a regular file for reading bytes.
 
     Raises:
-        OSError: If the file cannot be opened, or is no regular file. This holds even if it became a pipe just now.
+        OSError: If the file cannot be opened or is not a regular file, even if it has just become a pipe.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
@@ -68,13 +67,21 @@ def open_regular_file(path: Path) -> BufferedReader:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises OSError as :func:`open_regular_file` does."""
+    """Return the bytes of a regular file.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
     with open_regular_file(path) as file:
         return file.read()
 
 
 def require_regular_file(path: Path) -> None:
-    """Raise OSError unless ``path`` is a regular file that can be opened, for libraries that open files themselves."""
+    """Check that a path is a regular file, before a library opens it by its name.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
     open_regular_file(path).close()
 
 

@@ -1,4 +1,4 @@
-"""The rows of a file as a stream that can be read more than once, its texts, and the declaration of a format."""
+"""Streams of rows and texts of a file that can be read repeatedly, and the declaration of a format."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ from audit_pipeline.readers.text_rows import (
 
 Entries: TypeAlias = Iterator[Row | Skipped]
 
-# How many rows are searched for a column if the file itself does not name its columns.
-_SEARCHED = 1000
-_COUNTED = 2000
+# Number of rows that are searched for columns if the file has no header.
+_SEARCHED_ROWS = 1000
+# Number of texts that are read to estimate the number of rows.
+_COUNTED_TEXTS = 2000
 
 
 @dataclass(frozen=True)
 class RowFormat:
-    """A format of files of rows: the suffixes of its names, and what opens a file.
+    """A format of files of rows.
 
-    ``is_compressible``: its files are also read as .gz and .zst. ``has_columns``: False where a row is a text alone.
-    ``open`` raises UnreadableFileError where the file cannot be opened as one of the format.
+    Attributes:
+        suffixes: The suffixes of file names.
+        open: Opens a file. Raises UnreadableFileError if the file does not have this format.
+        is_compressible: The files may be compressed as .gz or .zst.
+        has_columns: False if each row is only a text.
     """
 
     suffixes: tuple[str, ...]
@@ -45,7 +49,12 @@ class RowFormat:
 
 @dataclass(frozen=True)
 class Expected:
-    """How many rows a file has: ``rows``, counted or, where ``estimated``, reckoned from its beginning."""
+    """The number of rows of a file.
+
+    Attributes:
+        rows: The number.
+        estimated: The number is an estimate from the first rows.
+    """
 
     rows: int
     estimated: bool
@@ -53,12 +62,16 @@ class Expected:
 
 @dataclass(frozen=True)
 class RowStream:
-    """The rows of one file, readable or skipped with a reason, in their order.
+    """The rows of one file in their order. Unreadable rows are skipped with a reason.
 
-    ``read`` reads the file anew each time; it gets the columns to read (None: all), and a format that keeps
-    columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
-    number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
-    ``remarks`` are parts of the file that are not read as they stand, each with the reason; the note has them too.
+    Attributes:
+        file: The file.
+        read: Reads the file from the beginning. Its argument is the columns to read, or None for all columns. Only
+            columnar formats omit other columns.
+        columns: The columns in the file's header or schema, or None if the file has neither.
+        count: The number of rows in the file's metadata, or None.
+        note: A description of the detected format, or None if the suffix determines it.
+        remarks: Parts of the file that are skipped or changed, each with the reason. The note contains them, too.
     """
 
     file: InputFile
@@ -69,46 +82,63 @@ class RowStream:
     remarks: tuple[tuple[str, str], ...] = ()
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
-        """Every row; of formats that keep columns apart only ``columns``, where given.
+        """Yield every row.
 
-        Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
+        Args:
+            columns: The columns to read in columnar formats. By default all.
+
+        Raises:
+            UnreadableFileError: If the file cannot be read to its end, or contains no rows.
         """
-        empty = True
+        is_empty = True
         with faults_as_errors(self.file):
             for entry in self.read(columns):
-                empty = False
+                is_empty = False
                 yield entry
-        if empty:
+        if is_empty:
             raise UnreadableFileError(self.file.path, "the file holds no rows")
 
     def estimate_total(self, rows_read: int) -> Expected:
-        """How many rows there are, once the first ``rows_read`` have been read and more are to come."""
+        """Estimate the number of rows after the first ``rows_read`` rows, while more rows follow."""
         if self.count is not None:
             return Expected(self.count, estimated=False)
         share = self.file.meter.share
-        return Expected(max(rows_read, round(rows_read / share)) if share else rows_read, estimated=True)
+        if not share:
+            return Expected(rows_read, estimated=True)
+        return Expected(max(rows_read, round(rows_read / share)), estimated=True)
 
 
 class TextStream:
-    """The texts of a file, in file order; ``skipped`` are the rows without a text that have been read so far,
-    ``taken`` is how many texts have been taken.
+    """The texts of a file in file order.
 
-    ``column`` holds the text (None: ``text``, else ``input``, else the only column); of the other columns a row
-    keeps at least those of ``extra_columns`` that exist.
+    Attributes:
+        rows: The rows of the file.
+        skipped: The skipped rows so far.
+        taken: The number of texts so far.
     """
 
     def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
+        """Declare the columns.
+
+        Args:
+            rows: The rows of the file.
+            column: The column with the text. None selects ``text``, ``input`` or the only column.
+            extra_columns: Other columns that are read if they exist.
+        """
         self.rows = rows
         self.skipped = SkippedRows()
         self.taken = 0
-        self._column, self._extra_columns = column, extra_columns
+        self._column = column
+        self._extra_columns = extra_columns
 
     def __iter__(self) -> Iterator[TextRow]:
-        """Every text, from the beginning.
+        """Yield every text from the beginning.
 
-        Raises UnreadableFileError as :meth:`RowStream.entries` does, and if no row has the column or none can be used.
+        Raises:
+            UnreadableFileError: As :meth:`entries`, or if no row can be used.
         """
-        self.skipped, self.taken = SkippedRows(), 0
+        self.skipped = SkippedRows()
+        self.taken = 0
         for entry in self.entries():
             if isinstance(entry, Skipped):
                 self.skipped.add(entry)
@@ -119,66 +149,86 @@ class TextStream:
             raise build_unusable_file_error(self.rows.file.path, self.skipped)
 
     def estimate_total(self) -> Expected:
-        """How many texts there are, estimated from those that have been taken."""
+        """Estimate the number of texts from the rows so far."""
         rows_read = self.taken + self.skipped.count
         rows = self.rows.estimate_total(rows_read)
         return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
 
     def estimate_rows(self) -> Expected:
-        """How many rows there are: counted if the file says it or is short, else estimated from its first rows.
-
-        Raises as :meth:`__iter__` does, for these rows.
-        """
-        texts = iter(self)
-        for _ in itertools.islice(texts, _COUNTED):
-            pass
-        goes_on = next(texts, None) is not None
-        rows_read = self.taken + self.skipped.count
-        return self.rows.estimate_total(rows_read) if goes_on else Expected(rows_read, estimated=False)
-
-    def include_column(self, name: str, *, required: bool) -> str:
-        """The column called so, or so but for capitals, among those that the file names or its first 1,000 rows have;
-        it is read from now on. ``name`` where there is none, and UnreadableFileError if it is ``required``."""
-        columns: Sequence[str] | None = self.rows.columns
-        if columns is None:
-            columns = column_names(itertools.islice(self.rows.entries(), _SEARCHED))
-        found = find_column(columns, name)
-        if found is None and required:
-            choose_column(self.rows.file.path, columns, name)
-        self._extra_columns = [*self._extra_columns, found or name]
-        return found or name
-
-    def entries(self) -> Iterator[TextRow | Skipped]:
-        """Yield every row, with its text or the reason why there is none.
+        """Return the number of rows: counted in short files and by metadata, otherwise estimated from the first rows.
 
         Raises:
-            UnreadableFileError: As :meth:`RowStream.entries`; if no row has the column; or if nobody named the column,
-                and a later row has one that would have been chosen in its place.
+            UnreadableFileError: As :meth:`__iter__`, for the first rows.
         """
-        path, columns, column = self.rows.file.path, self.rows.columns, self._column
-        if columns is not None:
-            column = choose_column(path, columns, column)
-            wanted = [name for name in dict.fromkeys((column, *self._extra_columns)) if name in columns]
-            yield from (read_text_row(entry, column) for entry in self.rows.entries(wanted))
+        texts = iter(self)
+        for _ in itertools.islice(texts, _COUNTED_TEXTS):
+            pass
+        has_more = next(texts, None) is not None
+        rows_read = self.taken + self.skipped.count
+        if has_more:
+            return self.rows.estimate_total(rows_read)
+        return Expected(rows_read, estimated=False)
+
+    def include_column(self, name: str, *, required: bool) -> str:
+        """Read a further column from now on.
+
+        Args:
+            name: The column. Capitals may differ. It is searched in the header, or else in the first 1,000 rows.
+            required: The column must exist.
+
+        Returns:
+            The name in the file, or ``name`` if the column is missing.
+
+        Raises:
+            UnreadableFileError: If a required column is missing.
+        """
+        columns: Sequence[str] | None = self.rows.columns
+        if columns is None:
+            columns = column_names(itertools.islice(self.rows.entries(), _SEARCHED_ROWS))
+        column = find_column(columns, name)
+        if column is None and required:
+            choose_column(self.rows.file.path, columns, name)
+        self._extra_columns = [*self._extra_columns, column or name]
+        return column or name
+
+    def entries(self) -> Iterator[TextRow | Skipped]:
+        """Yield every row with its text, or with the reason for skipping it.
+
+        Raises:
+            UnreadableFileError: As :meth:`RowStream.entries`, or if no row has the column. Without a named column also
+                if a later row has a more usual text column than the first rows.
+        """
+        if self.rows.columns is None:
+            yield from self._search_column()
             return
+        column = choose_column(self.rows.file.path, self.rows.columns, self._column)
+        selected = [name for name in dict.fromkeys((column, *self._extra_columns)) if name in self.rows.columns]
+        for entry in self.rows.entries(selected):
+            yield read_text_row(entry, column)
+
+    def _search_column(self) -> Iterator[TextRow | Skipped]:
+        """Yield every row of a file without a header. The first rows decide which column contains the text."""
+        path = self.rows.file.path
         entries = self.rows.entries()
-        first = list(itertools.islice(entries, _SEARCHED))
-        goes_on = len(first) == _SEARCHED
-        names = column_names(first)
-        if all(isinstance(entry, Skipped) for entry in first):
-            yield from (read_text_row(entry, "") for entry in first)
-            if goes_on:
-                raise UnreadableFileError(path, f"none of its first {_SEARCHED:,} rows can be read")
+        first_entries = list(itertools.islice(entries, _SEARCHED_ROWS))
+        has_more = len(first_entries) == _SEARCHED_ROWS
+        names = column_names(first_entries)
+        if all(isinstance(entry, Skipped) for entry in first_entries):
+            for entry in first_entries:
+                yield read_text_row(entry, "")
+            if has_more:
+                raise UnreadableFileError(path, f"none of its first {_SEARCHED_ROWS:,} rows can be read")
             return
-        # A column that is named may begin after the first rows.
-        is_chosen = column is None
-        column = column if column is not None and goes_on else choose_column(path, names, column)
-        found = column in names
-        for entry in itertools.chain(first, entries):
+        column = self._column
+        if column is None or not has_more:
+            # A column that the user named may begin after the first rows.
+            column = choose_column(path, names, column)
+        has_column = column in names
+        for entry in itertools.chain(first_entries, entries):
             if isinstance(entry, Row):
-                found = found or column in entry.values
-                if is_chosen:
+                has_column = has_column or column in entry.values
+                if self._column is None:
                     require_no_more_usual_column(path, entry, column)
             yield read_text_row(entry, column)
-        if not found:
+        if not has_column:
             choose_column(path, names, column)

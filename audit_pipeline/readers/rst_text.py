@@ -1,7 +1,7 @@
-"""reStructuredText as a reader of the rendered page sees it, near enough for auditing.
+"""Visible text of reStructuredText, close enough to the rendered page for audits.
 
-docutils parses it. Directives and roles of Sphinx, which it does not know, show their text; those that show nothing at
-their place, or code, are named here.
+docutils parses the markup. It does not know the directives and roles of Sphinx. These show their text here, except the
+directives in ``_HIDDEN``. Directives in ``_VERBATIM`` show code.
 """
 
 from __future__ import annotations
@@ -52,11 +52,14 @@ _LABEL = re.compile(r"^\.\. _`?([^:`]+)`?:", re.MULTILINE)
 
 
 def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
-    """Return the prose of ``markup``: paragraphs and headings parted by blank lines, code kept line by line.
+    """Return the visible text of markup. Blank lines separate paragraphs and headings. Code keeps its lines.
 
-    Roles, links, literals and emphasis become the words they show; rulers, comments, targets, bullets and directive
-    markers go; the text of a note, a warning or a change stays. ``titles`` (see :func:`find_section_titles`) gives
-    the words that a cross-reference without words of its own shows.
+    Roles, links, literals and emphasis become their visible words. Rulers, comments, targets, bullets and directive
+    markers are removed. The text of notes, warnings and changes stays.
+
+    Args:
+        markup: The reStructuredText.
+        titles: Section titles by label (see :func:`find_section_titles`), for cross-references without words.
     """
     for name in set(_DIRECTIVE.findall(markup)):
         directives.register_directive(name.lower(), _Hidden if name in _HIDDEN else _Shown)
@@ -65,9 +68,10 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     parser = Parser()
     settings = get_default_settings(parser)
     settings.file_insertion_enabled = settings.raw_enabled = False
-    settings.report_level = settings.halt_level = 5  # nothing is reported
+    # At level 5 docutils reports no problem of the markup.
+    settings.report_level = settings.halt_level = 5
     tree = new_document("", settings)
-    # Without docutils' transforms: a reference shows its words, whether or not its target is on this page.
+    # docutils' transforms are not applied, so that references to other pages show their words.
     parser.parse(markup, tree)
     for reference in tree.findall(nodes.footnote_reference):
         reference.children = [nodes.Text(reference.rawsource.removesuffix("_"))]
@@ -75,7 +79,7 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
 
 
 def find_section_titles(markup: str) -> dict[str, str]:
-    """Return label -> title, as markup, of every section that has a label above it; "" is the page's own title."""
+    """Return the titles of labelled sections by label, as markup. The key "" is the title of the page."""
     titles: dict[str, str] = {}
     for section in _SECTION.finditer(markup):
         title = section["title"].strip()
@@ -85,7 +89,7 @@ def find_section_titles(markup: str) -> dict[str, str]:
 
 
 class _AnyOption(dict[str, Any]):
-    """Options of any name."""
+    """An option specification that accepts every name."""
 
     def __bool__(self) -> bool:
         return True
@@ -95,7 +99,7 @@ class _AnyOption(dict[str, Any]):
 
 
 class _Hidden(Directive):  # type: ignore[misc]
-    """A directive whose content the reader does not see at its place."""
+    """A directive without visible content."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -107,20 +111,20 @@ class _Hidden(Directive):  # type: ignore[misc]
 
 
 class _Shown(_Hidden):
-    """A directive that shows its content, and of its argument what is text."""
+    """A directive that shows its content, and the text of its argument."""
 
     def run(self) -> list[Any]:
         if self.name in _VERBATIM:
             code = "\n".join(self.content)
             return [nodes.literal_block(code, code)]
         container = nodes.container()
-        words = self.arguments[0] if self.arguments else ""
+        argument = self.arguments[0] if self.arguments else ""
         if self.name not in _TITLED:
-            # An option of the directive's own is on its first line, text below it.
-            words = words.removeprefix(self.block_text.partition("\n")[0].partition("::")[2].strip())
-        # Options that are deeper than the content are taken for an argument.
-        if words.strip() and not _OPTION.match(words):
-            inline, _ = self.state.inline_text(words.strip(), self.lineno)
+            # The first line contains an argument that is not text. The lines below it are text.
+            argument = argument.removeprefix(self.block_text.partition("\n")[0].partition("::")[2].strip())
+        # docutils parses options that are indented more than the content as an argument.
+        if argument.strip() and not _OPTION.match(argument):
+            inline, _ = self.state.inline_text(argument.strip(), self.lineno)
             container += nodes.paragraph("", "", *inline)
         self.state.nested_parse(self.content, self.content_offset, container)
         return [container]
@@ -134,7 +138,10 @@ def _build_role(titles: Mapping[str, str]) -> Callable[..., tuple[list[Any], lis
 
 
 def _show_role(role: str, content: str, titles: Mapping[str, str]) -> str:
-    """The words that a role shows: of an object ``~a.b.c`` -> c, ``.C`` -> C, ``_orm.f`` (a short module name) -> f."""
+    """Return the visible words of a role.
+
+    For objects ``~a.b.c`` shows c, ``.C`` shows C, and ``_orm.f`` (with a short module name) shows f.
+    """
     titled = _EXPLICIT_TITLE.match(content)
     if titled:
         return titled[1]

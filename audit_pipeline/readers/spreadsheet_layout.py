@@ -1,6 +1,7 @@
-"""What the reader of spreadsheets does not report: hidden rows and columns, merged cells, cells without a kept value.
+"""Layout of spreadsheets: hidden rows and columns, merged cells, cells without a stored value.
 
-The XML of one sheet is read as a stream and builds no tree, so that memory is bounded.
+The reader of cells (calamine) does not report the layout. The XML of one sheet is parsed as a stream, so that memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.readers.text_rows import UnreadableFileError
 
-_MOST_SHEET_BYTES = 2048 * MEBIBYTE
-_MOST_INDEX_BYTES = 8 * MEBIBYTE
-_NAMED_CELLS = 3
+_MAX_SHEET_BYTES = 2048 * MEBIBYTE
+_MAX_INDEX_BYTES = 8 * MEBIBYTE
+_MAX_NAMED_CELLS = 3
 _CELL = re.compile(r"([A-Z]{1,3})(\d{1,7})")
 _TRUE = ("1", "true")
 _LETTERS = 26
@@ -44,7 +45,7 @@ class MergedCells:
 
 @dataclass
 class CellCount:
-    """A number of cells and the names of the first."""
+    """A count of cells, and the names of the first cells."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -52,7 +53,7 @@ class CellCount:
     def add(self, name: str) -> None:
         """Count a cell."""
         self.count += 1
-        if len(self.first) < _NAMED_CELLS:
+        if len(self.first) < _MAX_NAMED_CELLS:
             self.first.append(name)
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class SheetLayout:
         hidden_columns: First and last column of each run of hidden columns.
         merged: Merged cells that span several rows.
         errors: Cells with an error such as #REF!.
-        without_value: Cells with a formula whose value the file does not hold.
+        without_value: Cells with a formula, but without a stored value.
     """
 
     hidden_rows: list[tuple[int, int]] = field(default_factory=list)
@@ -83,7 +84,7 @@ class SheetLayout:
         return {row for first, last in self.hidden_rows for row in range(first, min(last, last_row) + 1)}
 
     def is_column_hidden(self, column: int) -> bool:
-        """Return whether a column is hidden."""
+        """Return True if a column is hidden."""
         return any(first <= column <= last for first, last in self.hidden_columns)
 
 
@@ -97,10 +98,10 @@ def format_column(column: int) -> str:
 
 
 def read_sheet_layout(path: Path, sheet: str) -> SheetLayout:
-    """Read the layout of the sheet of that name in an .xlsx or .ods file.
+    """Read the layout of a sheet in an .xlsx or .ods file.
 
     Raises:
-        UnreadableFileError: If the file's XML is damaged or larger than any spreadsheet's.
+        UnreadableFileError: If the file's XML is damaged or too large.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -113,7 +114,7 @@ def read_sheet_layout(path: Path, sheet: str) -> SheetLayout:
 
 
 class _LayoutHandler(ContentHandler):
-    """A parser's handler that collects a layout."""
+    """A handler of XML events that collects a layout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class _LayoutHandler(ContentHandler):
 
 
 class _XlsxHandler(_LayoutHandler):
-    """Reads the XML of one sheet of an .xlsx file."""
+    """A handler of the XML of one sheet of an .xlsx file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +160,7 @@ class _XlsxHandler(_LayoutHandler):
         self._has_value = False
         if attrs.get("t") == "e":
             self.layout.errors.add(self._cell)
-            # An error is no missing value.
+            # A cell with an error has a value.
             self._has_value = True
 
     def characters(self, content: str) -> None:
@@ -181,7 +182,7 @@ class _XlsxHandler(_LayoutHandler):
 
 
 class _OdsHandler(_LayoutHandler):
-    """Reads one table of the content of an .ods file."""
+    """A handler of the XML of an .ods file that reads one table."""
 
     def __init__(self, sheet: str) -> None:
         super().__init__()
@@ -196,8 +197,9 @@ class _OdsHandler(_LayoutHandler):
     def startElement(self, name: str, attrs: Mapping[str, str]) -> None:  # type: ignore[override]  # noqa: N802
         element = name.rpartition(":")[2]
         if element == "table":
-            is_wanted = self._depth == 0 and attrs.get("table:name") == self._sheet
-            self._depth += is_wanted or self._depth > 0
+            # Tables within cells of the sheet are counted, so that their end is not the end of the sheet.
+            if self._depth > 0 or attrs.get("table:name") == self._sheet:
+                self._depth += 1
         if self._depth != 1:
             return
         if element == "table":
@@ -253,7 +255,7 @@ def _parse_column(letters: str) -> int:
 
 
 class _BoundedReader:
-    """A member of an archive that is read up to a limit."""
+    """A wrapper of an archive member that refuses to read more than a limit."""
 
     def __init__(self, member: IO[bytes], limit: int) -> None:
         self._member = member
@@ -272,26 +274,30 @@ class _BoundedReader:
 
 @contextmanager
 def _open_member(archive: zipfile.ZipFile, name: str, limit: int) -> Iterator[_BoundedReader]:
-    # Programs differ in the capitals of these names.
-    names = {each.lower(): each for each in archive.namelist()}
+    # Programs write these names with different capitals.
+    names = {member_name.lower(): member_name for member_name in archive.namelist()}
     with archive.open(names[name.lower()]) as member:
         yield _BoundedReader(member, limit)
 
 
 def _parse_member(archive: zipfile.ZipFile, name: str, handler: _LayoutHandler) -> SheetLayout:
-    with _open_member(archive, name, _MOST_SHEET_BYTES) as member:
+    with _open_member(archive, name, _MAX_SHEET_BYTES) as member:
         defusedxml.sax.parse(member, handler, forbid_dtd=True)
     return handler.layout
 
 
 def _read_index(archive: zipfile.ZipFile, name: str) -> Element:
-    with _open_member(archive, name, _MOST_INDEX_BYTES) as member:
+    with _open_member(archive, name, _MAX_INDEX_BYTES) as member:
         root: Element = fromstring(member.read(), forbid_dtd=True)
         return root
 
 
 def _find_xlsx_sheet(archive: zipfile.ZipFile, sheet: str) -> str:
-    """Return the path of a sheet's XML. Raises KeyError if the workbook does not list it."""
+    """Return the path of a sheet's XML.
+
+    Raises:
+        KeyError: If the workbook does not list the sheet.
+    """
     documents = _read_targets(archive, "_rels/.rels", "", lambda kind: kind.endswith("/officeDocument"))
     workbook = next(iter(documents.values()), "xl/workbook.xml")
     folder, name = posixpath.split(workbook)
@@ -303,11 +309,13 @@ def _find_xlsx_sheet(archive: zipfile.ZipFile, sheet: str) -> str:
     raise KeyError(f"the workbook does not list the sheet {sheet}")
 
 
-def _read_targets(archive: zipfile.ZipFile, name: str, folder: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Return the paths that a file of relationships names, by their ids."""
+def _read_targets(
+    archive: zipfile.ZipFile, name: str, folder: str, is_selected: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the paths in a file of relationships, by relationship id."""
     targets: dict[str, str] = {}
     for element in _read_index(archive, name).iter():
         target = element.get("Target")
-        if target is not None and is_wanted(element.get("Type", "")):
+        if target is not None and is_selected(element.get("Type", "")):
             targets[element.get("Id", "")] = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
     return targets

@@ -1,4 +1,4 @@
-"""What a row of a user's file is, which of its columns holds the text, and why a text cannot be used."""
+"""Rows of users' files: the choice of the text column, and the checks of texts and names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ from audit_pipeline.readers.whole_files.legible import count_illegible_character
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
-"""How the reason ends why a row without any text is skipped."""
+"""End of the reason for skipping a row whose text is empty."""
 USUAL_TEXT_COLUMNS = ("text", "input")
 
-_NAMED_SKIPS = 1000
-_WORDS_OF_A_NAME = 5
-_HOW_TO_SAY = "(--text-column NAME; of a corpus that is searched --corpus-column; in config/ text_column)"
-_LEAST_NO_CHARACTERS, _MOST_NO_CHARACTERS = 20, 0.5
+_MAX_STORED_SKIPS = 1000
+_MAX_NAME_WORDS = 5
+_HOW_TO_NAME_COLUMN = "(--text-column NAME; of a corpus that is searched --corpus-column; in config/ text_column)"
+_MIN_NO_CHARACTERS = 20
+_MAX_NO_CHARACTERS = 0.5
 
 
-# Not frozen, which would take as long as reading a row of a Parquet file.
+# The class is not frozen, because building a frozen row takes as long as reading it from a Parquet file.
 @dataclass(slots=True)
 class Row:
-    """One readable row: its location (``texts.jsonl:3``), its 0-based position among all rows, its values."""
+    """A readable row.
+
+    Attributes:
+        location: Its location, such as ``texts.jsonl:3``.
+        index: Its position among all rows of the file, from 0. Skipped rows count.
+        values: Its values by column.
+    """
 
     location: str
     index: int
@@ -33,7 +40,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """One row that could not be used, and why; it keeps its position, so later rows keep theirs."""
+    """A row that cannot be used.
+
+    Attributes:
+        location: Its location, such as ``texts.jsonl:3``.
+        index: Its position among all rows of the file, from 0.
+        reason: The reason for skipping it.
+    """
 
     location: str
     index: int
@@ -42,7 +55,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """One row with a usable text; ``values`` are its columns."""
+    """A row with a usable text.
+
+    Attributes:
+        location: Its location, such as ``texts.jsonl:3``.
+        index: Its position among all rows of the file, from 0.
+        text: Its text.
+        values: Its values by column.
+    """
 
     location: str
     index: int
@@ -52,20 +72,27 @@ class TextRow:
 
 @dataclass
 class SkippedRows:
-    """Rows that could not be used: how many there are, and the first 1,000 of them."""
+    """The number of rows that cannot be used, and the first 1,000 of them."""
 
     count: int = 0
     first: list[Skipped] = field(default_factory=list)
 
     def add(self, row: Skipped) -> None:
+        """Count a skipped row."""
         self.count += 1
-        if len(self.first) < _NAMED_SKIPS:
+        if len(self.first) < _MAX_STORED_SKIPS:
             self.first.append(row)
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """The rows of a file, those left out, and parts of the file that are not read as they stand, with the reason."""
+    """All rows of a file.
+
+    Attributes:
+        rows: The readable rows.
+        skipped: The skipped rows.
+        remarks: Parts of the file that are skipped or changed, each with the reason.
+    """
 
     rows: tuple[Row, ...]
     skipped: tuple[Skipped, ...]
@@ -73,11 +100,11 @@ class RowFile:
 
 
 class UnusableRowError(Exception):
-    """Why a row cannot be used."""
+    """A row that cannot be used. The message contains the reason."""
 
 
 class UnreadableFileError(DataError):
-    """A file, or the rest of it, that cannot be read; ``reason`` says why, without the file's name."""
+    """A file that cannot be read, completely or from some row on. ``reason`` is the message without the file name."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -85,7 +112,7 @@ class UnreadableFileError(DataError):
 
 
 def read_text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
-    """The row with the text in ``column``, or why there is none."""
+    """Return the row with the text in a column, or the skipped row with the reason."""
     if isinstance(row, Skipped):
         return row
     try:
@@ -95,73 +122,107 @@ def read_text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
 
 
 def choose_column(name: object, columns: Sequence[str], column: str | None) -> str:
-    """``column``, or the usual text column where it is None.
+    """Return the column with the text.
 
-    Raises UnreadableFileError, naming the file and its columns.
+    Args:
+        name: The file in error messages.
+        columns: The columns of the file.
+        column: The column that the user named, or None.
+
+    Returns:
+        ``column``. If it is None: the column ``text`` or ``input``, or else the only column.
+
+    Raises:
+        UnreadableFileError: If the column is missing, or several columns are possible.
     """
     names = ", ".join(columns) or "none"
     if column is not None:
         if column not in columns:
             raise UnreadableFileError(name, f"no column '{column}'; the columns are: {names}")
         return column
-    for usual in USUAL_TEXT_COLUMNS:
-        if (found := find_column(columns, usual)) is not None:
-            return found
+    for usual_name in USUAL_TEXT_COLUMNS:
+        usual_column = find_column(columns, usual_name)
+        if usual_column is not None:
+            return usual_column
     if len(columns) == 1:
-        if len(columns[0].split()) > _WORDS_OF_A_NAME:
+        if len(columns[0].split()) > _MAX_NAME_WORDS:
             raise UnreadableFileError(
                 name, f"its only column is called '{columns[0]}': if that is a text, put the line text above it"
             )
         return columns[0]
-    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_SAY}")
+    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_NAME_COLUMN}")
 
 
 def require_no_more_usual_column(name: object, row: Row, chosen: str) -> None:
-    """Raise UnreadableFileError if a row has a more usual text column than the one that the first rows had.
+    """Refuse a row with a more usual text column than the chosen column of the first rows.
 
-    Texts would be read from two columns otherwise, or the later rows' texts would be left out.
+    Otherwise texts would be read from two columns, or the texts of later rows would be skipped.
+
+    Raises:
+        UnreadableFileError: If the row has such a column.
     """
-    for usual in USUAL_TEXT_COLUMNS:
-        later = chosen if chosen.casefold() == usual else find_column(tuple(row.values), usual)
+    for usual_name in USUAL_TEXT_COLUMNS:
+        if chosen.casefold() == usual_name:
+            return
+        later = find_column(tuple(row.values), usual_name)
         if later == chosen:
             return
         if later is not None:
             raise UnreadableFileError(
                 name,
                 f"its first rows have no column '{later}', and '{chosen}' was read until {row.location}, which has it: "
-                f"say which column holds the text {_HOW_TO_SAY}",
+                f"say which column holds the text {_HOW_TO_NAME_COLUMN}",
             )
 
 
 def find_column(columns: Sequence[str], name: str) -> str | None:
-    """The column of that name, else the only one that differs from it in capitals alone; None where there is none."""
-    alike = [column for column in columns if column.casefold() == name.casefold()]
-    return name if name in columns else alike[0] if len(alike) == 1 else None
+    """Return the column with a name.
+
+    Returns:
+        ``name`` if it is a column. Otherwise the only column that differs from it only in capitals, or None.
+    """
+    if name in columns:
+        return name
+    similar = [column for column in columns if column.casefold() == name.casefold()]
+    return similar[0] if len(similar) == 1 else None
 
 
 def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
-    """Every column that a row has, in order of first occurrence."""
+    """Return the columns of all rows in order of first occurrence."""
     rows = (entry.values for entry in entries if isinstance(entry, Row))
     return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 
 
 def require_unique_columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of a file's columns; raises UnreadableFileError where two are the same."""
+    """Return the column names of a file as a tuple.
+
+    Raises:
+        UnreadableFileError: If two names are equal.
+    """
     if len(set(names)) != len(names):
         raise UnreadableFileError(path, f"its header names a column twice: {', '.join(names)}")
     return tuple(names)
 
 
 def clean_header(path: Path, cells: Iterable[object]) -> list[str]:
-    """The names of columns in the first row of a table: without the blanks and invisible marks around them, empty for a
-    column that is not read. Raises UnreadableFileError where two are the same."""
+    """Return the column names in the header of a table, without surrounding blanks and invisible characters.
+
+    Columns with an empty name are not read.
+
+    Raises:
+        UnreadableFileError: If two names are equal.
+    """
     names = [str(cell).strip().strip("\ufeff\u200b") for cell in cells]
     require_unique_columns(path, [name for name in names if name])
     return names
 
 
 def read_text(values: Mapping[str, object], column: str) -> str:
-    """The text in ``column``; raises UnusableRowError where there is none."""
+    """Return the text in a column.
+
+    Raises:
+        UnusableRowError: If the column is missing or its value is not a usable text.
+    """
     if column not in values:
         raise UnusableRowError(f"no column '{column}'")
     value = values[column]
@@ -172,18 +233,24 @@ def read_text(values: Mapping[str, object], column: str) -> str:
 
 
 def read_name(values: Mapping[str, object], column: str) -> str | None:
-    """The name in ``column`` (a title, a group), a string or a whole number; None where it is null, blank or not there.
+    """Return the name in a column, such as a title or a group.
 
-    Raises UnusableRowError for anything else.
+    Returns:
+        The name, or None if the value is missing, null or blank.
+
+    Raises:
+        UnusableRowError: If the value is neither a usable text nor a whole number.
     """
     value = values.get(column)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else read_text(values, column)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return read_text(values, column)
 
 
 def read_own_id(values: Mapping[str, object], column: str) -> str | None:
-    """Return the user's own id of a row, or None. No value in this column makes a row unusable."""
+    """Return the user's id of a row, or None if the value is missing or cannot be used."""
     try:
         return read_name(values, column)
     except UnusableRowError:
@@ -191,22 +258,25 @@ def read_own_id(values: Mapping[str, object], column: str) -> str | None:
 
 
 def explain_unusable_text(value: object) -> str | None:
-    """Why ``value`` is not a text (null, not a string, blank, not valid Unicode, hardly any characters); None where it
-    is one. Whether letters form words is not asked: rows are texts that the user gives."""
+    """Return the reason why a value is not a usable text, or None if it is usable.
+
+    A usable text is a valid Unicode string with mostly printable characters. The words are not checked, because users
+    choose the texts of their rows.
+    """
     if value is None:
         return "is null"
     if not isinstance(value, str):
         return f"is not a string but {type(value).__name__}"
     if not value.strip():
         return EMPTY
-    strange = count_illegible_characters(value)
-    if strange >= _LEAST_NO_CHARACTERS and strange > _MOST_NO_CHARACTERS * len(value):
+    n_illegible = count_illegible_characters(value)
+    if n_illegible >= _MIN_NO_CHARACTERS and n_illegible > _MAX_NO_CHARACTERS * len(value):
         return "is for the most part control, private-use or replacement characters"
     return explain_invalid_unicode(value)
 
 
 def explain_invalid_unicode(value: str) -> str | None:
-    """Why ``value`` cannot be written as UTF-8 (a lone surrogate); None where it can."""
+    """Return the reason why a string cannot be encoded in UTF-8 (a lone surrogate), or None if it can."""
     try:
         if not value.isascii():
             value.encode()
@@ -216,7 +286,7 @@ def explain_invalid_unicode(value: str) -> str | None:
 
 
 def build_unusable_file_error(name: object, skipped: SkippedRows) -> UnreadableFileError:
-    """The error for a file of which no row can be used."""
+    """Build the error for a file without a usable row."""
     first = skipped.first[0]
     return UnreadableFileError(
         name, f"none of its {skipped.count} rows can be used; the first, {first.location}: {first.reason}"

@@ -1,5 +1,5 @@
-"""Where dated documents come from: one module per source, and what they share.
+"""Sources of dated documents: one module per source, and the code that they share.
 
-What belongs here: fetching or reading texts with their dates, licences and addresses, and keeping them as the
-documents table. What does not: windows, labels and splits (benchmarks/).
+This package fetches or reads texts with dates, licences and addresses, and stores them as the documents table. Windows,
+labels and splits belong to benchmarks/.
 """

@@ -1,4 +1,4 @@
-"""What a source is, what may be set of it, and what it hands back."""
+"""Declaration of a source: its settings, and the documents that it yields."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from audit_pipeline.readers.whole_files.document import Places
 
 FILE_NAME = "sources.yaml"
 
-# No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
+# A colon separates the parts of source:collection:name, and a bar separates the parts of partition names.
 Collection = Annotated[Text, Field(pattern=r"^[^:|]+$")]
 
 
 class SourceSection(StrictSettings):
-    """One source's settings, its section of config/sources.yaml; this one for a source of which nothing can be set."""
+    """The settings of a source, its section in config/sources.yaml. This base class has no settings."""
 
     @property
     def missing_setting(self) -> str | None:
-        """What the user has to set before the source can be fetched, in words; None where it is ready."""
+        """Return the instruction for a setting that must be set before fetching, or None if the source is ready."""
         return None
 
 
@@ -36,12 +36,23 @@ S = TypeVar("S", bound=SourceSection)
 
 @dataclass(frozen=True)
 class Document:
-    """One document as its source yields it; ``group`` None means that it is a group of its own.
+    """A document of a source.
 
-    ``name`` is unique within ``collection``, and neither changes from one harvest to the next. ``date_kind`` says what
-    ``published`` is the date of; ``earliest`` is the first day on which the text can have existed, where that is not
-    the day of its publication (a patent is written before it is published); ``places`` where pages or chapters begin.
-    ``edition`` is the date that its file gives of this edition, which is not used unless the user says so.
+    Attributes:
+        collection: The collection. It does not change between fetches.
+        name: The name, unique within the collection. It does not change between fetches.
+        title: The title.
+        text: The text.
+        published: The date of publication, or None if it is unknown.
+        language: The language (ISO 639-1).
+        licence: The licence.
+        url: The address of the document.
+        group: The group of dependent documents. None makes the document a separate group.
+        date_kind: The event that ``published`` dates.
+        earliest: The first day on which the text can have existed, or None if it is the day of publication. A patent
+            is written before its publication.
+        places: The places at which pages or chapters begin.
+        edition: The date of this edition in the file. It is used only if the user requests it.
     """
 
     collection: str
@@ -61,11 +72,16 @@ class Document:
 
 @dataclass(frozen=True)
 class MissingPart:
-    """A part that a source could not get this time, and why.
+    """A part of a source that could not be fetched.
 
-    ``collection`` and ``name`` say which documents the part held, so that those of an earlier harvest are kept: all of
-    the collection, or with a name those called so and those called name#row. Without a collection nothing is kept:
-    the part brought documents all the same, or never held any.
+    ``collection`` and ``name`` select the documents of an earlier fetch that stay.
+
+    Attributes:
+        part: The part.
+        reason: The reason.
+        collection: The collection of its documents. None if the part contains no documents or yielded them.
+        name: The name of its document, or of the file whose documents have the names name#row. None selects the whole
+            collection.
     """
 
     part: str
@@ -77,15 +93,15 @@ class MissingPart:
         _make_printable(self)
 
     def can_contain(self, collection: str, name: str) -> bool:
-        """Return whether the document was, or may have been, in this part."""
-        return self.collection == collection and (
-            self.name is None or name == self.name or name.startswith(f"{self.name}#")
-        )
+        """Return True if a document may be in this part."""
+        if self.collection != collection:
+            return False
+        return self.name is None or name == self.name or name.startswith(f"{self.name}#")
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One document or row that cannot be used (no date, no text), and why."""
+    """A document or row that cannot be used, with the reason, such as a missing date or text."""
 
     part: str
     reason: str
@@ -95,82 +111,90 @@ class LeftOut:
 
 
 def _make_printable(unused: MissingPart | LeftOut) -> None:
-    """Spell out control characters: part and reason hold names of files, and become lines of output."""
+    """Escape control characters, because part and reason may contain file names and are printed."""
     object.__setattr__(unused, "part", escape_unprintable(unused.part))
     object.__setattr__(unused, "reason", escape_unprintable(unused.reason))
 
 
-HarvestItem = Document | MissingPart | LeftOut
+FetchedItem = Document | MissingPart | LeftOut
 
 
 @dataclass(frozen=True)
-class Harvest:
-    """What one visit to a source brought: documents, parts that did not arrive, documents that cannot be used."""
+class FetchedDocuments:
+    """The result of one fetch: documents, missing parts, and documents that cannot be used."""
 
     documents: tuple[Document, ...]
     missing: tuple[MissingPart, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
-    def __iter__(self) -> Iterator[HarvestItem]:
+    def __iter__(self) -> Iterator[FetchedItem]:
         yield from self.documents
         yield from self.missing
         yield from self.left_out
 
     @property
     def unused(self) -> tuple[tuple[str, str], ...]:
-        """What makes no document, each with the reason: files first, then rows and parts of files, of which there may
-        be many."""
-        missing = [(part.part, part.reason) for part in self.missing]
-        unused = [*missing, *((part.part, part.reason) for part in self.left_out)]
-        return tuple(sorted(unused, key=lambda part: any(mark in part[0] for mark in "#!")))
+        """Return the parts without documents, with reasons. Files precede rows and parts of files."""
+        unused_parts: list[MissingPart | LeftOut] = [*self.missing, *self.left_out]
+        unused = [(part.part, part.reason) for part in unused_parts]
+        return tuple(sorted(unused, key=lambda part: "#" in part[0] or "!" in part[0]))
 
 
 @dataclass(frozen=True)
 class Source(Generic[S]):
-    """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
+    """The declaration of a source.
 
-    ``fetch`` takes its section of the settings and the folder for downloads, and yields documents, missing parts and
-    parts left out (a Harvest will do). It is called where there is no ``missing_setting``, and raises SourceError only
-    where nothing at all can be fetched. Its module is imported to learn all this: a parser that takes long to import is
-    imported inside ``fetch``.
+    The module of a source is imported often. So ``fetch`` imports parsers that are slow to import.
 
-    ``version`` changes when the same input would give other documents: those there are count as stale then.
-    ``on_request`` says that only benchmarks on request are drawn from it, so that its
-    documents may be older than a week.
+    Attributes:
+        name: The name.
+        description: The description of its documents.
+        licence: The licence of its documents.
+        settings: The class of its settings.
+        fetch: Yields documents, missing parts and unusable documents. Its arguments are the settings and the folder for
+            downloads. It is called only if ``missing_setting`` is None. It raises SourceError only if nothing can be
+            fetched.
+        version: The version of the code. A new version makes existing documents stale.
+        on_request: Only benchmarks on request use the source, so that its documents may be older than a week.
     """
 
     name: str
     description: str
     licence: str
     settings: type[S]
-    fetch: Callable[[S, Path], Iterable[HarvestItem]]
+    fetch: Callable[[S, Path], Iterable[FetchedItem]]
     version: int = 1
     on_request: bool = False
 
 
 class UnusableDocumentError(Exception):
-    """Why a page, row or file makes no document."""
+    """A page, row or file that cannot become a document. The message contains the reason."""
 
 
-def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
-    """Return the fetch of a connector with this ``module`` source: it imports the module fetch next to it."""
+def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[FetchedItem]]:
+    """Return a fetch function that imports the module ``fetch`` next to the module ``source`` when it is called."""
     module_name = f"{module.rpartition('.')[0]}.fetch"
 
-    def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:
-        items: Iterable[HarvestItem] = importlib.import_module(module_name).fetch_documents(settings, downloads)
+    def fetch(settings: SourceSection, downloads: Path) -> Iterable[FetchedItem]:
+        items: Iterable[FetchedItem] = importlib.import_module(module_name).fetch_documents(settings, downloads)
         return items
 
     return fetch
 
 
-def collect(items: Iterable[HarvestItem]) -> Harvest:
-    """Return the items of a visit as a harvest, each kind in its order."""
-    found = list(items)
-    return Harvest(
-        documents=tuple(item for item in found if isinstance(item, Document)),
-        missing=tuple(item for item in found if isinstance(item, MissingPart)),
-        left_out=tuple(item for item in found if isinstance(item, LeftOut)),
-    )
+def collect(items: Iterable[FetchedItem]) -> FetchedDocuments:
+    """Collect the items of a fetch by kind, each in its order."""
+    documents: list[Document] = []
+    missing: list[MissingPart] = []
+    left_out: list[LeftOut] = []
+    for item in items:
+        if isinstance(item, Document):
+            documents.append(item)
+        elif isinstance(item, MissingPart):
+            missing.append(item)
+        else:
+            left_out.append(item)
+    return FetchedDocuments(tuple(documents), tuple(missing), tuple(left_out))
 
 
 def document_id(source: str, document: Document) -> str:

@@ -1,7 +1,7 @@
-"""Every source by name, and what is set of it in config/sources.yaml.
+"""Registry of sources, and their settings in config/sources.yaml.
 
-A source is a `Source` in a module of this package, in the module `source` of a package in it, or at an entry point of
-an installed package. Nothing imports them by name, and their parsers are imported when they are fetched.
+A source is a `Source` in a module of this package or in the module `source` of a subpackage. Other packages declare
+sources as entry points. No module imports a source by name. Parsers are imported when documents are fetched.
 """
 
 from __future__ import annotations
@@ -23,17 +23,23 @@ from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, r
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
-from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, FetchedItem, Source, SourceSection
 from audit_pipeline.store.paths import is_workspace
 from audit_pipeline.tables import digest
 
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Return every source by name; a new module needs no entry here. Raises ConfigError if two of ours share a name."""
-    names = {f"{sources.__name__}.{module.name}": module.ispkg for module in pkgutil.iter_modules(sources.__path__)}
-    found = (f"{name}.source" if is_package else name for name, is_package in names.items())
-    modules = (importlib.import_module(name) for name in found if find_spec(name))
+    """Return every source by name. A new module needs no entry here.
+
+    Raises:
+        ConfigError: If two sources of this package have the same name.
+    """
+    names: list[str] = []
+    for module in pkgutil.iter_modules(sources.__path__):
+        name = f"{sources.__name__}.{module.name}"
+        names.append(f"{name}.source" if module.ispkg else name)
+    modules = [importlib.import_module(name) for name in names if find_spec(name)]
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
@@ -41,21 +47,22 @@ def all_sources() -> Mapping[str, Source[Any]]:
 
 
 def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
-    """Return a source that another package brings: what it raises is a SourceError that names it.
+    """Return a source of another package whose errors become SourceErrors with its name.
 
-    Raises whatever is wrong with what it declares.
+    Raises:
+        TypeError: If its declaration is invalid. Its settings may raise other errors.
     """
 
-    def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
+    def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
         try:
             for item in source.fetch(settings, downloads):
-                if not isinstance(item, HarvestItem):
-                    raise TypeError(f"fetch yielded a {type(item).__name__} and no part of a harvest")
+                if not isinstance(item, FetchedItem):
+                    raise TypeError(f"fetch yielded a {type(item).__name__}; yield Document, MissingPart or LeftOut")
                 yield item
         except AuditError:
             raise
         except Exception as error:
-            # What other people's code may raise is not known.
+            # Code of other packages may raise any error.
             raise SourceError(
                 f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
             ) from error
@@ -68,7 +75,11 @@ def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
 
 
 def require_source(name: str) -> Source[Any]:
-    """Return the source called ``name``; raises SourceError, naming the nearest names, or all."""
+    """Return the source with a name.
+
+    Raises:
+        SourceError: If the source is unknown. The message contains similar names or all names.
+    """
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
     return all_sources()[name]
@@ -76,22 +87,23 @@ def require_source(name: str) -> Source[Any]:
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What is set in config/sources.yaml, by source; a source whose section is left out has its defaults.
+    """The settings in config/sources.yaml by source. A source without a section has the defaults.
 
-    A section that cannot be used is ``broken``: its source's settings and documents are not handed out.
+    A broken section blocks only its own source.
     """
 
     sections: Entries[SourceSection]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that is wrong with the broken sections."""
+        """Return the problems of the broken sections."""
         return self.sections.problems
 
     def for_source(self, source: str) -> SourceSection:
-        """Return what is set for ``source``, or its defaults; raises ConfigError where its section is broken.
+        """Return the settings of a source, or its defaults. An unknown source has no settings.
 
-        A source that there is not has nothing set.
+        Raises:
+            ConfigError: If its section is broken.
         """
         self.sections.require_not_broken(source)
         if source in self.sections:
@@ -101,14 +113,19 @@ class SourceSettings:
         return kind()
 
     def digest_for(self, source: str) -> str:
-        """Return digest of what is set for ``source``, and of its files' names, sizes and times.
+        """Return the digest of a source's settings and of the names, sizes and times of its files.
 
-        Documents fetched under another setting, or from other files, are other documents. Raises ConfigError where its
-        section is broken.
+        Other settings and other files yield other documents.
+
+        Raises:
+            ConfigError: If its section is broken.
         """
         section = self.for_source(source)
-        files = {name: found for name, value in section if (found := _collect_stamps(value))}
-        return digest(source, section.model_dump(mode="json"), *([files] if files else []))
+        parts = [section.model_dump(mode="json")]
+        stamps = _collect_mapping_stamps(dict(section))
+        if stamps:
+            parts.append(stamps)
+        return digest(source, *parts)
 
 
 def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
@@ -123,41 +140,52 @@ FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _p
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
-    """Return the settings in sources.yaml of ``folder`` (the configuration folder by default).
+    """Load the settings in sources.yaml.
 
-    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be read; a
-    section that cannot be used is among the problems, and stops its own source alone.
+    A section that cannot be used is among the problems, and blocks only its own source.
+
+    Args:
+        folder: The folder of the file. Relative paths count from it. By default the configuration folder.
+
+    Raises:
+        ConfigError: If the file cannot be read.
     """
     return SourceSettings(FILE.load(folder))
 
 
 def _collect_stamps(value: Any) -> Any:
-    """Return the stamps of a setting that is a path, or holds some; nothing of any other."""
+    """Return the stamps of the files in a setting, or an empty value if it contains no paths."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):
-        return [stamp for item in value if (stamp := _collect_stamps(item))]
+        return list(filter(None, map(_collect_stamps, value)))
     if isinstance(value, Mapping):
-        return {key: stamp for key, item in value.items() if (stamp := _collect_stamps(item))}
+        return _collect_mapping_stamps(value)
     return None
 
 
-def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
+def _collect_mapping_stamps(settings: Mapping[Any, Any]) -> dict[Any, Any]:
+    stamps = {key: _collect_stamps(value) for key, value in settings.items()}
+    return {key: stamp for key, stamp in stamps.items() if stamp}
 
-    A workspace within the folder is no part of it: it changes by being used.
+
+def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of a file, or of every file in a folder. No file is opened.
+
+    A workspace within the folder is ignored, because using it changes its files.
     """
     files = [path]
     if path.is_dir():
         files = []
         for above, folders, names in os.walk(path):
             folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
-            files += [file for name in names if (file := Path(above) / name).is_file()]
+            files += [Path(above) / name for name in names]
+        files = [file for file in files if file.is_file()]
     stamps = []
     for file in sorted(files):
         with suppress(OSError):
             status = file.stat()
-            # A name that is not UTF-8 has lone surrogates, which no digest can be computed of.
+            # A name that is not UTF-8 contains lone surrogates, which cannot be encoded for a digest.
             name = file.relative_to(path.parent).as_posix().encode("utf-8", "backslashreplace").decode()
             stamps.append((name, status.st_size, status.st_mtime_ns))
     return stamps

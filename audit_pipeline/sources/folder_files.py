@@ -1,4 +1,4 @@
-"""The files of a user's folder: which are read, and why the others are not."""
+"""Walk over a user's folder: the files to read, and the reasons for skipping other files."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ def walk_files(
     is_leaf_folder: Callable[[Path], bool] = lambda folder: False,
     find_refusal: Callable[[Path], str | None] = lambda folder: None,
 ) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield every file below the folder ``root``: its printable name from there, its path, and why it is not read.
+    """Yield every file below a folder: its printable name relative to the folder, its path, and a refusal.
 
-    Hidden files are ignored. Only regular files are read, and no link leads out of the folder: a linked folder is
-    named, not entered.
+    Hidden files are ignored. Only regular files within the folder are read: linked folders and links out of the folder
+    are refused.
 
     Args:
+        root: The folder.
         is_leaf_folder: Returns True for a folder that is yielded like a file and not entered.
         find_refusal: Returns the reason why a folder is not entered, or None.
 
     Yields:
-        Files in the order of names. The third part is None if nothing speaks against reading the file.
+        Files in the order of names. The refusal is None if the file is to be read.
     """
-    inside = Path(os.path.realpath(root))
+    real_root = Path(os.path.realpath(root))
     unreadable: list[OSError] = []
     names: set[str] = set()
     for folder, folders, files in os.walk(root, followlinks=False, onerror=unreadable.append):
@@ -42,9 +43,10 @@ def walk_files(
         for path in (Path(folder) / name for name in sorted(files) if not name.startswith(".")):
             name = _name_file(path, root)
             kind = find_irregular_kind(path)
-            # What is behind a broken link may be there tomorrow. So its reader reports it as missing, not as unusable.
-            kind = None if kind in (BROKEN_LINK, VANISHED) else kind
-            refusal = kind or _explain_unusable_name(path, root, inside)
+            if kind in (BROKEN_LINK, VANISHED):
+                # The target may exist later. So the reader reports the file as missing, not as unusable.
+                kind = None
+            refusal = kind or _explain_unusable_name(path, root, real_root)
             if name in names and refusal is None:
                 refusal = "another file has this name once control characters are spelled out: rename it"
             names.add(name)
@@ -58,7 +60,9 @@ def _name_file(path: Path, root: Path) -> str:
     return escape_unprintable(path.relative_to(root).as_posix())
 
 
-def _explain_unusable_name(path: Path, root: Path, inside: Path) -> str | None:
-    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
+def _explain_unusable_name(path: Path, root: Path, real_root: Path) -> str | None:
+    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real_root):
         return "a link out of the folder"
-    return None if is_unicode(str(path.relative_to(root))) else "a name that is not UTF-8"
+    if not is_unicode(str(path.relative_to(root))):
+        return "a name that is not UTF-8"
+    return None

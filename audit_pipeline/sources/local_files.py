@@ -1,8 +1,7 @@
-"""Documents out of a folder or a file of the user's own.
+"""Source of documents in a user's folder or file.
 
-In a folder each text, web page, book, PDF and Word file is one document, each row of a .jsonl, .csv, .parquet file or
-another of rows is one, and so is each row of a data set that `datasets` saved in a folder. A single file is read the
-same way.
+In a folder each text, web page, book, PDF and Word file is one document. Each row of a file of rows (.jsonl, .csv,
+.parquet, …) is one document. So is each row of a data set that `datasets` saved. A single file is read the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
     Document,
-    Harvest,
-    HarvestItem,
+    FetchedDocuments,
+    FetchedItem,
     LeftOut,
     MissingPart,
     Source,
@@ -50,12 +49,12 @@ from audit_pipeline.store.paths import is_workspace
 NAME = "local_files"
 DETECT = "detect"
 EDITION_DATE = "this edition, as the file gives it"
-_QUOTED_DATES = 3
+_MAX_QUOTED_DATES = 3
 _KINDLE = (".mobi", ".azw", ".azw3")
 
 
 class LocalFilesSettings(SourceSection):
-    """A folder or file of the user's own, and which columns hold what."""
+    """The settings of the user's files: their paths and the meaning of columns."""
 
     path: Path | None = Field(
         default=None, description="your folder or file; a relative path counts from this file's folder"
@@ -90,15 +89,17 @@ class LocalFilesSettings(SourceSection):
 
     @property
     def missing_setting(self) -> str | None:
-        """What the user has to set before the files can be read; None where they can be."""
+        """Return the instruction to set a path, or None if a path is set."""
         if self.roots_by_collection:
             return None
         return f"set {NAME}.path in config/{FILE_NAME} to your folder or file"
 
     @property
     def roots_by_collection(self) -> Mapping[str, tuple[Path, ...]]:
-        """The folders and files of each collection."""
-        return self.collections or ({} if self.path is None else {self.collection: (self.path,)})
+        """Return the folders and files of each collection."""
+        if self.collections or self.path is None:
+            return self.collections
+        return {self.collection: (self.path,)}
 
     @field_validator("path", mode="before")
     @classmethod
@@ -114,50 +115,54 @@ class LocalFilesSettings(SourceSection):
         return self
 
 
-def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
-    """The documents that the settings name; nothing is downloaded."""
-    return harvest_local_files(settings)
+def fetch(settings: LocalFilesSettings, downloads: Path) -> FetchedDocuments:
+    """Return the documents in the user's files. Nothing is downloaded."""
+    return fetch_local_files(settings)
 
 
-def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
-    """The documents in the folders and files that ``settings`` name; files that cannot be read are missing.
+def fetch_local_files(settings: LocalFilesSettings) -> FetchedDocuments:
+    """Return the documents in the user's files. Unreadable files are missing parts.
 
-    Hidden files and folders, and workspaces, are ignored, links out of the folder are not followed, and files of
-    other kinds are left out, as are those without any text. A document's name is its file's path: in a folder that is
-    alone in its collection from that folder on, else from the folder on that all of the collection lie in. Raises
-    SourceError where no path is set.
+    Hidden files, hidden folders and workspaces are ignored. Links out of a folder are not followed. Files of other
+    kinds and files without text are skipped. The name of a document is the path of its file, relative to the folder.
+    If a collection has several folders, it is relative to their common parent.
+
+    Raises:
+        SourceError: If no path is set.
     """
     if not settings.roots_by_collection:
         raise SourceError(f"{NAME} has no path: {settings.missing_setting}")
-    return collect(
-        item
-        for collection, roots in settings.roots_by_collection.items()
-        for root, within in _iterate_name_prefixes(roots)
-        for item in _harvest_root(collection, root, within, settings)
-    )
+    items: list[FetchedItem] = []
+    for collection, roots in settings.roots_by_collection.items():
+        for root, prefix in _iterate_name_prefixes(roots):
+            items += _fetch_root(collection, root, prefix, settings)
+    return collect(items)
 
 
 def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each folder or file, and the prefix of its documents' names."""
+    """Yield each folder or file, and the prefix of its documents' names."""
     if len(roots) == 1:
         yield roots[0], ""
         return
-    absolute = [root.absolute() for root in roots]
-    common = Path(os.path.commonpath([root.parent for root in absolute]))
-    for root, path in zip(roots, absolute, strict=True):
-        above = path if root.is_dir() else path.parent
-        yield root, "" if above == common else escape_unprintable(f"{above.relative_to(common).as_posix()}/")
+    absolute_roots = [root.absolute() for root in roots]
+    common = Path(os.path.commonpath([root.parent for root in absolute_roots]))
+    for root, absolute_root in zip(roots, absolute_roots, strict=True):
+        folder = absolute_root if root.is_dir() else absolute_root.parent
+        prefix = ""
+        if folder != common:
+            prefix = escape_unprintable(f"{folder.relative_to(common).as_posix()}/")
+        yield root, prefix
 
 
-def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     if not root.exists():
-        # Without a name it may have been any of the collection's documents.
+        # The name is not set, because the path may have contained any document of the collection.
         fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
         yield MissingPart(prefix or collection, f"{root}: {fault}", collection)
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
-        problem = refusal or _kind_problem(path)
+        problem = refusal or _explain_unknown_kind(path)
         if problem is not None:
             yield LeftOut(name, problem)
             continue
@@ -171,7 +176,7 @@ def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFiles
 
 
 def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
-    """Name below the root, path, and for a file that is not read the reason; in order of names."""
+    """Return name below the root, path, and refusal (or None) of each file, in order of names."""
     if not root.is_dir() or detect_saved_kind(root) is not None:
         refusal = None if root.is_dir() else find_irregular_kind(root)
         return [(escape_unprintable(root.name), root, refusal)]
@@ -184,28 +189,29 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
     )
 
 
-def _kind_problem(path: Path) -> str | None:
+def _explain_unknown_kind(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
         return "a book for a Kindle cannot be read: convert it to EPUB"
-    known = is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir()
-    return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
+    if is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir():
+        return None
+    return f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     whole = read_document(path)
     problem = explain_unusable_text(whole.text)
     if problem is not None:
         yield LeftOut(name, f"its text {problem}")
         return
     dating = whole.edition if settings.edition_dates else None
-    document = _document(settings, collection, name, path, whole.title or Path(name).stem, whole.text, dating)
+    document = _build_document(settings, collection, name, path, whole.title or Path(name).stem, whole.text, dating)
     if dating is not None:
         document = replace(document, date_kind=EDITION_DATE)
     yield replace(document, places=whole.places, edition=whole.edition)
     yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
 
 
-def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
+def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = choose_column(path, columns, settings.text_column)
@@ -219,21 +225,23 @@ def _read_row_documents(name: str, path: Path, collection: str, settings: LocalF
         row_name = f"{name}#{row.index}"
         dating = None
         try:
-            dating = None if settings.date_column is None else parse_dating(row.values.get(settings.date_column))
+            if settings.date_column is not None:
+                dating = parse_dating(row.values.get(settings.date_column))
         except UnreadableDateError as error:
             unreadable_dates.append(f"{row.location}: {error}")
         try:
-            yield _row_document(row_name, path, collection, row, text_column, settings, dating)
+            yield _build_row_document(row_name, path, collection, row, text_column, settings, dating)
         except UnusableRowError as unusable:
             yield LeftOut(row_name, f"{row.location}: {unusable}")
     if unreadable_dates:
-        quoted = "; ".join(unreadable_dates[:_QUOTED_DATES])
-        more = f" and {len(unreadable_dates) - _QUOTED_DATES:,} more" * (len(unreadable_dates) > _QUOTED_DATES)
-        reason = f"not read, the texts are kept without a date ({quoted}{more}). {DATE_ADVICE}"
+        quoted = "; ".join(unreadable_dates[:_MAX_QUOTED_DATES])
+        if len(unreadable_dates) > _MAX_QUOTED_DATES:
+            quoted += f" and {len(unreadable_dates) - _MAX_QUOTED_DATES:,} more"
+        reason = f"not read, the texts are kept without a date ({quoted}). {DATE_ADVICE}"
         yield LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
 
 
-def _row_document(
+def _build_row_document(
     name: str,
     path: Path,
     collection: str,
@@ -244,13 +252,16 @@ def _row_document(
 ) -> Document:
     text = read_text(row.values, text_column)
     title = read_name(row.values, settings.title_column) if settings.title_column else read_own_id(row.values, "id")
-    group = read_name(row.values, settings.group_column) if settings.group_column else None
-    if settings.group_column is not None and group is None:
-        raise UnusableRowError(f"column '{settings.group_column}' names no group")
-    return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, dating, group)
+    group = None
+    if settings.group_column is not None:
+        group = read_name(row.values, settings.group_column)
+        if group is None:
+            raise UnusableRowError(f"column '{settings.group_column}' names no group")
+    title = title or f"{path.stem} {row.index + 1}"
+    return _build_document(settings, collection, name, path, title, text, dating, group)
 
 
-def _document(
+def _build_document(
     settings: LocalFilesSettings,
     collection: str,
     name: str,
@@ -262,22 +273,24 @@ def _document(
 ) -> Document:
     language = settings.language
     if language == DETECT:
-        # Its model takes a while to load.
+        # Loading the model of languages is slow.
         from audit_pipeline.splits.languages import detect_languages  # noqa: PLC0415
 
         language = detect_languages([text])[0]
-    return Document(
+    document = Document(
         collection=collection,
         name=name,
         title=escape_unprintable(" ".join(title.split())),
         text=text,
-        published=None if dating is None else dating.published,
-        earliest=None if dating is None else dating.earliest,
+        published=None,
         language=language,
         licence=settings.licence,
         url=settings.url or path.resolve().as_uri(),
         group=group,
     )
+    if dating is None:
+        return document
+    return replace(document, published=dating.published, earliest=dating.earliest)
 
 
 SOURCE = Source(

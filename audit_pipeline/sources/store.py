@@ -1,13 +1,13 @@
-"""Keeping what a source brought: the documents table and its manifest.
+"""Storage of a source's documents: the documents table and its manifest.
 
-Parts that arrived replace what they held before. Of parts that did not, the earlier documents stay as they were, with
-the time and run that brought them, and the manifest says which.
+Fetched parts replace their earlier documents. Earlier documents of missing parts stay unchanged, with their time and
+run. The manifest lists the missing parts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, collect, document_id
+from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, collect, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, table_from_rows, write_json
@@ -24,10 +24,25 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version, read_documents
 from audit_pipeline.tables import DOCUMENTS, canonical_json, text_sha256
 
+_MAX_REASONS = 3
+
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What a refresh came to. ``kept`` counts documents of an earlier harvest that stay, by collection."""
+    """The result of a refresh.
+
+    Attributes:
+        source: The source.
+        documents: The number of documents.
+        by_collection: The number of documents by collection.
+        kept: The number of documents of an earlier fetch that stay, by collection.
+        missing: The missing parts.
+        left_out: The documents and rows that cannot be used.
+        data_version: The version of the documents.
+        retrieved_at: The time of the fetch.
+        path: The file of the table.
+        table: The documents.
+    """
 
     source: str
     documents: int
@@ -48,23 +63,23 @@ def refresh_source(
     settings: SourceSettings,
     code_version: str = "1",
 ) -> SourceReport:
-    """Fetch the source and keep what it brought, with its lineage and its manifest.
+    """Fetch a source, and store its documents with lineage and manifest.
 
-    Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
-    the settings is broken.
+    Raises:
+        SourceError: If there are neither fetched nor earlier documents.
+        ConfigError: If the source's section of the settings is broken.
     """
     known = require_source(source)
     step = LineageStep.now(run_id, f"documents/{source}", code_version)
-    harvest = collect(known.fetch(settings.for_source(source), paths.downloads))
-    return store_harvest(source, harvest, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
+    fetched = collect(known.fetch(settings.for_source(source), paths.downloads))
+    return store_documents(source, fetched, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
-    """Return the digest of the settings and files that the source's documents were fetched under
-    (SourceSettings.digest_for).
+    """Return the digest of the settings and files of the source's documents (see SourceSettings.digest_for).
 
-    None where there are no documents that can be used: none at all, damaged ones, or those that an earlier version of
-    the source's code yielded.
+    Returns:
+        The digest, or None if the documents are missing, damaged, or from another version of the source's code.
     """
     known = all_sources().get(source)
     if known is None or not paths.documents(source).exists() or not is_latest_file_whole(paths, "documents", source):
@@ -76,32 +91,30 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     return written["settings"] if written["source_version"] == known.version else None
 
 
-def store_harvest(
+def store_documents(
     source: str,
-    harvest: Harvest,
+    fetched: FetchedDocuments,
     paths: DataPaths,
     step: LineageStep,
     retrieved_at: datetime,
     settings_digest: str | None = None,
     source_version: int = 1,
 ) -> SourceReport:
-    """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
+    """Merge fetched documents into the source's documents. Write first the table, then the manifest.
 
-    Raises SourceError where nothing would be kept; what was there before is then left alone.
+    Raises:
+        SourceError: If no document would remain. Then the earlier files stay unchanged.
     """
-    documents, duplicates = _remove_duplicate_documents(source, harvest.documents)
-    fresh = table_from_rows((_row(source, document, retrieved_at, step.run_id) for document in documents), DOCUMENTS)
-    earlier, unreadable = _read_earlier_documents(source, paths, harvest.missing)
-    kept = _select_kept_rows(source, fresh, earlier, harvest.missing)
+    documents, duplicates = _remove_duplicate_documents(source, fetched.documents)
+    rows = [_build_row(source, document, retrieved_at, step.run_id) for document in documents]
+    fresh = table_from_rows(rows, DOCUMENTS)
+    earlier, unreadable = _read_earlier_documents(source, paths, fetched.missing)
+    kept = _select_kept_rows(source, fresh, earlier, fetched.missing)
     table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
-    missing = (*harvest.missing, *unreadable)
-    left_out = (*harvest.left_out, *duplicates)
+    missing = (*fetched.missing, *unreadable)
+    left_out = (*fetched.left_out, *duplicates)
     if not table.num_rows:
-        unused: list[MissingPart | LeftOut] = [*missing, *left_out]
-        reasons = [f"{item.part}: {item.reason}" for item in unused]
-        more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
-        reason = "; ".join(reasons[:3]) or "no document was found"
-        raise SourceError(f"the source {source} yielded nothing; {reason}{more}")
+        raise SourceError(f"the source {source} yielded nothing; {_summarise_reasons([*missing, *left_out])}")
     report = SourceReport(
         source=source,
         documents=table.num_rows,
@@ -115,6 +128,8 @@ def store_harvest(
         table=table,
     )
     store.write(paths, step, DOCUMENTS, source, table, data_version=report.data_version, upstream={})
+    missing_rows = [{"part": item.part, "reason": item.reason} for item in missing]
+    left_out_rows = [asdict(item) for item in left_out]
     manifest = {
         "source": source,
         "data_version": report.data_version,
@@ -122,8 +137,8 @@ def store_harvest(
         "documents": report.documents,
         "by_collection": report.by_collection,
         "kept_from_earlier": report.kept,
-        "missing": [{"part": item.part, "reason": item.reason} for item in missing],
-        "left_out": [asdict(item) for item in left_out],
+        "missing": missing_rows,
+        "left_out": left_out_rows,
         "settings": settings_digest,
         "source_version": source_version,
     }
@@ -131,7 +146,18 @@ def store_harvest(
     return report
 
 
-def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
+def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
+    """Return the first reasons why there are no documents, and the number of further reasons."""
+    reasons = [f"{item.part}: {item.reason}" for item in unused]
+    if not reasons:
+        return "no document was found"
+    summary = "; ".join(reasons[:_MAX_REASONS])
+    if len(reasons) > _MAX_REASONS:
+        summary += f" (and {len(reasons) - _MAX_REASONS} more)"
+    return summary
+
+
+def _build_row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
     identity = document_id(source, document)
     return {
         "document_id": identity,
@@ -154,22 +180,22 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
 
 
 def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
-    """Return the first document of each identity, and the others named."""
-    first: dict[str, Document] = {}
+    """Return the first document of each identity, and the duplicates with the reason."""
+    unique: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
         identity = document_id(source, document)
-        if identity in first:
+        if identity in unique:
             duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
         else:
-            first[identity] = document
-    return list(first.values()), duplicates
+            unique[identity] = document
+    return list(unique.values()), duplicates
 
 
 def _read_earlier_documents(
     source: str, paths: DataPaths, missing: Iterable[MissingPart]
 ) -> tuple[pa.Table, tuple[MissingPart, ...]]:
-    """Return the earlier documents, read only where a missing part asks for them, and what is broken of them."""
+    """Return the earlier documents if a missing part needs them, and a missing part if they are damaged."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
@@ -179,15 +205,15 @@ def _read_earlier_documents(
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
-    """Return the rows of ``earlier`` that were in a missing part and did not arrive by another way."""
-    arrived = set(fresh.column("document_id").to_pylist())
+    """Return the earlier rows of missing parts, without documents that another part yielded."""
+    fresh_identities = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
     collections: list[str] = earlier.column("collection").to_pylist()
-    mask = [
-        identity not in arrived
-        and any(item.can_contain(collection, identity.removeprefix(f"{source}:{collection}:")) for item in missing)
-        for identity, collection in zip(identities, collections, strict=True)
-    ]
+    mask: list[bool] = []
+    for identity, collection in zip(identities, collections, strict=True):
+        name = identity.removeprefix(f"{source}:{collection}:")
+        is_missing = any(item.can_contain(collection, name) for item in missing)
+        mask.append(is_missing and identity not in fresh_identities)
     return earlier.filter(pa.array(mask, pa.bool_()))
 
 

@@ -20,29 +20,29 @@ from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, read_document
 from audit_pipeline.sources import local_files
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.base import FetchedDocuments
 from audit_pipeline.sources.config import SourceSettings, list_file_stamps
-from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
+from audit_pipeline.sources.local_files import LocalFilesSettings, fetch_local_files
 
 
 def settings(path: Path | None, **changes: object) -> LocalFilesSettings:
     return LocalFilesSettings.model_validate({"path": path, **changes})
 
 
-def reasons(harvest: Harvest) -> dict[str, str]:
-    return {item.part: item.reason for item in harvest.left_out}
+def reasons(fetched: FetchedDocuments) -> dict[str, str]:
+    return {item.part: item.reason for item in fetched.left_out}
 
 
 def test_no_path_says_what_to_set_and_where() -> None:
     with pytest.raises(SourceError, match=r"set local_files\.path in config/sources\.yaml"):
-        harvest_local_files(settings(None))
+        fetch_local_files(settings(None))
 
 
 def test_a_path_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    harvest = harvest_local_files(settings(tmp_path / "absent"))
-    assert harvest.documents == ()
-    assert "no such file or folder" in harvest.missing[0].reason
-    assert harvest.missing[0].can_contain("local", "anything.txt")
+    fetched = fetch_local_files(settings(tmp_path / "absent"))
+    assert fetched.documents == ()
+    assert "no such file or folder" in fetched.missing[0].reason
+    assert fetched.missing[0].can_contain("local", "anything.txt")
 
 
 def test_folder_of_every_kind(tmp_path: Path) -> None:
@@ -62,26 +62,26 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     (folder / "away.txt").symlink_to(outside / "secret.txt")
     (folder / "away").symlink_to(outside)
     (folder / "alias.txt").symlink_to(folder / "book.txt")
-    harvest = harvest_local_files(settings(folder, licence="CC0-1.0", language="de", collection="shelf"))
-    assert [(document.name, document.title, document.text) for document in harvest.documents] == [
+    fetched = fetch_local_files(settings(folder, licence="CC0-1.0", language="de", collection="shelf"))
+    assert [(document.name, document.title, document.text) for document in fetched.documents] == [
         ("alias.txt", "alias", "One document,\nof two lines.\n"),
         ("book.txt", "book", "One document,\nof two lines.\n"),
         ("deep/page.md", "page", "# A page\n"),
         ("rows.jsonl#0", "rows 1", "row one"),
         ("rows.jsonl#2", "rows 3", "row three"),
     ]
-    assert {(d.collection, d.licence, d.language, d.published, d.group) for d in harvest.documents} == {
+    assert {(d.collection, d.licence, d.language, d.published, d.group) for d in fetched.documents} == {
         ("shelf", "CC0-1.0", "de", None, None)
     }
-    assert harvest.documents[1].url == (folder / "book.txt").as_uri()
-    assert reasons(harvest) == {
+    assert fetched.documents[1].url == (folder / "book.txt").as_uri()
+    assert reasons(fetched) == {
         "away": "a linked folder",
         "away.txt": "a link out of the folder",
         "blank.txt": "its text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
         "cover.jpg": f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
     }
-    (missing,) = harvest.missing
+    (missing,) = fetched.missing
     assert missing.part == "latin.txt"
     assert "invalid UTF-8 at byte 3" in missing.reason
     assert missing.can_contain("shelf", "latin.txt")
@@ -97,19 +97,19 @@ def test_what_is_no_regular_file_is_named_with_its_kind(tmp_path: Path) -> None:
     (tmp_path / "folder.txt" / "around").symlink_to(tmp_path)
     (tmp_path / "folder.txt" / "inner.txt").write_text("An inner text.")
     os.mkfifo(tmp_path / "pipe.pdf")
-    harvest = harvest_local_files(settings(tmp_path))
-    assert [document.name for document in harvest.documents] == ["folder.txt/inner.txt"]
+    fetched = fetch_local_files(settings(tmp_path))
+    assert [document.name for document in fetched.documents] == ["folder.txt/inner.txt"]
     circle = "a link to itself or in a circle"
-    assert reasons(harvest) == {
+    assert reasons(fetched) == {
         **dict.fromkeys(("back.txt", "self.txt", "there.txt"), circle),
         "zero.jsonl": "a device",
         "folder.txt/around": "a linked folder",
         "pipe.pdf": "a pipe",
     }
-    (missing,) = harvest.missing
+    (missing,) = fetched.missing
     assert (missing.part, "it is a broken link" in missing.reason) == ("gone.txt", True)
-    assert reasons(harvest_local_files(settings(tmp_path / "pipe.pdf"))) == {"pipe.pdf": "a pipe"}
-    assert circle in harvest_local_files(settings(tmp_path / "self.txt")).missing[0].reason
+    assert reasons(fetch_local_files(settings(tmp_path / "pipe.pdf"))) == {"pipe.pdf": "a pipe"}
+    assert circle in fetch_local_files(settings(tmp_path / "self.txt")).missing[0].reason
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,9 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", scan_with_permission)
-    harvest = harvest_local_files(settings(tmp_path))
-    assert [document.name for document in harvest.documents] == ["open.txt"]
-    assert reasons(harvest) == {"closed": "a folder that cannot be read (Permission denied)"}
+    fetched = fetch_local_files(settings(tmp_path))
+    assert [document.name for document in fetched.documents] == ["open.txt"]
+    assert reasons(fetched) == {"closed": "a folder that cannot be read (Permission denied)"}
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +137,9 @@ def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monke
         return read_document(path)
 
     monkeypatch.setattr(local_files, "read_document", read_and_remove)
-    harvest = harvest_local_files(settings(tmp_path))
-    assert [document.name for document in harvest.documents] == ["a.txt"]
-    assert [(part.part, "No such file" in part.reason) for part in harvest.missing] == [("b.txt", True)]
+    fetched = fetch_local_files(settings(tmp_path))
+    assert [document.name for document in fetched.documents] == ["a.txt"]
+    assert [(part.part, "No such file" in part.reason) for part in fetched.missing] == [("b.txt", True)]
 
 
 @pytest.mark.parametrize(
@@ -156,25 +156,25 @@ def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monke
 def test_names_forge_no_line_and_hide_nothing(tmp_path: Path, name: str, shown: str) -> None:
     (tmp_path / name).write_text("A text.")
     (tmp_path / f"{name}.jsonl").write_text('{"text": "A row."}\n{"no": 1}\n')
-    harvest = harvest_local_files(settings(tmp_path))
-    assert [document.name for document in harvest.documents] == [shown, f"{shown}.jsonl#0"]
-    assert [document.title.isprintable() or "\u200c" in name for document in harvest.documents] == [True, True]
-    assert reasons(harvest) == {f"{shown}.jsonl#1": f"{shown}.jsonl:2: no column 'text'"}
+    fetched = fetch_local_files(settings(tmp_path))
+    assert [document.name for document in fetched.documents] == [shown, f"{shown}.jsonl#0"]
+    assert [document.title.isprintable() or "\u200c" in name for document in fetched.documents] == [True, True]
+    assert reasons(fetched) == {f"{shown}.jsonl#1": f"{shown}.jsonl:2: no column 'text'"}
 
 
 def test_a_name_that_is_not_utf8_is_named_and_changes_no_digest_into_an_error(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff.txt")).write_text("A text.")
-    harvest = harvest_local_files(settings(tmp_path))
-    assert reasons(harvest) == {r"bad\udcff.txt": "a name that is not UTF-8"}
+    fetched = fetch_local_files(settings(tmp_path))
+    assert reasons(fetched) == {r"bad\udcff.txt": "a name that is not UTF-8"}
     assert [name for name, _, _ in list_file_stamps(tmp_path)] == [rf"{tmp_path.name}/bad\udcff.txt"]
 
 
 def test_two_names_that_are_shown_alike_are_not_one_document(tmp_path: Path) -> None:
     for name in ("a\nb.txt", r"a\nb.txt"):
         (tmp_path / name).write_text(f"The text of {name!r}.")
-    harvest = harvest_local_files(settings(tmp_path))
-    assert len(harvest.documents) == 1
-    assert "rename it" in reasons(harvest)[r"a\nb.txt"]
+    fetched = fetch_local_files(settings(tmp_path))
+    assert len(fetched.documents) == 1
+    assert "rename it" in reasons(fetched)[r"a\nb.txt"]
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:
@@ -192,16 +192,16 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = {"text_column": "body", "date_column": "day", "group_column": "book", "title_column": "name"}
-    harvest = harvest_local_files(settings(path, url="https://example.invalid/shelf", **columns))
-    assert {document.url for document in harvest.documents} == {"https://example.invalid/shelf"}
-    assert [(d.name, d.title, d.text, d.earliest, d.published, d.group) for d in harvest.documents] == [
+    fetched = fetch_local_files(settings(path, url="https://example.invalid/shelf", **columns))
+    assert {document.url for document in fetched.documents} == {"https://example.invalid/shelf"}
+    assert [(d.name, d.title, d.text, d.earliest, d.published, d.group) for d in fetched.documents] == [
         ("rows.jsonl#0", "Chapter 1", "a", None, date(2021, 5, 4), "B1"),
         ("rows.jsonl#1", "rows 2", "b", None, date(2021, 5, 4), "7"),
         ("rows.jsonl#2", "rows 3", "c", None, None, "B1"),
         ("rows.jsonl#3", "x", "d", None, None, "B1"),
         ("rows.jsonl#4", "x", "e", date(2021, 1, 1), date(2021, 12, 31), "B1"),
     ]
-    found = reasons(harvest)
+    found = reasons(fetched)
     assert found["rows.jsonl!1 of 9 dates"] == (
         "not read, the texts are kept without a date (rows.jsonl:4: 'c. 2021' is not a date that can be read). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
@@ -220,16 +220,16 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     save_dataset(tmp_path / "inside" / "saved", rows)
     (tmp_path / "rows.csv").write_text("text;label\na text; with one;1\nanother;0\n")
     (tmp_path / "lines.txt.gz").write_bytes(b"")
-    harvest = harvest_local_files(settings(tmp_path))
+    fetched = fetch_local_files(settings(tmp_path))
     by_file: dict[str, list[str]] = {}
-    for document in harvest.documents:
+    for document in fetched.documents:
         by_file.setdefault(document.name.split("#")[0], []).append(document.text)
     assert by_file.pop("rows.csv") == ["another"], "its first row has a field too many, and that is said"
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
-    assert reasons(harvest)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
-    assert reasons(harvest)["lines.txt.gz"].startswith("not one of ")
-    whole = harvest_local_files(settings(tmp_path / "inside" / "saved"))
+    assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
+    assert reasons(fetched)["lines.txt.gz"].startswith("not one of ")
+    whole = fetch_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]
 
 
@@ -237,18 +237,18 @@ def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path
     (tmp_path / "good.csv").write_text("text,day\na,2018-07-06\n")
     (tmp_path / "other.csv").write_text("text,published\nb,2018-07-06\n")
     (tmp_path / "broken.parquet").write_bytes(b"broken")
-    harvest = harvest_local_files(settings(tmp_path, date_column="day"))
-    assert [document.text for document in harvest.documents] == ["a"]
-    assert [item.part for item in harvest.missing] == ["broken.parquet", "other.csv"]
-    assert "no column 'day'; the columns are: text, published" in harvest.missing[1].reason
-    assert harvest.missing[1].can_contain("local", "other.csv#0")
+    fetched = fetch_local_files(settings(tmp_path, date_column="day"))
+    assert [document.text for document in fetched.documents] == ["a"]
+    assert [item.part for item in fetched.missing] == ["broken.parquet", "other.csv"]
+    assert "no column 'day'; the columns are: text, published" in fetched.missing[1].reason
+    assert fetched.missing[1].can_contain("local", "other.csv#0")
 
 
 def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> None:
     for name in ("old/a.txt", "old/deep/b.txt", "new/a.txt", "loose.txt", "alone/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"the text of {name}")
-    harvest = harvest_local_files(
+    fetched = fetch_local_files(
         settings(
             None,
             collections={
@@ -257,21 +257,21 @@ def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> 
             },
         )
     )
-    assert {(one.collection, one.name): one.text for one in harvest.documents} == {
+    assert {(one.collection, one.name): one.text for one in fetched.documents} == {
         ("both", "old/a.txt"): "the text of old/a.txt",
         ("both", "old/deep/b.txt"): "the text of old/deep/b.txt",
         ("both", "new/a.txt"): "the text of new/a.txt",
         ("both", "loose.txt"): "the text of loose.txt",
         ("one", "a.txt"): "the text of alone/a.txt",
     }
-    assert not harvest.missing
+    assert not fetched.missing
 
 
 def test_the_language_is_that_of_each_text_where_it_is_to_be_detected(tmp_path: Path) -> None:
     (tmp_path / "de.txt").write_text("Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam.")
     (tmp_path / "en.txt").write_text("The lanterns were lit before the carriage came down the long hill.")
-    harvest = harvest_local_files(settings(tmp_path, language="detect"))
-    assert {one.name: one.language for one in harvest.documents} == {"de.txt": "de", "en.txt": "en"}
+    fetched = fetch_local_files(settings(tmp_path, language="detect"))
+    assert {one.name: one.language for one in fetched.documents} == {"de.txt": "de", "en.txt": "en"}
 
 
 def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
@@ -279,11 +279,11 @@ def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<title>The lamp</title><p>It was lit.</p>")
     (tmp_path / "cut.pdf").write_bytes(b"%PDF")
     (tmp_path / "locked.docx").write_bytes(bytes.fromhex("D0CF11E0A1B11AE1"))
-    harvest = harvest_local_files(settings(tmp_path))
-    assert [(one.title, one.text) for one in harvest.documents] == [("The lamp", "It was lit.")]
-    assert [one.part for one in harvest.missing] == ["cut.pdf"]
-    assert [one.part for one in harvest.left_out] == ["locked.docx"]
-    assert "locked with a password" in reasons(harvest)["locked.docx"]
+    fetched = fetch_local_files(settings(tmp_path))
+    assert [(one.title, one.text) for one in fetched.documents] == [("The lamp", "It was lit.")]
+    assert [one.part for one in fetched.missing] == ["cut.pdf"]
+    assert [one.part for one in fetched.left_out] == ["locked.docx"]
+    assert "locked with a password" in reasons(fetched)["locked.docx"]
 
 
 def test_the_date_of_an_edition_is_shown_and_used_only_if_the_user_says_so(tmp_path: Path) -> None:
@@ -299,12 +299,12 @@ def test_the_date_of_an_edition_is_shown_and_used_only_if_the_user_says_so(tmp_p
         "c.txt": None,
     }
     for edition_dates in (False, True):
-        harvest = harvest_local_files(settings(tmp_path, edition_dates=edition_dates))
-        assert {one.name: one.edition for one in harvest.documents} == editions
-        published = {one.name: one.published for one in harvest.documents}
+        fetched = fetch_local_files(settings(tmp_path, edition_dates=edition_dates))
+        assert {one.name: one.edition for one in fetched.documents} == editions
+        published = {one.name: one.published for one in fetched.documents}
         expected = {name: edition and edition.published for name, edition in editions.items()}
         assert published == (expected if edition_dates else dict.fromkeys(editions))
-    kinds = {one.name: one.date_kind for one in harvest.documents}
+    kinds = {one.name: one.date_kind for one in fetched.documents}
     assert kinds == dict.fromkeys(("a.epub", "b.docx"), "this edition, as the file gives it") | {"c.txt": "publication"}
 
 
@@ -314,9 +314,9 @@ def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:
     section = settings(tmp_path)
     before = SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files")
     (tmp_path / "audits" / "data" / "more.jsonl").write_text('{"text": "not a document"}\n')
-    harvest = harvest_local_files(section)
-    assert [one.name for one in harvest.documents] == ["a.txt"]
-    assert reasons(harvest) == {"audits": "a workspace of this tool"}
+    fetched = fetch_local_files(section)
+    assert [one.name for one in fetched.documents] == ["a.txt"]
+    assert reasons(fetched) == {"audits": "a workspace of this tool"}
     assert SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files") == before
 
 

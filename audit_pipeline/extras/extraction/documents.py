@@ -19,7 +19,7 @@ from audit_pipeline.readers.formats import has_row_format, open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.readers.whole_files.document import Places, is_single_document
 from audit_pipeline.sources.base import Document
-from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
+from audit_pipeline.sources.local_files import LocalFilesSettings, fetch_local_files
 from audit_pipeline.store import store as catalogue
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXCERPT_CHARACTERS, EXCERPT_WORDS, Side
@@ -51,11 +51,11 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     """The documents of ``path``, and files, parts and rows that are none.
 
     A file that is one document, and whatever a folder holds, is read and named as `check` does
-    (:func:`harvest_local_files`); of a file of rows each row is one, by its column document_id, id or title, else by
+    (:func:`fetch_local_files`); of a file of rows each row is one, by its column document_id, id or title, else by
     its number. Raises DataError where there is no document, and where two have one name.
     """
     if is_single_document(path) or (path.is_dir() and not has_row_format(path)):
-        documents, skipped = _harvest_documents(path, text_column)
+        documents, skipped = _fetch_documents(path, text_column)
     else:
         texts = open_texts(path, text_column, _NAMES)
         documents = []
@@ -69,14 +69,14 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     return documents, skipped
 
 
-def _harvest_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
-    harvest = harvest_local_files(LocalFilesSettings(path=path, text_column=text_column))
+def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
+    fetched = fetch_local_files(LocalFilesSettings(path=path, text_column=text_column))
     skipped = SkippedRows()
-    for number, (part, reason) in enumerate(harvest.unused):
+    for number, (part, reason) in enumerate(fetched.unused):
         skipped.add(Skipped(part, number, reason))
     documents = [
         SearchedDocument(found.name, found.text, places=found.places, edition=_format_edition(found))
-        for found in harvest.documents
+        for found in fetched.documents
     ]
     if not documents:
         first = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])

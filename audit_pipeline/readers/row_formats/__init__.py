@@ -1,4 +1,5 @@
-"""Formats of files of rows, one module each, found by its place: ``FORMAT`` says its suffixes and opens its files.
+"""Formats of files of rows: one module per format.
 
-A new format is one module here: names, messages, folders and tests of every format follow from its declaration.
+``FORMAT`` of each module declares its suffixes and its function that opens a file. A new format needs only a new module
+in this package, because names, messages, folders and tests follow from the declarations.
 """

@@ -18,55 +18,65 @@ from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, 
 
 ROWS_AT_ONCE = 256
 _FILE_MAGIC = b"ARROW1"
-_STATE, _SPLITS = "state.json", "dataset_dict.json"
+_STATE = "state.json"
+_SPLITS = "dataset_dict.json"
+_BINARY_TYPES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def open_arrow_rows(file: InputFile) -> RowStream:
-    """Open an Arrow (Feather) file or stream; raises UnreadableFileError where it is neither."""
+    """Open an Arrow (Feather) file or stream.
+
+    Raises:
+        UnreadableFileError: If the file is neither.
+    """
     return _open_arrow_files(file, [file.path])
 
 
 def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
-    """What `datasets` saved in the folder: the rows of a data set, or several splits of one; None: neither."""
+    """Return the kind of data set that `datasets` saved in a folder: rows or several splits, or None for neither."""
     if (folder / _STATE).is_file():
         return "rows"
     return "splits" if (folder / _SPLITS).is_file() else None
 
 
 def open_saved_dataset(file: InputFile) -> RowStream:
-    """Open a data set that `datasets` saved to disk; raises UnreadableFileError where that cannot be read."""
+    """Open a data set that `datasets` saved to disk.
+
+    Raises:
+        UnreadableFileError: If the data set cannot be read or has several splits.
+    """
     splits = file.path / _SPLITS
     if splits.is_file():
         names = _read_listed_names(file, splits, "splits")
-        first = names[0] if names else "SPLIT"
+        example = file.path / next(iter(names), "SPLIT")
         raise UnreadableFileError(
-            file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {file.path / first}"
+            file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {example}"
         )
-    # Only in this folder, whatever the names say.
     names = _read_listed_names(file, file.path / _STATE, "_data_files")
+    # Folders in the names are dropped, so that only files in this folder are read.
     return _open_arrow_files(file, [file.path / Path(name).name for name in names])
 
 
 def iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
-    """The rows of these batches of the file ``name``, numbered through from 1."""
-    first = 0
+    """Yield the rows of all batches of a file. Locations are numbered from 1."""
+    offset = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
             part = batch.slice(start, ROWS_AT_ONCE)
             try:
                 columns = [column.to_pylist() for column in part.columns]
             except (ValueError, OverflowError):
-                yield from _convert_rows_singly(name, first, part)
+                yield from _convert_rows_singly(name, offset, part)
             else:
                 values = zip(*columns, strict=True) if columns else [()] * part.num_rows
-                for index, cells in enumerate(values, first):
+                for index, cells in enumerate(values, offset):
                     yield Row(f"{name}:{index + 1}", index, dict(zip(part.schema.names, cells, strict=True)))
-            first += part.num_rows
+            offset += part.num_rows
 
 
 @contextmanager
 def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
-    """Faults that Arrow finds become UnreadableFileError."""
+    """Convert errors of Arrow to UnreadableFileError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -74,12 +84,13 @@ def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
         raise UnreadableFileError(file.path, f"is not a readable {kind} ({first_line})") from error
 
 
-def _convert_rows_singly(name: str, first: int, batch: pa.RecordBatch) -> Entries:
-    """The rows of a batch that does not convert as a whole: Arrow does not check that strings are UTF-8."""
-    for offset in range(batch.num_rows):
-        location, index = f"{name}:{first + offset + 1}", first + offset
+def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entries:
+    """Yield the rows of a batch that cannot be converted at once, because Arrow does not validate UTF-8."""
+    for number in range(batch.num_rows):
+        index = offset + number
+        location = f"{name}:{index + 1}"
         try:
-            yield Row(location, index, batch.slice(offset, 1).to_pylist()[0])
+            yield Row(location, index, batch.slice(number, 1).to_pylist()[0])
         except UnicodeDecodeError as error:
             yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
         except (ValueError, OverflowError) as error:
@@ -87,16 +98,23 @@ def _convert_rows_singly(name: str, first: int, batch: pa.RecordBatch) -> Entrie
 
 
 def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
-    """The names under ``key`` of a file of JSON that `datasets` wrote."""
+    """Return the names under a key of a JSON file that `datasets` wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
     entries = content.get(key) if isinstance(content, dict) else None
-    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
-    if not isinstance(entries, list) or not all(isinstance(name, str) and name for name in names):
+    is_valid = isinstance(entries, list)
+    names: list[str] = []
+    for entry in entries or ():
+        name = entry.get("filename") if isinstance(entry, dict) else entry
+        if isinstance(name, str) and name:
+            names.append(name)
+        else:
+            is_valid = False
+    if not is_valid:
         raise UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
-    return [str(name) for name in names]
+    return names
 
 
 def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
@@ -106,20 +124,21 @@ def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
         for path in paths:
             with _open_ipc(path) as reader:
                 columns.update(dict.fromkeys(require_unique_columns(file.path, reader.schema.names)))
-                is_stream = isinstance(reader, pa.RecordBatchStreamReader)
-                count += sum(batch.num_rows for batch in reader) if is_stream else reader.count_rows()
+                if isinstance(reader, pa.RecordBatchStreamReader):
+                    count += sum(batch.num_rows for batch in reader)
+                else:
+                    count += reader.count_rows()
 
     def read(selected: Sequence[str] | None) -> Entries:
         with arrow_faults_as_errors(file, "Arrow file"):
-            batches = (batch for path in paths for batch in _iterate_batches(path))
-            yield from iterate_rows(file.name, (_select_and_validate(batch, selected) for batch in batches))
+            yield from iterate_rows(file.name, _iterate_selected_batches(paths, selected))
 
     return RowStream(file, read, tuple(columns), count)
 
 
 @contextmanager
 def _open_ipc(path: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
-    """An Arrow file or stream, which is mapped, not read into memory."""
+    """Open an Arrow file or stream with a memory map."""
     require_regular_file(path)
     with pa.memory_map(str(path)) as mapped:
         is_file = mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC
@@ -135,15 +154,27 @@ def _iterate_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield from map(reader.get_batch, range(reader.num_record_batches))
 
 
-def _select_and_validate(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-    """These columns of the batch, checked through: Arrow reads what a damaged offset points to, wherever that is.
+def _iterate_selected_batches(paths: Iterable[Path], columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        for batch in _iterate_batches(path):
+            yield _select_and_validate(batch, columns)
 
-    Strings that are not UTF-8 pass here; each costs its own row. Raises pa.ArrowInvalid.
+
+def _select_and_validate(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Return a batch with the selected columns (None: all) after a complete validation.
+
+    Without validation Arrow reads memory outside the file if an offset is damaged. Strings are validated as bytes, so
+    that invalid UTF-8 makes only its row unusable.
+
+    Raises:
+        pa.ArrowInvalid: If the batch is damaged.
     """
     if columns is not None:
         batch = batch.select([name for name in columns if name in batch.schema.names])
-    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-    viewed = [column.view(binary[column.type]) if column.type in binary else column for column in batch.columns]
+    viewed = []
+    for column in batch.columns:
+        binary_type = _BINARY_TYPES.get(column.type)
+        viewed.append(column if binary_type is None else column.view(binary_type))
     pa.RecordBatch.from_arrays(viewed, names=batch.schema.names).validate(full=True)
     return batch
 

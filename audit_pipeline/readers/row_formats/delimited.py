@@ -1,12 +1,12 @@
-"""Rows of .csv and .tsv files: a record each, which may span lines, after a header.
+"""Reader of .csv and .tsv files with a header. A record may span several lines.
 
-The header decides between the usual delimiters: names of columns hardly ever hold one, texts do all the time. Where
-the header holds several of them, the one that fits most rows is taken, and of equals the one that makes more columns.
-A first line such as Excel's sep=; says it. The quote is the usual one, unless rows do not fit with it and all do with
-another.
+The header decides between the usual delimiters, because column names rarely contain one, but texts often do. If the
+header contains several of them, the delimiter that fits most rows is used. If two fit equally many rows, the one with
+more columns is used. A first line such as Excel's sep=; states the delimiter. An unusual quote is used only if all rows
+fit with it, but not with the usual quote.
 
-Python's csv module reads the records: DuckDB gives no row its line, counts the line of a rejected row without the lines
-within fields, and refuses a whole file for a quote that is never closed.
+Python's csv module reads the records. DuckDB returns no line numbers of rows. For a rejected row it ignores the line
+ends within fields. It also refuses a whole file if one quote is never closed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 
 USUAL = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
-# A quote, and what precedes it within a quoted field (None: it is doubled there).
+# Quote and escape character. Without an escape character a quote is doubled within a quoted field.
 _UNUSUAL_QUOTES = (('"', "\\"), ("'", None), ("'", "\\"))
 # The first line of files for Excel.
 _STATED_DELIMITER = re.compile(r"\A\"?sep=([^\r\n\"])\"?(?:\r\n|\r|\n)", re.IGNORECASE)
-_NAMED_COLUMNS = 12
+_MAX_NAMED_COLUMNS = 12
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """``quote``: None if nothing is quoted. ``escape`` precedes a quote within a quoted field; None: it is doubled
-    there. ``has_gaps``: blanks follow each delimiter, and belong to no field."""
+    """The dialect of a CSV file.
+
+    Attributes:
+        delimiter: The delimiter.
+        quote: The quote, or None if fields are not quoted.
+        escape: The character before a quote within a quoted field, or None if the quote is doubled.
+        has_gaps: Blanks follow each delimiter. They belong to no field.
+    """
 
     delimiter: str
     quote: str | None = '"'
@@ -55,9 +61,9 @@ class Dialect:
         return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}{escaped}"
 
     def reader(self, lines: Iterable[str]) -> Any:
-        """The csv module's reader of ``lines``.
+        """Return the csv module's reader of the lines.
 
-        It is strict, because a quote that is never closed otherwise swallows the rest of the file into one field.
+        It is strict. Otherwise a quote that is never closed would read the rest of the file as one field.
         """
         return csv.reader(
             lines,
@@ -72,7 +78,14 @@ class Dialect:
 
 
 class _Record(NamedTuple):
-    """A record that is not blank: its first and last line, and its fields, or why it cannot be read."""
+    """A record that is not blank.
+
+    Attributes:
+        line: Its first line.
+        last_line: Its last line.
+        fields: Its fields, empty if it cannot be read.
+        problem: The reason why it cannot be read, or None.
+    """
 
     line: int
     last_line: int
@@ -81,12 +94,13 @@ class _Record(NamedTuple):
 
 
 def open_delimited_rows(file: InputFile) -> RowStream:
-    """The rows of a .csv or .tsv file; its note says what was taken for a delimiter and a quote.
+    """Open the rows of a .csv or .tsv file. The note of the stream describes the detected dialect.
 
-    Raises UnreadableFileError where the header cannot be read, names a column twice, or leaves more than one delimiter
-    possible.
+    Raises:
+        UnreadableFileError: If the header cannot be read or contains a name twice, or if several delimiters are
+            possible.
     """
-    # As large as a line may be: what a quote that is never closed swallows is bounded by it too.
+    # A field may be as long as a line. The limit also bounds the field after a quote that is never closed.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
     dialect = _detect_dialect(file)
 
@@ -98,64 +112,114 @@ def open_delimited_rows(file: InputFile) -> RowStream:
 
     with _open_records(file, dialect) as records:
         names = tuple(filter(None, _read_header(file, records)))
-    more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
-    note = f"{file.path}: read as {dialect}; columns: {', '.join(names[:_NAMED_COLUMNS])}{more}"
+    note = f"{file.path}: read as {dialect}; columns: {', '.join(names[:_MAX_NAMED_COLUMNS])}"
+    if len(names) > _MAX_NAMED_COLUMNS:
+        note += f" and {len(names) - _MAX_NAMED_COLUMNS} more"
     return RowStream(file, read, columns=names, note=note)
 
 
 def _detect_dialect(file: InputFile) -> Dialect:
-    """The dialect of a file by its beginning.
+    """Detect the dialect of a file from its beginning.
 
-    Raises UnreadableFileError, saying what to do, if the header leaves several delimiters possible and the rows do not
-    decide.
+    Raises:
+        UnreadableFileError: If the header contains several delimiters and the rows fit with more than one of them.
     """
     with open_bytes(file) as binary:
         start = binary.read(SAMPLE_BYTES)
         is_complete = not binary.read(1)
     refuse_utf16(file, start)
-    sample = start.decode("utf-8-sig", errors="replace")
-    stated = _STATED_DELIMITER.match(sample)
-    sample = _STATED_DELIMITER.sub("", sample)
+    text = start.decode("utf-8-sig", errors="replace")
+    sample = _Sample(_STATED_DELIMITER.sub("", text), is_complete)
     is_tsv = file.kind == ".tsv"
-    # The header's width, how many whole records after it are as wide, and whether all of them are.
-    fits: dict[Dialect, tuple[int, int, bool]] = {}
-
-    def measure(dialect: Dialect) -> tuple[int, int, bool]:
-        header, *records = list(_iterate_records(io.StringIO(sample, newline=""), dialect)) or [_Record(0, 0, [])]
-        # The last record of a sample may be cut.
-        whole = records if is_complete else records[:-1]
-        fitting = sum(record.problem is None and len(record.fields) == len(header.fields) for record in whole)
-        fits[dialect] = (len(header.fields), fitting, fitting == len(whole))
-        return fits[dialect]
-
-    in_header = [delimiter for delimiter in USUAL if measure(Dialect(delimiter))[0] > 1]
-    possible = [stated[1]] if stated else ["\t"] if is_tsv else in_header or [","]
-    if len(possible) > 1:
-        ranks = {delimiter: fits[Dialect(delimiter)][1::-1] for delimiter in possible}
-        best = max(ranks.values())
-        fitting = [delimiter for delimiter in possible if ranks[delimiter] == best and best[0]]
-        if len(fitting) != 1:
-            named = " and ".join(USUAL[delimiter] for delimiter in possible)
-            raise UnreadableFileError(
-                file.path,
-                f"its header holds {named}, and its rows do not show which of them separates fields: "
-                "save it as .tsv, .jsonl or .parquet",
-            )
-        possible = fitting
-    usual = Dialect(possible[0])
-    records = _iterate_records(io.StringIO(sample, newline=""), usual)
-    seconds = [record.fields[1] for record in records if len(record.fields) > 1]
-    usual = replace(usual, has_gaps=bool(seconds) and all(second.startswith(" ") for second in seconds))
-    if measure(usual)[2]:
+    stated = _STATED_DELIMITER.match(text)
+    if stated:
+        delimiter = stated[1]
+    elif is_tsv:
+        delimiter = "\t"
+    else:
+        delimiter = _detect_delimiter(file, sample)
+    usual = replace(Dialect(delimiter), has_gaps=sample.has_gaps(delimiter))
+    if sample.measure_fit(usual).is_complete:
         return usual
-    others = [
-        replace(usual, quote=quote, escape=escape)
-        for quote, escape in _UNUSUAL_QUOTES
-        if (escape or "") + quote in sample and any(before + quote in sample for before in (usual.delimiter, "\n"))
-    ]
-    # Quotes are part of a .csv file; a .tsv file may hold them as characters like any other.
-    others += [replace(usual, quote=None)] if is_tsv else []
-    return next((dialect for dialect in others if measure(dialect)[2]), usual)
+    for dialect in _list_unusual_dialects(usual, sample.text, is_tsv=is_tsv):
+        if sample.measure_fit(dialect).is_complete:
+            return dialect
+    return usual
+
+
+class _Fit(NamedTuple):
+    """The fit of a dialect to a sample.
+
+    Attributes:
+        n_columns: The number of fields in the header.
+        n_fitting: The number of complete records with as many fields as the header.
+        is_complete: All complete records have as many fields as the header.
+    """
+
+    n_columns: int
+    n_fitting: int
+    is_complete: bool
+
+
+class _Sample(NamedTuple):
+    """The beginning of a file.
+
+    Attributes:
+        text: The text without the line that states the delimiter.
+        is_complete: The text is the whole file.
+    """
+
+    text: str
+    is_complete: bool
+
+    def read_records(self, dialect: Dialect) -> list[_Record]:
+        """Return the records of the sample, including the header."""
+        return list(_iterate_records(io.StringIO(self.text, newline=""), dialect))
+
+    def measure_fit(self, dialect: Dialect) -> _Fit:
+        """Measure the fit of a dialect. The last record of an incomplete sample is ignored."""
+        records = self.read_records(dialect) or [_Record(0, 0, [])]
+        n_columns = len(records[0].fields)
+        complete_records = records[1:] if self.is_complete else records[1:-1]
+        n_fitting = sum(record.problem is None and len(record.fields) == n_columns for record in complete_records)
+        return _Fit(n_columns, n_fitting, n_fitting == len(complete_records))
+
+    def has_gaps(self, delimiter: str) -> bool:
+        """Return True if the second field of every record begins with a blank."""
+        second_fields = [record.fields[1] for record in self.read_records(Dialect(delimiter)) if record.fields[1:]]
+        return bool(second_fields) and all(field.startswith(" ") for field in second_fields)
+
+
+def _detect_delimiter(file: InputFile, sample: _Sample) -> str:
+    """Return the usual delimiter in the header that fits most rows (a comma if the header contains none)."""
+    fits = {delimiter: sample.measure_fit(Dialect(delimiter)) for delimiter in USUAL}
+    possible = [delimiter for delimiter, fit in fits.items() if fit.n_columns > 1]
+    if not possible:
+        return ","
+    if len(possible) == 1:
+        return possible[0]
+    ranks = {delimiter: (fits[delimiter].n_fitting, fits[delimiter].n_columns) for delimiter in possible}
+    best_rank = max(ranks.values())
+    best = [delimiter for delimiter in possible if ranks[delimiter] == best_rank]
+    if len(best) > 1 or best_rank[0] == 0:
+        listed = " and ".join(USUAL[delimiter] for delimiter in possible)
+        raise UnreadableFileError(
+            file.path,
+            f"its header holds {listed}, and its rows do not show which of them separates fields: "
+            "save it as .tsv, .jsonl or .parquet",
+        )
+    return best[0]
+
+
+def _list_unusual_dialects(usual: Dialect, sample: str, *, is_tsv: bool) -> Iterator[Dialect]:
+    """Yield the dialects with an unusual quote that occurs at the beginning of a field of the sample."""
+    for quote, escape in _UNUSUAL_QUOTES:
+        starts_field = usual.delimiter + quote in sample or "\n" + quote in sample
+        if starts_field and (escape or "") + quote in sample:
+            yield replace(usual, quote=quote, escape=escape)
+    if is_tsv:
+        # In a .tsv file quotes may be ordinary characters.
+        yield replace(usual, quote=None)
 
 
 def _iterate_records(lines: Iterable[str], dialect: Dialect) -> Iterator[_Record]:
@@ -184,12 +248,18 @@ def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(LINE_LIMIT + 1):
         number += 1
         require_line_within_limit(file, line, number)
-        # An empty line in its place: lines keep their numbers.
-        yield "\n" if number == 1 and _STATED_DELIMITER.match(line) else line
+        if number == 1 and _STATED_DELIMITER.match(line):
+            # An empty line in its place preserves the line numbers.
+            line = "\n"
+        yield line
 
 
 def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
-    """The first record as names of columns; raises UnreadableFileError where it cannot be one."""
+    """Return the column names in the first record.
+
+    Raises:
+        UnreadableFileError: If the record is missing or no valid header.
+    """
     header = next(records, None)
     if header is None:
         raise UnreadableFileError(file.path, "the file holds no rows")
@@ -203,8 +273,10 @@ def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
 def _build_row(file: InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
     location = f"{file.name}:{record.line}"
     if record.problem is not None:
-        lines = f", lines {record.line} to {record.last_line}" if record.last_line > record.line else ""
-        return Skipped(location, index, f"broken CSV: {record.problem}{lines}")
+        reason = f"broken CSV: {record.problem}"
+        if record.last_line > record.line:
+            reason += f", lines {record.line} to {record.last_line}"
+        return Skipped(location, index, reason)
     if len(record.fields) != len(header):
         return Skipped(location, index, f"has {len(record.fields)} fields where the header has {len(header)}")
     if any(map(explain_invalid_unicode, record.fields)):

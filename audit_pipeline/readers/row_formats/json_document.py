@@ -1,7 +1,7 @@
-"""Rows of .json files: an array of objects, lines of objects (as C4 names them), or an object of columns.
+"""Reader of .json files: an array of objects, lines of objects (as in files of C4), or an object of columns.
 
-An array is read an object at a time, so that its file may be larger than memory. An object of columns, which is what
-pandas writes by default, has each column's first value at its beginning: it is read whole, and bounded.
+An array is parsed value by value, so that its file may be larger than memory. An object of columns, which pandas writes
+by default, contains one list of values per column. It is read at once, up to a limit.
 """
 
 from __future__ import annotations
@@ -23,121 +23,162 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def open_json_document(file: InputFile) -> RowStream:
-    """The rows of a .json file, whichever of the three it is.
+    """Open the rows of a .json file of one of the three kinds.
 
-    What is none of them is read as lines, each of which then says what is wrong with it. Raises UnreadableFileError
-    where the file cannot be opened.
+    Any other content is read as lines, so that each line is skipped with its reason.
+
+    Raises:
+        UnreadableFileError: If the file cannot be opened.
     """
     with open_bytes(file) as binary:
         start = binary.read(_PIECE).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.startswith(b"["):
-        # On one line as a rule, which may be longer than a line may be.
-        def read(columns: object) -> Entries:
-            with open_bytes(file) as binary, decode_text(binary) as text:
-                for index, value in enumerate(_iterate_array(file, text)):
-                    yield build_json_row(value, f"{file.name}:{index + 1}", index, file.string_lines)
-
-        return RowStream(file, read)
+        # An array is often a single line, which may exceed the limit of a line.
+        return _open_array(file)
     with open_bytes(file) as binary:
         lines = iterate_lines(file, binary)
-        first = next(lines, (0, b""))[1]
-        single = next(lines, None) is None
-    whole = None
-    if single or not isinstance(_parse_json(first), dict):
-        with open_bytes(file) as binary:
-            content = binary.read(_WHOLE_LIMIT + 1)
-        whole = _parse_json(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
-    columns = _columns_from_object(whole) if isinstance(whole, dict) else None
-    if not isinstance(whole, dict) or (single and columns is None):
+        first_line = next(lines, (0, b""))[1]
+        is_single_line = next(lines, None) is None
+    if not is_single_line and isinstance(_parse_json(first_line), dict):
         return open_json_lines(file)
-    # An object that holds no columns is one row.
-    rows = [whole] if columns is None else [dict(zip(whole, row, strict=True)) for row in zip(*columns, strict=True)]
-    return RowStream(
-        file,
-        lambda columns: (Row(f"{file.name}:{index + 1}", index, values) for index, values in enumerate(rows)),
-        count=len(rows),
-    )
+    document = _read_document(file)
+    columns = _columns_from_object(document) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or (is_single_line and columns is None):
+        return open_json_lines(file)
+    # An object without columns is one row.
+    rows = [document]
+    if columns is not None:
+        rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    return _open_list(file, rows)
 
 
-def _parse_json(text: bytes) -> object:
-    """What ``text`` is in JSON; None where it is none."""
+def _read_document(file: InputFile) -> object:
+    """Return the parsed content of a file, or None if it is too large or not JSON."""
+    with open_bytes(file) as binary:
+        content = binary.read(_WHOLE_LIMIT + 1)
+    if len(content) > _WHOLE_LIMIT:
+        return None
+    return _parse_json(content.removeprefix(codecs.BOM_UTF8))
+
+
+def _open_array(file: InputFile) -> RowStream:
+    def read(columns: object) -> Entries:
+        with open_bytes(file) as binary, decode_text(binary) as text:
+            for index, value in enumerate(_ArrayParser(file, text).iterate_values()):
+                yield build_json_row(value, f"{file.name}:{index + 1}", index, file.string_lines)
+
+    return RowStream(file, read)
+
+
+def _open_list(file: InputFile, rows: Sequence[Mapping[str, object]]) -> RowStream:
+    def read(columns: object) -> Entries:
+        for index, values in enumerate(rows):
+            yield Row(f"{file.name}:{index + 1}", index, values)
+
+    return RowStream(file, read, count=len(rows))
+
+
+def _parse_json(content: bytes) -> object:
+    """Return the parsed content, or None if it is not JSON in UTF-8."""
     try:
-        return json.loads(text.decode())
+        return json.loads(content.decode())
     except (ValueError, RecursionError):
         return None
 
 
 def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
-    """The columns of an object that holds them as lists of one length, or by the same rows' names; else None."""
+    """Return the columns of an object, or None if it has no columns.
+
+    Columns are lists of equal length, or objects with the same row names.
+    """
     lists = [value for value in content.values() if isinstance(value, list)]
-    named = [value for value in content.values() if isinstance(value, dict)]
     if lists and len(lists) == len(content) and len({len(values) for values in lists}) == 1:
         return lists
+    named = [value for value in content.values() if isinstance(value, dict)]
     if named and len(named) == len(content) and all(list(values) == list(named[0]) for values in named):
         return [list(values.values()) for values in named]
     return None
 
 
-def _iterate_array(file: InputFile, text: io.TextIOWrapper) -> Iterator[object]:
-    """The values of an array in order; only what has not been taken yet is in memory.
+class _ArrayParser:
+    """A parser of a JSON array that has only one value and its surroundings in memory.
 
-    Raises UnreadableFileError where the array is broken.
+    The json module parses only whole documents. So this class feeds its decoder piece by piece.
     """
-    decoder = json.JSONDecoder()
-    held, taken, released, has_ended = "", 0, 0, False
 
-    def read_more(size: int) -> None:
-        nonlocal held, taken, released, has_ended
-        piece = text.read(size)
-        held, released, taken, has_ended = held[taken:] + piece, released + taken, 0, not piece
+    def __init__(self, file: InputFile, text: io.TextIOWrapper) -> None:
+        self._file = file
+        self._text = text
+        self._decoder = json.JSONDecoder()
+        # The text in memory, the position of the parser in it, and the number of characters before it.
+        self._buffer = ""
+        self._position = 0
+        self._n_released = 0
+        self._has_ended = False
 
-    def skip_blanks() -> str:
-        """The next character that is not white space, not taken yet; empty at the end of the file."""
-        nonlocal taken
-        while True:
-            taken = _BLANKS.match(held, taken).end()  # type: ignore[union-attr]
-            if taken < len(held) or has_ended:
-                return held[taken : taken + 1]
-            read_more(_PIECE)
+    def iterate_values(self) -> Iterator[object]:
+        """Yield the values of the array in their order.
 
-    def take(expected: str) -> str:
-        nonlocal taken
-        found = skip_blanks()
-        if not found or found not in expected:
-            what = " or ".join(f"'{character}'" for character in expected)
-            raise broken(f"expected {what}, found {repr(found) if found else 'the end of the file'}")
-        taken += 1
-        return found
-
-    def broken(reason: str) -> UnreadableFileError:
-        place = f"in what begins at character {released + taken + 1:,}"
-        return UnreadableFileError(file.path, f"is not readable JSON: {reason}, {place}; write it again")
-
-    take("[")
-    is_open = skip_blanks() != "]"
-    if not is_open:
-        take("]")
-    while is_open:
-        skip_blanks()
-        try:
-            value, end = decoder.raw_decode(held, taken)
-            # A number may go on after what is held.
-            is_whole = end < len(held) or has_ended
-        except json.JSONDecodeError as error:
-            if has_ended or len(held) - taken > LINE_LIMIT:
-                raise broken(error.msg) from error
-            is_whole = False
-        except (ValueError, RecursionError) as error:
-            raise broken(str(error)) from error
-        if is_whole:
-            taken = end
-            yield value
-            is_open = take(",]") == ","
+        Raises:
+            UnreadableFileError: If the array is broken.
+        """
+        self._consume("[")
+        has_values = self._peek() != "]"
+        if has_values:
+            yield self._parse_value()
+            while self._consume(",]") == ",":
+                yield self._parse_value()
         else:
-            # Twice as much each time, until the value is whole.
-            read_more(max(_PIECE, len(held) - taken))
-    if skip_blanks():
-        raise broken("more text follows the end of the array")
+            self._consume("]")
+        if self._peek():
+            raise self._build_error("more text follows the end of the array")
+
+    def _parse_value(self) -> object:
+        self._peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._buffer, self._position)
+            except json.JSONDecodeError as error:
+                if self._has_ended or len(self._buffer) - self._position > LINE_LIMIT:
+                    raise self._build_error(error.msg) from error
+            except (ValueError, RecursionError) as error:
+                raise self._build_error(str(error)) from error
+            else:
+                # A number at the end of the buffer may continue.
+                if end < len(self._buffer) or self._has_ended:
+                    self._position = end
+                    return value
+            # The size doubles until the value is complete.
+            self._read_more(max(_PIECE, len(self._buffer) - self._position))
+
+    def _read_more(self, size: int) -> None:
+        piece = self._text.read(size)
+        self._n_released += self._position
+        self._buffer = self._buffer[self._position :] + piece
+        self._position = 0
+        self._has_ended = not piece
+
+    def _peek(self) -> str:
+        """Skip white space and return the next character, or "" at the end of the file."""
+        while True:
+            self._position = _BLANKS.match(self._buffer, self._position).end()  # type: ignore[union-attr]
+            if self._position < len(self._buffer) or self._has_ended:
+                return self._buffer[self._position : self._position + 1]
+            self._read_more(_PIECE)
+
+    def _consume(self, expected: str) -> str:
+        """Skip white space, consume one of the expected characters, and return it."""
+        character = self._peek()
+        if not character or character not in expected:
+            listed = " or ".join(f"'{candidate}'" for candidate in expected)
+            actual = repr(character) if character else "the end of the file"
+            raise self._build_error(f"expected {listed}, found {actual}")
+        self._position += 1
+        return character
+
+    def _build_error(self, reason: str) -> UnreadableFileError:
+        place = f"in what begins at character {self._n_released + self._position + 1:,}"
+        return UnreadableFileError(self._file.path, f"is not readable JSON: {reason}, {place}; write it again")
 
 
 FORMAT = RowFormat((".json",), open_json_document, is_compressible=True)

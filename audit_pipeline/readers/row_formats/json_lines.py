@@ -1,4 +1,4 @@
-"""Rows of .jsonl files: an object of JSON a line; and what every value of JSON that is a row has to be."""
+"""Reader of .jsonl files with one JSON object per line, and the conversion of JSON values to rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ def open_json_lines(file: InputFile) -> RowStream:
 
 
 def parse_json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
-    """One line of JSON as a row; skipped where it is not an object in UTF-8.
+    """Parse one line as a row. A line that is not a JSON object in UTF-8 is skipped.
 
-    ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files).
+    Args:
+        line: The line.
+        location: The location of the row.
+        index: The index of the row.
+        string_lines: The column for lines that are JSON strings, as in files of MIMIR. By default they are skipped.
     """
     try:
         value = json.loads(line.decode())
@@ -37,7 +41,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
 
 
 def build_json_row(value: object, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
-    """A value of JSON as a row; skipped where it is no object."""
+    """Build a row from a JSON value. A value that is not an object is skipped (see :func:`parse_json_row`)."""
     if isinstance(value, dict):
         return Row(location, index, value)
     if string_lines is not None and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Rows of .parquet files, whose pages are compared with their checksums."""
+"""Reader of the rows of .parquet files, with a check of page checksums."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from audit_pipeline.readers.text_rows import require_unique_columns
 
 
 def open_parquet_rows(file: InputFile) -> RowStream:
-    """Open a Parquet file; raises UnreadableFileError where it is none."""
+    """Open a Parquet file.
+
+    Raises:
+        UnreadableFileError: If the file is not a readable Parquet file.
+    """
     with _open(file) as opened:
-        columns, count = require_unique_columns(file.path, opened.schema_arrow.names), opened.metadata.num_rows
+        columns = require_unique_columns(file.path, opened.schema_arrow.names)
+        count = opened.metadata.num_rows
 
     def read(names: Sequence[str] | None) -> Entries:
         with _open(file) as opened:

@@ -1,6 +1,6 @@
-"""Rows of .xlsx and .ods files: those of the only visible sheet that is not empty, below its header.
+"""Reader of .xlsx and .ods files: the rows below the header of the only visible sheet with content.
 
-What nobody sees is not read: hidden rows, columns and sheets, also where a filter hides them. It is named.
+Hidden rows, columns and sheets are skipped and reported. Rows that a filter hides count as hidden.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from python_calamine import CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
@@ -23,14 +24,18 @@ if TYPE_CHECKING:
 
 _HIDDEN_ROW = "is hidden: show the row to have it read"
 _REPEATED_HEADER = "repeats the header"
-# How many rows that are not blank are looked at for the header, and the words of the longest name of a column.
+# Number of non-blank rows that are searched for the header.
 _SEARCHED_ROWS = 10
-_LONGEST_NAME = 5
 
 
 @dataclass(frozen=True)
 class _Header:
-    """The row that names the columns: its number in the sheet, its names (empty: the column is not read)."""
+    """The row with the names of the columns.
+
+    Attributes:
+        row: Its number in the sheet, from 1.
+        names: The names. Columns with an empty name are not read.
+    """
 
     row: int
     names: Sequence[str]
@@ -42,7 +47,7 @@ def open_spreadsheet(file: InputFile) -> RowStream:
     Raises:
         UnreadableFileError: If it cannot be read, has several visible sheets with content, or no header.
     """
-    # Formats are imported to learn their suffixes, and a parser of XML is not needed for that.
+    # All formats are imported for their suffixes. A parser of XML is not needed then.
     from audit_pipeline.readers.spreadsheet_layout import read_sheet_layout  # noqa: PLC0415
 
     sheet, hidden_sheets = _load_sheet(file)
@@ -53,8 +58,8 @@ def open_spreadsheet(file: InputFile) -> RowStream:
     remarks = tuple(_describe_layout(sheet, layout, header, hidden_sheets))
 
     def read(columns: object) -> Entries:
-        again, _ = _load_sheet(file)
-        return iter(()) if again is None else _iterate_rows(file, again, layout, header)
+        current_sheet, _ = _load_sheet(file)
+        return iter(()) if current_sheet is None else _iterate_rows(file, current_sheet, layout, header)
 
     listed = ", ".join(filter(None, header.names))
     note = f"{file.name}: read the sheet '{sheet.name}' with row {header.row} as header; columns: {listed}"
@@ -64,15 +69,17 @@ def open_spreadsheet(file: InputFile) -> RowStream:
 
 
 def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
-    """Return the only visible sheet with content (None: there is none), and the names of hidden sheets with content."""
+    """Return the only visible sheet with content (or None), and the names of hidden sheets with content."""
     visible: list[CalamineSheet] = []
     hidden: list[str] = []
     try:
         require_regular_file(file.path)
         with CalamineWorkbook.from_path(file.path) as workbook:
             for metadata in workbook.sheets_metadata:
-                sheet = workbook.get_sheet_by_name(metadata.name) if _is_worksheet(metadata.typ) else None
-                if sheet is None or not sheet.height:
+                if metadata.typ is not SheetTypeEnum.WorkSheet:
+                    continue
+                sheet = workbook.get_sheet_by_name(metadata.name)
+                if not sheet.height:
                     continue
                 if metadata.visible is SheetVisibleEnum.Visible:
                     visible.append(sheet)
@@ -82,7 +89,8 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
         raise UnreadableFileError(file.path, "is locked with a password: save it without a password") from error
     except (KeyboardInterrupt, SystemExit, UnreadableFileError):
         raise
-    except BaseException as error:  # a panic of the library is an error of no narrower class
+    except BaseException as error:
+        # A panic of the library in Rust is only a BaseException.
         reason = to_one_line(error) or type(error).__name__
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
@@ -91,10 +99,6 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
             file.path, f"holds the sheets {named}: save the sheet to be read as a file of its own"
         )
     return (visible[0] if visible else None), hidden
-
-
-def _is_worksheet(kind: SheetTypeEnum) -> bool:
-    return kind is SheetTypeEnum.WorkSheet
 
 
 def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
@@ -106,7 +110,8 @@ def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
 def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int, list[object]]]:
     """Yield the rows that are not blank, with their numbers in the sheet."""
     number = 0
-    file.meter.size, file.meter.position = _last_row(sheet), lambda: number
+    file.meter.size = _find_last_row(sheet)
+    file.meter.position = lambda: number
     for cells in sheet.iter_rows():
         number += 1
         if any(cell != "" for cell in cells):
@@ -115,12 +120,12 @@ def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int,
 
 
 def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> _Header:
-    """Find the row that names the columns.
+    """Find the row with the names of the columns.
 
-    It is the first row that is not blank. If that has one cell alone, it may be a title: then the header is the first
-    of the next rows that has more cells, or that names the column of the text after a gap.
+    It is the first non-blank row. If that row has a single cell, it may be a title. Then the header is the next row
+    with several cells, or the next row after a gap with the name of a text column.
     """
-    hidden = layout.list_hidden_rows(_last_row(sheet))
+    hidden = layout.list_hidden_rows(_find_last_row(sheet))
     first_rows: list[tuple[int, list[object]]] = []
     for number, cells in _iterate_cells(file, sheet):
         if number not in hidden:
@@ -130,18 +135,22 @@ def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> 
     file.meter.position = None
     if not first_rows:
         raise UnreadableFileError(file.path, "all of its rows are hidden: show the rows to have them read")
-    number, cells = first_rows[0]
-    if _count_filled(cells) == 1:
-        for place, (later, others) in enumerate(first_rows[1:], 1):
-            is_after_gap = later - first_rows[place - 1][0] > 1
-            if _count_filled(others) > 1 or (is_after_gap and _names_text_column(others)):
-                number, cells = later, others
-                break
-    names = [
-        "" if layout.is_column_hidden(column) else name
-        for column, name in enumerate(clean_header(file.path, cells), _first_column(sheet))
-    ]
+    number, cells = _choose_header_row(first_rows)
+    names: list[str] = []
+    for column, name in enumerate(clean_header(file.path, cells), _find_first_column(sheet)):
+        names.append("" if layout.is_column_hidden(column) else name)
     return _Header(number, names)
+
+
+def _choose_header_row(rows: Sequence[tuple[int, list[object]]]) -> tuple[int, list[object]]:
+    """Return the header among the first non-blank rows (see :func:`_find_header`)."""
+    if _count_filled(rows[0][1]) > 1:
+        return rows[0]
+    for (number_before, _), (number, cells) in pairwise(rows):
+        is_after_gap = number - number_before > 1
+        if _count_filled(cells) > 1 or (is_after_gap and _names_text_column(cells)):
+            return number, cells
+    return rows[0]
 
 
 def _count_filled(cells: Iterable[object]) -> int:
@@ -152,32 +161,32 @@ def _names_text_column(cells: Iterable[object]) -> bool:
     return any(isinstance(cell, str) and cell.strip().casefold() in USUAL_TEXT_COLUMNS for cell in cells)
 
 
-def _last_row(sheet: CalamineSheet) -> int:
+def _find_last_row(sheet: CalamineSheet) -> int:
     """Return the number of the last row with content."""
     return 0 if sheet.end is None else sheet.end[0] + 1
 
 
-def _first_column(sheet: CalamineSheet) -> int:
-    """Return the number of the first column that the rows of the library have."""
+def _find_first_column(sheet: CalamineSheet) -> int:
+    """Return the number of the first column with content, which is the first column of calamine's rows."""
     return 1 if sheet.start is None else sheet.start[1] + 1
 
 
 def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, header: _Header) -> Entries:
-    hidden = layout.list_hidden_rows(_last_row(sheet))
-    first_column = _first_column(sheet)
-    merged_from = {(cells.first_row, cells.column - first_column): cells.last_row for cells in layout.merged}
-    # The value of merged cells by column, and the last row that has it.
-    groups: dict[int, tuple[object, int]] = {}
+    hidden = layout.list_hidden_rows(_find_last_row(sheet))
+    first_column = _find_first_column(sheet)
+    last_merged_rows = {(cells.first_row, cells.column - first_column): cells.last_row for cells in layout.merged}
+    # For each column the value of the latest merged cells, and their last row.
+    merged_values: dict[int, tuple[object, int]] = {}
     index = -1
     for number, cells in _iterate_cells(file, sheet):
         if number <= header.row:
             continue
         index += 1
         for column, value in enumerate(cells):
-            if (number, column) in merged_from:
-                groups[column] = (value, merged_from[number, column])
-            elif value == "" and column in groups and number <= groups[column][1]:
-                cells[column] = groups[column][0]
+            if (number, column) in last_merged_rows:
+                merged_values[column] = (value, last_merged_rows[number, column])
+            elif value == "" and column in merged_values and number <= merged_values[column][1]:
+                cells[column] = merged_values[column][0]
         location = f"{file.name}:{number}"
         values = {name: cell for name, cell in zip(header.names, cells, strict=True) if name}
         if number in hidden:
@@ -191,17 +200,17 @@ def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, he
 def _describe_layout(
     sheet: CalamineSheet, layout: SheetLayout, header: _Header, hidden_sheets: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each part of the file that is not read as it stands, and the reason."""
+    """Yield the parts of the file that are skipped or changed, each with the reason."""
     from audit_pipeline.readers.spreadsheet_layout import format_column  # noqa: PLC0415
 
     if header.row > 1 and sheet.start is not None and sheet.start[0] + 1 < header.row:
-        first = sheet.start[0] + 1
-        above = f"row {first}" if first == header.row - 1 else f"rows {first} to {header.row - 1}"
+        first_row = sheet.start[0] + 1
+        above = f"row {first_row}" if first_row == header.row - 1 else f"rows {first_row} to {header.row - 1}"
         listed = ", ".join(filter(None, header.names))
         yield above, f"above the header, which is row {header.row} ({listed})"
     for name in hidden_sheets:
         yield f"sheet {name}", "is hidden: show the sheet to have it read"
-    first_column = _first_column(sheet)
+    first_column = _find_first_column(sheet)
     hidden_columns = [
         format_column(column)
         for column in range(first_column, first_column + len(header.names))
@@ -220,7 +229,7 @@ def _describe_layout(
 
 
 def _to_json_value(cell: object) -> object:
-    """Return a cell as JSON has it: 1.0 is a 1, as a spreadsheet has no whole numbers, and dates are ISO 8601."""
+    """Return a cell as a JSON value. 1.0 becomes 1, because spreadsheets have no integers. Dates become ISO 8601."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return int(cell)
     return cell if isinstance(cell, str | int | float) else str(cell)

@@ -1,4 +1,4 @@
-"""Rows of .txt files: a line is a text. Code that takes a whole .txt file as one document reads it itself."""
+"""Reader of .txt files with one text per line. readers/whole_files/ reads a .txt file as one document."""
 
 from __future__ import annotations
 

@@ -1,19 +1,26 @@
-"""The chapters of an EPUB as one text, without front and back matter.
+"""The running text of an EPUB: its chapters as one text, without front and back matter.
 
-Types of the EPUB say what a chapter is. Headings, file names and the guide are only evidence: a heading such as
-"Chapter 3" outweighs them, and so does a place in the middle of the book. What is left out is named with its words.
+Front and back matter is detected in three steps:
+
+1. The package. A type such as ``epub:type="titlepage"`` and the table of contents are certain evidence.
+2. Headings. A chapter heading such as "Chapter 3" marks running text. It outweighs the file name and the guide.
+3. Weak evidence: other headings, file names, the guide and a place outside the linear reading order. A chapter with
+   weak evidence is still text if it reads as a story and stands between two chapters.
+
+The problems of a document list the skipped matter with its number of words.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.whole_files import matter_pages
 from audit_pipeline.readers.whole_files.document import (
     NoTextError,
     Places,
@@ -24,19 +31,15 @@ from audit_pipeline.readers.whole_files.document import (
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import count_text_words
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.matter_pages import (
-    RUNNING_WORDS,
-    BookLines,
-    TextPage,
-    describe_left_out_matter,
-    find_book_lines,
-)
 from audit_pipeline.readers.whole_files.xhtml_text import SECTION_GAP, Prose, extract_prose
 
-_Part: TypeAlias = Literal["text", "perhaps matter", "matter"]
+ChapterKind: TypeAlias = Literal["text", "perhaps matter", "matter"]
+_Problems: TypeAlias = tuple[tuple[str, str], ...]
 
-# Words of epub:type, of the guide of an EPUB 2, and (with a dot) classes that Project Gutenberg's books use. Prefaces
-# and introductions are here too: they are often later than the work, and by another hand.
+_NO_TEXT = "no text in it, only pictures or nothing"
+
+# Types of front and back matter in epub:type, in the guide of EPUB 2, and (with a dot) in the classes of Project
+# Gutenberg. Prefaces and introductions are included: they are often later than the work and by another author.
 _TYPES = """
 cover frontispiece titlepage halftitlepage halftitle title-page seriespage imprint copyright-page colophon imprimatur
 dedication acknowledgments acknowledgements contributors other-credits errata publishing-credits
@@ -45,7 +48,7 @@ index bibliography biblioentry glossary notes endnotes endnote footnotes footnot
 noteref backlink pagebreak
 .pg-boilerplate .pgheader .pgfooter .transnote .footnotes .footnote .fnanchor .pagenum .pageno .toc
 """
-# No "index": converters call the whole book so.
+# "index" is missing because converters give this name to the file with the whole book.
 _FILES = """
 cover title titlepage title-page halftitle halftitlepage half-title copyright copyright-page copyrightpage imprint
 colophon uncopyright dedication acknowledgments acknowledgements foreword preface introduction afterword
@@ -58,7 +61,7 @@ uncopyright; acknowledgments; acknowledgements; dedication; foreword; preface; i
 bibliography; notes; endnotes; footnotes; glossary; newsletter; transcriber's note; transcriber's notes;
 transcriber’s note; transcriber’s notes; the full project gutenberg license
 """
-# Pages that are short in every book: with a chapter's words, a file of this name is a chapter.
+# These pages are short in every book. A longer file with such a name is a chapter.
 _SHORT_FILES = frozenset(
     ("cover", "title", "titlepage", "title-page", "halftitle", "halftitlepage", "half-title", "dedication", "praise")
 )
@@ -77,7 +80,7 @@ _NUMBER_WORDS = (
 )
 _NUMBER = rf"(?:[ivxlcdm]{{1,8}}|\d{{1,3}}|(?:{_NUMBER_WORDS})(?:[ -]\w+)?)"
 _CHAPTER_HEADING = re.compile(
-    # Chapter in many languages, before the number or behind it. "Chapter notes" are notes.
+    # The word for a chapter in many languages, before or after the number. "Chapter notes" are notes.
     r"(?:chapter|kapitel|chapitre|cap[íi]tulo|cap[íi]tol|capitolo|capitolul|hoofdstuk|rozdzia[łl]|kapitola|poglavlje|kapittel"
     r"|kapitlet|глава|розділ|κεφάλαιο|chương|bab|الفصل|פרק|अध्याय|prologue|prolog|prologo|prólogo|epilogue|epilog|épilogue"
     r"|epílogo|epilogo|interlude|intermezzo|пролог|эпилог)"
@@ -87,186 +90,252 @@ _CHAPTER_HEADING = re.compile(
     rf"|{_NUMBER}\s*\.?\s*(?:chapter|kapitel|fejezet|bölüm|luku|kapittel|rozdział|kapitola|глава)(?!\w)"
     r"|\w+\s+(?:chapter|kapitel|fejezet|bölüm|luku)\Z"
     r"|第\s*[\d〇零一二三四五六七八九十百千两]{1,6}\s*[章回节節話话卷部幕]|제\s*\d{1,3}\s*[장부화]"
-    # A number alone, or before a title.
+    # A number without a word, or a number before a title.
     rf"|(?:[ivxlcdm]{{1,8}}|\d{{1,3}}|{_NUMBER_WORDS})(?:[ -](?:one|two|three|four|five|six|seven|eight|nine))?"
     r"[.):]?\s*\Z"
     r"|(?:[ivxlcdm]{1,8}|\d{1,3})\s*[.):–—-]\s+\S",
     re.IGNORECASE,
 )
 _LONGEST_HEADING = 80
-_NAMED = 3
+_MAX_NAMED_PATHS = 3
 
 
 @dataclass(frozen=True)
 class _ReadChapter:
-    """A chapter of the reading order, its prose, and what it seems to be."""
+    """A chapter of the reading order.
+
+    Attributes:
+        chapter: The chapter in the EPUB.
+        prose: Its running text.
+        kind: Text, front or back matter, or perhaps matter.
+    """
 
     chapter: Chapter
-    page: Prose
-    part: _Part
+    prose: Prose
+    kind: ChapterKind
 
     @property
-    def words(self) -> int:
-        """The number of words, elements of matter included."""
-        return count_text_words(self.page.text) + self.page.unwanted_words
+    def n_words(self) -> int:
+        """Return the number of words, including notes and page numbers."""
+        return count_text_words(self.prose.text) + self.prose.unwanted_words
 
     @property
     def label(self) -> str:
-        return self.page.heading or self.chapter.path.rpartition("/")[2]
+        """Return the heading, or the file name if the chapter has no heading."""
+        return self.prose.heading or self.chapter.path.rpartition("/")[2]
 
 
 def read_book(path: Path) -> WholeDocument:
-    """Read an EPUB without front and back matter, or all of it if nothing else is in it.
+    """Read the running text of an EPUB.
+
+    If front and back matter is all that the book has, return the whole text. It may be a short text with a notice.
 
     Raises:
-        NoTextError: If there is no text at all.
+        NoTextError: If the book has no text.
         DataError: If the file cannot be read.
     """
     try:
         book = read_epub(path)
     except EpubError as error:
         raise DataError(f"{path}: {error}") from error
-    whole = extract_book_text(book)
-    if not whole.text:
-        whole = _extract_whole_text(book)
-    if not whole.text.strip():
-        raise NoTextError(f"{path}: no text in it, only pictures or nothing")
-    return whole
+    document = extract_book_text(book)
+    if not document.text:
+        document = _extract_whole_text(book)
+    if not document.text.strip():
+        raise NoTextError(f"{path}: {_NO_TEXT}")
+    return document
 
 
 def extract_book_text(book: Epub) -> WholeDocument:
-    """Return the running text of a book: its chapters without front and back matter.
+    """Return the chapters of a book as one text, without front and back matter.
 
-    Chapters are parted by three empty lines, paragraphs by one. The text is empty if nothing but matter is left. The
-    problems name chapters without text, matter with its words, and text that nobody sees.
+    Three empty lines separate chapters, one empty line separates paragraphs.
+
+    Returns:
+        The document. Its text is empty if the book has only front and back matter. Its problems list chapters without
+        text, the skipped matter, and text that no reader sees.
     """
-    lost = list(book.problems)
-    readable: list[_ReadChapter] = []
-    for chapter in book.chapters:
-        page = extract_prose(chapter.markup, MATTER_TYPES, chapter.read_style_sheet)
-        read = _ReadChapter(chapter, page, classify_chapter(chapter, page))
-        reason = explain_illegible(page.text)
-        if not page.text and read.part == "text":
-            reason = "no text in it, only pictures or nothing"
-        if reason is None:
-            readable.append(read)
+    chapters, lost = _read_chapters(book)
+    selected: list[_ReadChapter] = []
+    matter: list[tuple[str, int]] = []
+    for chapter, is_text in zip(chapters, _detect_text(chapters), strict=True):
+        if is_text:
+            selected.append(chapter)
         else:
-            lost.append((chapter.path, reason))
-    is_kept = _choose_chapters(readable)
-    kept = [read for read, keep in zip(readable, is_kept, strict=True) if keep]
-    matter = [(read.label, read.words) for read, keep in zip(readable, is_kept, strict=True) if not keep]
-    matter.append(("notes and page numbers within chapters", sum(read.page.unwanted_words for read in kept)))
-    pages = [(read.chapter, read.page) for read in kept]
-    text, places, found = join_chapters(pages, find_book_lines)
+            matter.append((chapter.label, chapter.n_words))
+    n_note_words = sum(chapter.prose.unwanted_words for chapter in selected)
+    matter.append(("notes and page numbers within chapters", n_note_words))
+    lines = _list_lines(selected)
+    book_lines = matter_pages.find_book_lines([line for _, line in lines])
+    text, places = _join_lines(selected, lines, book_lines.numbers)
     problems = (
-        *_summarise_lost_chapters(lost, len(book.chapters) + len(book.problems)),
-        *describe_left_out_matter(found, matter),
-        *_describe_unread_text(pages),
+        *_summarise_lost_chapters(lost, _count_parts(book)),
+        *matter_pages.describe_left_out_matter(book_lines, matter),
+        *_describe_unread_text(selected),
     )
     return WholeDocument(text, book.title, problems, places, book.edition)
 
 
-def _extract_whole_text(book: Epub) -> WholeDocument:
-    """Return all text of a book: what looks like nothing but matter may be a short text with a notice in it."""
-    pages = [(chapter, extract_prose(chapter.markup, (), chapter.read_style_sheet)) for chapter in book.chapters]
-    text, places, _ = join_chapters(pages, lambda lines: BookLines(range(len(lines))))
-    lost = _summarise_lost_chapters(book.problems, len(book.chapters) + len(book.problems))
-    return WholeDocument(text, book.title, lost + _describe_unread_text(pages), places, book.edition)
+def classify_chapter(chapter: Chapter, prose: Prose) -> ChapterKind:
+    """Classify a chapter of an EPUB as text, matter, or perhaps matter.
 
-
-def _choose_chapters(chapters: Sequence[_ReadChapter]) -> list[bool]:
-    """Return for each chapter whether it is kept.
-
-    A chapter that is perhaps matter is kept between two chapters of the book if it reads as running text: a story
-    called "Notes", an interlude outside the linear reading order. A file with most of the book in it is the book.
+    Types of matter and navigation are certain evidence. The type or the heading of a chapter outweighs all weak
+    evidence: the guide, the file name, other headings, and a place outside the linear reading order.
     """
-    sizes = [count_text_words(read.page.text) for read in chapters]
-    certain = [number for number, read in enumerate(chapters) if read.part == "text" and sizes[number] >= RUNNING_WORDS]
-    kept = []
-    for number, read in enumerate(chapters):
-        is_inside = bool(certain) and certain[0] < number < certain[-1]
-        is_story = read.part == "perhaps matter" and is_inside and _reads_as_story(read.page.text)
-        is_most = 2 * sizes[number] > sum(sizes)
-        kept.append(bool(read.page.text) and (read.part == "text" or is_story or is_most))
-    return kept
+    if prose.types & MATTER_TYPES or chapter.roles & _NAVIGATION:
+        return "matter"
+    if prose.types & _TEXT_TYPES or _has_chapter_heading(prose):
+        return "text"
+    heading = prose.heading.strip(" .:*").lower()
+    has_matter_role = chapter.roles & (MATTER_TYPES | {"non-linear"})
+    has_matter_heading = heading in _MATTER_HEADINGS or _ALSO_BY.match(heading)
+    if has_matter_role or has_matter_heading or _has_matter_file_name(chapter, prose):
+        return "perhaps matter"
+    return "text"
 
 
-def _has_chapter_heading(page: Prose) -> bool:
-    """Return whether a chapter begins with the heading of a chapter, and is more than a list of chapters."""
-    lines = TextPage(list(enumerate(page.text.split("\n"))))
-    if lines.words < RUNNING_WORDS or lines.is_numbered_list or lines.is_contents:
+def _read_chapters(book: Epub) -> tuple[list[_ReadChapter], list[tuple[str, str]]]:
+    """Return the readable chapters, and path and reason of each chapter that cannot be read."""
+    chapters: list[_ReadChapter] = []
+    lost = list(book.problems)
+    for chapter in book.chapters:
+        prose = extract_prose(chapter.markup, MATTER_TYPES, chapter.read_style_sheet)
+        kind = classify_chapter(chapter, prose)
+        reason = explain_illegible(prose.text)
+        if not prose.text and kind == "text":
+            reason = _NO_TEXT
+        if reason is None:
+            chapters.append(_ReadChapter(chapter, prose, kind))
+        else:
+            lost.append((chapter.path, reason))
+    return chapters, lost
+
+
+def _extract_whole_text(book: Epub) -> WholeDocument:
+    """Return the text of all chapters, including front and back matter."""
+    chapters = [
+        _ReadChapter(chapter, extract_prose(chapter.markup, (), chapter.read_style_sheet), "text")
+        for chapter in book.chapters
+    ]
+    lines = _list_lines(chapters)
+    text, places = _join_lines(chapters, lines, range(len(lines)))
+    problems = _summarise_lost_chapters(book.problems, _count_parts(book)) + _describe_unread_text(chapters)
+    return WholeDocument(text, book.title, problems, places, book.edition)
+
+
+def _detect_text(chapters: Sequence[_ReadChapter]) -> list[bool]:
+    """Decide for each chapter if it is running text.
+
+    A chapter with more than half of the words is always text: some files contain the whole book. A chapter that is
+    perhaps matter is text if it stands between two chapters and reads as a story. Examples are a story with the title
+    "Notes" and an interlude outside the linear reading order.
+    """
+    n_words = [count_text_words(chapter.prose.text) for chapter in chapters]
+    certain = [
+        number
+        for number, chapter in enumerate(chapters)
+        if chapter.kind == "text" and n_words[number] >= matter_pages.RUNNING_WORDS
+    ]
+    decisions: list[bool] = []
+    for number, chapter in enumerate(chapters):
+        is_text = chapter.kind == "text" or 2 * n_words[number] > sum(n_words)
+        if chapter.kind == "perhaps matter" and certain and certain[0] < number < certain[-1]:
+            is_text = is_text or _reads_as_story(chapter.prose)
+        decisions.append(is_text and bool(chapter.prose.text))
+    return decisions
+
+
+def _has_matter_file_name(chapter: Chapter, prose: Prose) -> bool:
+    """Return True if the file name, with or without its numbers, is one of front or back matter."""
+    stem = chapter.path.rpartition("/")[2].rpartition(".")[0].lower().replace("_", "-")
+    names = {stem, stem.strip("0123456789-. ")}
+    if names & _SHORT_FILES and count_text_words(prose.text) > _SHORT_WORDS:
         return False
-    headings = [heading.strip(" *_") for heading in (page.heading, lines.heading)]
-    return any(len(heading) <= _LONGEST_HEADING and _CHAPTER_HEADING.match(heading) for heading in headings)
+    return bool(names & _MATTER_FILES)
 
 
-def _reads_as_story(text: str) -> bool:
-    page = TextPage(list(enumerate(text.split("\n"))))
-    if page.words < RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
+def _has_chapter_heading(prose: Prose) -> bool:
+    """Return True if a page starts with a chapter heading and is not a list of chapters."""
+    page = _build_page(prose)
+    if page.words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
+        return False
+    for heading in (prose.heading, page.heading):
+        title = heading.strip(" *_")
+        if len(title) <= _LONGEST_HEADING and _CHAPTER_HEADING.match(title):
+            return True
+    return False
+
+
+def _reads_as_story(prose: Prose) -> bool:
+    page = _build_page(prose)
+    if page.words < matter_pages.RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
         return False
     return page.has_sentences
 
 
-def classify_chapter(chapter: Chapter, page: Prose) -> _Part:
-    """Return whether a chapter of an EPUB is text, front or back matter, or perhaps matter.
-
-    Types and navigation are certain. A heading of a chapter, or its type, outweighs the guide, the file's name, another
-    heading and a place outside the linear reading order.
-    """
-    if page.types & MATTER_TYPES or chapter.roles & _NAVIGATION:
-        return "matter"
-    if page.types & _TEXT_TYPES or _has_chapter_heading(page):
-        return "text"
-    stem = chapter.path.rpartition("/")[2].rpartition(".")[0].lower().replace("_", "-")
-    names = {stem, stem.strip("0123456789-. ")}
-    if names & _SHORT_FILES and count_text_words(page.text) > _SHORT_WORDS:
-        names = set()
-    heading = page.heading.strip(" .:*").lower()
-    is_matter = (
-        chapter.roles & (MATTER_TYPES | {"non-linear"})
-        or names & _MATTER_FILES
-        or heading in _MATTER_HEADINGS
-        or _ALSO_BY.match(heading)
-    )
-    return "perhaps matter" if is_matter else "text"
+def _build_page(prose: Prose) -> matter_pages.TextPage:
+    return matter_pages.TextPage(list(enumerate(prose.text.split("\n"))))
 
 
-def _describe_unread_text(chapters: Sequence[tuple[Chapter, Prose]]) -> tuple[tuple[str, str], ...]:
+def _count_parts(book: Epub) -> int:
+    return len(book.chapters) + len(book.problems)
+
+
+def _describe_unread_text(chapters: Sequence[_ReadChapter]) -> _Problems:
     unread: Counter[str] = Counter()
-    for _, page in chapters:
-        unread.update(page.unread)
+    for chapter in chapters:
+        unread.update(chapter.prose.unread)
     return describe_unread(unread)
 
 
-def _summarise_lost_chapters(lost: Sequence[tuple[str, str]], chapters: int) -> tuple[tuple[str, str], ...]:
-    paths_of: dict[str, list[str]] = {}
+def _summarise_lost_chapters(lost: Sequence[tuple[str, str]], n_chapters: int) -> _Problems:
+    """Return one problem per reason: the number of chapters with their first paths, and the reason."""
+    paths_by_reason: dict[str, list[str]] = {}
     for path, reason in lost:
-        paths_of.setdefault(reason, []).append(path)
-    parts = []
-    for reason, paths in paths_of.items():
-        named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
-        parts.append((f"{len(paths):,} of {chapters:,} chapters ({named})", reason))
-    return tuple(parts)
+        paths_by_reason.setdefault(reason, []).append(path)
+    problems: list[tuple[str, str]] = []
+    for reason, paths in paths_by_reason.items():
+        listed = ", ".join(paths[:_MAX_NAMED_PATHS])
+        if len(paths) > _MAX_NAMED_PATHS:
+            listed += ", …"
+        problems.append((f"{len(paths):,} of {n_chapters:,} chapters ({listed})", reason))
+    return tuple(problems)
 
 
-def join_chapters(
-    chapters: Sequence[tuple[Chapter, Prose]], find_lines: Callable[[Sequence[str]], BookLines]
-) -> tuple[str, Places, BookLines]:
-    """Return the lines of the chapters that are the book, where each chapter begins, and what was found.
+def _list_lines(chapters: Sequence[_ReadChapter]) -> list[tuple[int, str]]:
+    """Return the lines of all chapters, each with the index of its chapter. Empty lines separate the chapters."""
+    n_empty_lines = SECTION_GAP.count("\n") - 1
+    lines: list[tuple[int, str]] = []
+    for index, chapter in enumerate(chapters):
+        if index > 0:
+            lines += [(index, "")] * n_empty_lines
+        lines += [(index, line) for line in chapter.prose.text.split("\n")]
+    return lines
 
-    A chapter begins with the first words of it that are kept. Chapters without any are not counted.
+
+def _join_lines(
+    chapters: Sequence[_ReadChapter], lines: Sequence[tuple[int, str]], line_numbers: Sequence[int]
+) -> tuple[str, Places]:
+    """Join the selected lines to the text of the book.
+
+    Args:
+        chapters: The chapters of the book.
+        lines: All lines, each with the index of its chapter.
+        line_numbers: Ascending indices of the selected lines.
+
+    Returns:
+        The text, and the character at which each chapter begins. A chapter begins with its first selected line that
+        is not blank. Chapters without such a line are not counted.
     """
-    gap = [""] * (SECTION_GAP.count("\n") - 1)
-    owned = [(number, line) for number, (_, page) in enumerate(chapters) for line in [*page.text.split("\n"), *gap]]
-    owned = owned[: len(owned) - len(gap)]
-    found = find_lines([line for _, line in owned])
-    kept = [owned[line] for line in found.numbers]
+    selected = [lines[number] for number in line_numbers]
     places: list[tuple[int, str]] = []
-    offset, last = 0, -1
-    for number, line in kept:
-        if line.strip() and number != last:
-            last = number
-            chapter, page = chapters[number]
-            places.append((offset, format_chapter_label(len(places) + 1, page.heading, chapter.path, page.text)))
+    offset = 0
+    last_index = -1
+    for index, line in selected:
+        if line.strip() and index != last_index:
+            last_index = index
+            prose = chapters[index].prose
+            path = chapters[index].chapter.path
+            places.append((offset, format_chapter_label(len(places) + 1, prose.heading, path, prose.text)))
         offset += len(line) + 1
-    return "\n".join(line for _, line in kept), tuple(places), found
+    return "\n".join(line for _, line in selected), tuple(places)

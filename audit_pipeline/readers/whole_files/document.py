@@ -1,7 +1,7 @@
-"""A file that is one document: what reading it gives, and reading it with the reader for its suffix.
+"""Files that are one document each: the result of reading, and the reader for each suffix.
 
-A format's parser is imported when a file of it is read. Marks within a text file are text: Markdown is read as it is
-written.
+The parser of a format is imported when the first file of this format is read. Markup of a text file is text: Markdown
+is read unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from audit_pipeline.readers.whole_files.legible import (
 )
 
 Places: TypeAlias = tuple[tuple[int, str], ...]
-"""The character of a text at which each page or chapter begins, with its label, in order; none where the lines of the
-text are the file's."""
+"""The character offset and the label of each page or chapter, in order. Empty if the text has the lines of the file."""
 
 NO_LINES: Places = ((0, ""),)
-"""The places of a text whose file has neither pages nor chapters, and other lines than the text: a web page."""
+"""The places of a text whose lines are not those of the file, without pages or chapters. An example is a web page."""
 
 _PAGE = "page "
 _LONGEST_HEADING = 80
@@ -39,25 +38,31 @@ _EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
 def format_page_label(number: int) -> str:
-    """What a page is called; ``number`` counts the file's pages from 1, whatever is printed on them."""
+    """Return the label of a page. ``number`` counts the pages of the file from 1, regardless of printed numbers."""
     return f"{_PAGE}{number}"
 
 
 def format_chapter_label(number: int, heading: str, path: str, text: str) -> str:
-    """What a chapter is called: ``number`` with its heading; with its ``path`` in the book where the heading is empty
-    or long, or none of the words of ``text``."""
+    """Return the label of a chapter: its number with its heading or its path.
+
+    Args:
+        number: Number of the chapter, from 1.
+        heading: The heading of the chapter. Not used if it is empty or long, or if it is not part of the text.
+        path: Path of the chapter in the book.
+        text: Text of the chapter.
+    """
     is_findable = 0 < len(heading) <= _LONGEST_HEADING and heading in " ".join(text.split())
     return f"chapter {number} ({heading if is_findable else path})"
 
 
 def describe_place(text: str, offset: int, places: Places) -> str:
-    """Where the first word of ``text`` at or after the character ``offset`` is: ``page 12``, ``chapter 3 (The Hill),
-    paragraph 5`` or ``line 240``, all counted from 1.
+    """Return the position of the first word at or after a character offset.
 
-    Paragraphs are parted by empty lines and counted within the chapter. Before the first of the ``places`` lines are
-    counted, which end in \\n.
+    Returns:
+        ``page 12``, ``chapter 3 (The Hill), paragraph 5`` or ``line 240``, counted from 1. Empty lines separate
+        paragraphs, which are counted within the chapter. Before the first of the ``places``, lines are counted.
     """
-    word = next((place for place in range(offset, len(text)) if not text[place].isspace()), offset)
+    word = next((position for position in range(offset, len(text)) if not text[position].isspace()), offset)
     number = bisect_right(places, word, key=itemgetter(0))
     if not number:
         return f"line {text.count(chr(10), 0, word) + 1}"
@@ -69,17 +74,17 @@ def describe_place(text: str, offset: int, places: Places) -> str:
 
 
 UNSEEN = "text that nobody sees: hidden, as small as a dot, or in the colour of its background"
-"""Why text is left out that no reader of the page sees."""
+"""The reason for skipping text that no reader of the page sees."""
 
 
 def describe_unread(
     unread: Mapping[str, int], units: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[tuple[str, str], ...]:
-    """Return the problems for what a reader left out: its size and the reason.
+    """Return the problems for the parts that a reader skipped: size and reason.
 
     Args:
-        unread: Sizes by reason: characters, white space excluded.
-        units: What is counted instead, by reason.
+        unread: Sizes by reason, in characters without white space.
+        units: Other units by reason.
     """
     sizes = [(format_count(size, units.get(reason, "character")), reason) for reason, size in unread.items() if size]
     return tuple(sizes)
@@ -89,7 +94,7 @@ MEBIBYTE = 1024 * 1024
 MOST_FILE_BYTES = 256 * MEBIBYTE
 
 _LONGEST_TITLE = 300
-# What programs write without a title, and names of files.
+# Default titles of programs, and file names.
 _NO_TITLE = re.compile(
     r"(?:untitled|document|unbenannt|ohne titel|sans titre|powerpoint presentation|title|unknown)\W*\d*"
     r"|microsoft (?:word|powerpoint|excel)\b.*"
@@ -100,11 +105,14 @@ _NO_TITLE = re.compile(
 
 @dataclass(frozen=True)
 class WholeDocument:
-    """The running text of a file; ``title`` is what the file calls itself, where that can be relied on.
+    """The running text of a file.
 
-    ``problems`` are parts of it that could not be read, each with the reason; ``places`` where its pages or chapters
-    begin. ``edition`` is the date that the file gives of this
-    edition. It does not date the first publication.
+    Attributes:
+        text: The text.
+        title: The title in the file, or None if it is missing or a default of a program.
+        problems: Each part that could not be read, with the reason.
+        places: The places at which pages or chapters begin.
+        edition: The date of this edition in the file. It does not date the first publication.
     """
 
     text: str
@@ -115,7 +123,7 @@ class WholeDocument:
 
 
 def clean_title(raw_title: str | None) -> str | None:
-    """``raw_title`` with single blanks; None where it is empty, the name of a file, or a program's own default."""
+    """Return a title with single blanks, or None if it is empty, long, a file name, or a default of a program."""
     title = " ".join((raw_title or "").split())
     if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
         return None
@@ -123,12 +131,11 @@ def clean_title(raw_title: str | None) -> str | None:
 
 
 class NoTextError(DataError):
-    """The file is whole, but no text can be extracted: locked, a scan, letters of an unknown font. The message says
-    which."""
+    """An intact file without extractable text. The message contains the reason: a password, a scan, unknown letters."""
 
 
 def read_plain(path: Path) -> WholeDocument:
-    """Read the file's text as it is, except for ligatures and line ends, which become \\n.
+    """Read the text of a file. Ligatures become letters, and line ends become line feeds.
 
     Raises:
         DataError: If the file is not UTF-8.
@@ -154,14 +161,16 @@ WHOLE_FILES = tuple(_READERS)
 
 
 def is_single_document(path: Path) -> bool:
-    """Whether the file, by its name, is one document."""
+    """Return True if the file's suffix belongs to a format with one document per file."""
     return path.suffix.lower() in _READERS
 
 
 def read_document(path: Path) -> WholeDocument:
-    """The document that the file at ``path`` is; :func:`is_single_document` says that it is one.
+    """Read a file that is one document (see :func:`is_single_document`).
 
-    Raises NoTextError if the file is whole but no text can be extracted, and DataError if it cannot be read.
+    Raises:
+        NoTextError: If the file is intact but no text can be extracted.
+        DataError: If the file cannot be read.
     """
     module, name = _READERS[path.suffix.lower()].split(".")
     reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
@@ -172,7 +181,8 @@ def read_document(path: Path) -> WholeDocument:
         whole = reader(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if (reason := explain_illegible(whole.text)) is not None:
+    reason = explain_illegible(whole.text)
+    if reason is not None:
         raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
     problems = whole.problems + describe_unknown_characters(whole.text)
     return replace(whole, title=clean_title(whole.title), problems=problems)

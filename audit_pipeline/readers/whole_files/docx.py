@@ -1,8 +1,8 @@
-"""Word files (.docx).
+"""Reader of Word files (.docx).
 
-mammoth converts Word files to HTML. It drops simple fields, formulas, ruby, right-to-left runs, embedded chunks and
-text boxes of newer programs, reads hidden text, and writes note marks into the text. So the XML is read here, and
-mammoth serves for its table of symbol fonts.
+The XML is read here, because mammoth, which converts Word files to HTML, loses text. It drops simple fields, formulas,
+ruby, right-to-left runs, embedded chunks and text boxes of newer programs. It also reads hidden text and note marks.
+Only mammoth's table of symbol fonts is used.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ from audit_pipeline.readers.whole_files.word_text import (
 )
 from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, collapse_whitespace, extract_prose
 
-# A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
+# A Word file with a password is a compound file with this signature. It contains the encrypted zip file.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
-_MOST_XML = 64 * MEBIBYTE
-_MOST_NESTED_CHUNKS = 3
+_MAX_XML = 64 * MEBIBYTE
+_MAX_NESTED_CHUNKS = 3
 # defusedxml's refusals are ValueErrors.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ParseError, OSError, KeyError, ValueError, RecursionError)
 _PROPERTIES = "docProps/core.xml"
 _USUAL_MAIN_PART = "word/document.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _CREATED = "{http://purl.org/dc/terms/}created"
-_COMMENTS, _PAGE_HEADS = "comments", "headers and footers"
+_COMMENTS = "comments"
+_PAGE_HEADS = "headers and footers"
 _DIAGRAMS = "charts and diagrams, which are not read"
 _OUTSIDE = "parts of the text outside the file"
 _UNREAD_PARTS = {
@@ -73,32 +74,37 @@ _UNREAD_FILES = frozenset(("package", "oleObject", "subDocument"))
 
 
 def read_docx(path: Path) -> WholeDocument:
-    """Read the running text of a Word file: paragraphs parted by an empty line, notes after the text.
+    """Read the running text of a Word file. An empty line separates paragraphs. Notes follow the text.
 
     Raises:
         NoTextError: If a password locks the file.
-        DataError: If the file is damaged, or too large to be a text.
+        DataError: If the file is damaged or too large.
     """
     content = path.read_bytes()
     if content.startswith(_LOCKED):
         raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
     try:
         text, unread = _read_package(content, nesting=0)
-        title, made = _read_properties(content)
+        title, created = _read_properties(content)
     except _TooLargeError as error:
         raise DataError(f"{path}: unpacks to more than a text takes") from error
     except _DAMAGE as error:
         raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
     unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})
-    return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([made]))
+    return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([created]))
 
 
 class _TooLargeError(Exception):
-    """The file unpacks to more than is read."""
+    """A file that unpacks to more than the maximum size."""
 
 
 class _Part(NamedTuple):
-    """The target of a relationship: the last word of its type, and the member's path; None if it is outside."""
+    """The target of a relationship.
+
+    Attributes:
+        kind: The last word of the relationship's type.
+        path: The path of the member, or None if the target is outside the file.
+    """
 
     kind: str
     path: str | None
@@ -125,23 +131,30 @@ class _Package:
             is_inside = get_attribute(relation, "TargetMode") != "External" and target[1:] in self.archive.namelist()
             parts[get_attribute(relation, "Id") or ""] = _Part(kind, target[1:] if is_inside else None)
         for kind in _USUAL_PARTS:
-            usual = posixpath.join(folder, f"{kind}.xml")
-            if usual in self.archive.namelist() and kind not in {part.kind for part in parts.values()}:
-                # Some programs leave out the relationship.
-                parts[usual] = _Part(kind, usual)
+            usual_path = posixpath.join(folder, f"{kind}.xml")
+            if usual_path in self.archive.namelist() and kind not in {part.kind for part in parts.values()}:
+                # Some programs omit the relationship.
+                parts[usual_path] = _Part(kind, usual_path)
         return parts
 
 
+def _find_part_path(parts: Mapping[str, _Part], kind: str) -> str | None:
+    """Return the path of the first part of a kind that is inside the file, or None."""
+    for part in parts.values():
+        if part.kind == kind and part.path:
+            return part.path
+    return None
+
+
 def _read_package(content: bytes, nesting: int) -> tuple[str, Counter[str]]:
-    """Return the text of a Word file and the sizes of what is left out by reason."""
+    """Return the text of a Word file, and the sizes of skipped parts by reason."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(member.file_size for member in archive.infolist() if _is_markup(member.filename)) > _MOST_XML:
+        if sum(member.file_size for member in archive.infolist() if _is_markup(member.filename)) > _MAX_XML:
             raise _TooLargeError
         package = _Package(archive)
-        main_parts = [part.path for part in package.find_parts("").values() if part.kind == "officeDocument"]
-        main = next((path for path in main_parts if path is not None), _USUAL_MAIN_PART)
+        main = _find_part_path(package.find_parts(""), "officeDocument") or _USUAL_MAIN_PART
         parts = package.find_parts(main)
-        styles = next((part.path for part in parts.values() if part.kind == "styles" and part.path), None)
+        styles = _find_part_path(parts, "styles")
         document = package.read_xml(main)
         unread: Counter[str] = Counter()
         word = WordText(
@@ -169,7 +182,7 @@ def _is_markup(name: str) -> bool:
 
 
 def _find_notes(package: _Package, parts: Mapping[str, _Part]) -> dict[tuple[str, str], Element]:
-    """Return footnotes and endnotes by kind and id. The lines above notes (separators) are none."""
+    """Return footnotes and endnotes by kind and id, without the separator lines above notes."""
     notes = {}
     for part in parts.values():
         if part.kind in ("footnotes", "endnotes") and part.path is not None:
@@ -195,7 +208,7 @@ def _read_chunk(
 ) -> str:
     """Return the text of an embedded chunk, which Word shows as part of the document.
 
-    HTML, MHTML, plain text and Word files are read. Damaged chunks and other kinds are counted in ``unread``, in bytes.
+    HTML, MHTML, plain text and Word files are read. The bytes of damaged and other chunks are counted in ``unread``.
     """
     path = parts[relation].path if relation in parts else None
     if path is None:
@@ -207,14 +220,15 @@ def _read_chunk(
         page = email.message_from_bytes(content, policy=email.policy.default).get_body(("html",))
         payload = None if page is None else page.get_payload(decode=True)
         if isinstance(payload, bytes):
-            content, suffix = payload, ".html"
+            content = payload
+            suffix = ".html"
     if suffix in (".html", ".htm", ".xhtml"):
         prose = extract_prose(decode_page_file(content))
         unread.update(prose.unread)
         return prose.text
     if suffix == ".txt":
         return decode_page_file(content)
-    if suffix in (".docx", ".docm", ".dotx") and nesting < _MOST_NESTED_CHUNKS:
+    if suffix in (".docx", ".docm", ".dotx") and nesting < _MAX_NESTED_CHUNKS:
         with suppress(*_DAMAGE):
             text, inner_unread = _read_package(content, nesting + 1)
             unread.update(inner_unread)
@@ -224,7 +238,7 @@ def _read_chunk(
 
 
 def _read_properties(content: bytes) -> tuple[str | None, str | None]:
-    """Return the title and the date of creation among the file's properties, None if missing or damaged."""
+    """Return the title and the date of creation in the file's properties. Missing or damaged values are None."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if _PROPERTIES not in archive.namelist():
             return None, None

@@ -1,6 +1,6 @@
-"""Reading an EPUB without trusting it: its members one by one, its metadata, its chapters as they are.
+"""Reader of EPUB files that trusts no input: members within limits, metadata, and chapters as XHTML.
 
-Nothing is unpacked to disk. Copy protection is noticed and left alone.
+Nothing is unpacked to disk. Copy-protected books are refused.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from audit_pipeline.readers.charsets import find_codec
 from audit_pipeline.readers.dates import Dating, parse_edition_dates
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
-_MOST_MEMBER_BYTES, _MOST_UNPACKED_BYTES = 8 * MEBIBYTE, 64 * MEBIBYTE
+_MAX_MEMBER_BYTES = 8 * MEBIBYTE
+_MAX_UNPACKED_BYTES = 64 * MEBIBYTE
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
-# Fonts are scrambled with these in books that are not protected otherwise.
+# Books without copy protection scramble their fonts with these algorithms.
 _FONT_SCRAMBLING = frozenset(("http://ns.adobe.com/pdf/enc#RC", "http://www.idpf.org/2008/embedding"))
 _CHAPTER_TYPES = frozenset(("application/xhtml+xml", "text/html", "application/html+xml", "text/x-oeb1-document"))
 _ISSUED = ("dcterms:issued", "dcterms:date")
@@ -39,15 +40,19 @@ _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z
 
 
 class EpubError(DataError):
-    """A file that is no EPUB that can be read: what is wrong with it."""
+    """A file that is not a readable EPUB. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One document of the reading order: its path in the EPUB, what the package says of it, and its XHTML.
+    """One document of the reading order.
 
-    ``roles`` are the package's words for it: properties of the manifest (nav), types of the guide (toc, title-page),
-    and ``non-linear`` where it is not part of the reading order proper. ``style_sheets``: those of the book by path.
+    Attributes:
+        path: Its path in the EPUB.
+        roles: Properties in the manifest (nav), types in the guide (toc, title-page), and ``non-linear`` if the
+            document is outside the linear reading order.
+        markup: Its XHTML.
+        style_sheets: All style sheets of the book by path.
     """
 
     path: str
@@ -56,7 +61,7 @@ class Chapter:
     style_sheets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def read_style_sheet(self, address: str) -> str | None:
-        """Return the style sheet at an address that the chapter gives, or None if the book does not hold it."""
+        """Return the style sheet at an address in the chapter, or None if it is missing in the book."""
         try:
             return self.style_sheets.get(_resolve_reference(posixpath.dirname(self.path), address))
         except _MemberError:
@@ -65,13 +70,13 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Epub:
-    """An EPUB as it was read.
+    """The content of an EPUB.
 
     Attributes:
-        title: The first title among the metadata.
+        title: The first title in the metadata.
         chapters: Chapters in reading order.
         problems: Parts that could not be read, each with the reason.
-        edition: The days that its dates of publication mean.
+        edition: The dates of publication in the metadata.
     """
 
     title: str | None
@@ -81,11 +86,13 @@ class Epub:
 
 
 def read_epub(file: Path | IO[bytes]) -> Epub:
-    """The chapters of an EPUB in the order of its spine.
+    """Read the chapters of an EPUB in the order of its spine.
 
-    A chapter that is missing, lies outside the file, is too long or is not text goes into ``problems`` with the
-    reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
-    than any book has; OSError where the file itself cannot be read.
+    A chapter that is missing, outside the file, too long or not text becomes a problem with the reason.
+
+    Raises:
+        EpubError: If nothing can be read: no zip file, no container, broken XML, copy protection, or too large.
+        OSError: If the file cannot be opened.
     """
     try:
         archive = zipfile.ZipFile(file)
@@ -96,36 +103,41 @@ def read_epub(file: Path | IO[bytes]) -> Epub:
 
 
 class _Members:
-    """Reads members of an archive by name, within the limits."""
+    """A reader of an archive's members by name, within the limits of size."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self._names = frozenset(archive.namelist())
-        self._remaining = _MOST_UNPACKED_BYTES
+        self._remaining = _MAX_UNPACKED_BYTES
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
     def read(self, name: str) -> bytes:
-        """The bytes of a member; raises _MemberError with the reason, and EpubError once all are too much."""
+        """Return the bytes of a member.
+
+        Raises:
+            _MemberError: If the member cannot be read or is too large.
+            EpubError: If all members together are too large.
+        """
         if name not in self:
             raise _MemberError("not in the file")
         try:
             with self._archive.open(name) as member:
-                content = member.read(min(_MOST_MEMBER_BYTES, self._remaining) + 1)
+                content = member.read(min(_MAX_MEMBER_BYTES, self._remaining) + 1)
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-            # RuntimeError: a password, or a compression (NotImplementedError) that this Python cannot undo.
+            # A password is a RuntimeError, and an unsupported compression is its subclass NotImplementedError.
             raise _MemberError(f"damaged or locked ({error})") from error
         self._remaining -= len(content)
         if self._remaining < 0:
-            raise EpubError(f"unpacks to more than {_MOST_UNPACKED_BYTES} bytes")
-        if len(content) > _MOST_MEMBER_BYTES:
-            raise _MemberError(f"unpacks to more than {_MOST_MEMBER_BYTES} bytes")
+            raise EpubError(f"unpacks to more than {_MAX_UNPACKED_BYTES} bytes")
+        if len(content) > _MAX_MEMBER_BYTES:
+            raise _MemberError(f"unpacks to more than {_MAX_MEMBER_BYTES} bytes")
         return content
 
 
 class _MemberError(Exception):
-    """Why a member cannot be read."""
+    """A member that cannot be read. The message contains the reason."""
 
 
 def _read_package(members: _Members) -> Epub:
@@ -139,7 +151,8 @@ def _read_package(members: _Members) -> Epub:
         package_path = _resolve_reference("", rootfile.get("full-path", ""))
     except _MemberError as error:
         raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
-    package, folder = _read_xml(members, package_path), posixpath.dirname(package_path)
+    package = _read_xml(members, package_path)
+    folder = posixpath.dirname(package_path)
     items: dict[str, Element] = {}
     for item in _find_elements(package, "item"):
         items.setdefault(item.get("id", ""), item)
@@ -172,15 +185,25 @@ def _read_package(members: _Members) -> Epub:
         chapters.append(Chapter(path, frozenset(roles), markup, style_sheets))
     problems += _find_unlisted_documents(items.values(), folder, seen)
     if not chapters:
-        reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
-        raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
-    named = (title for metadata in _find_elements(package, "metadata") for title in _find_elements(metadata, "title"))
-    titles = (" ".join("".join(title.itertext()).split()) for title in named)
-    return Epub(next(filter(None, titles), None), tuple(chapters), tuple(problems), _read_edition(package))
+        message = "no chapter can be read"
+        if problems:
+            reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
+            message += f" ({reasons})"
+        raise EpubError(message)
+    return Epub(_find_title(package), tuple(chapters), tuple(problems), _read_edition(package))
+
+
+def _find_title(package: Element) -> str | None:
+    for metadata in _find_elements(package, "metadata"):
+        for element in _find_elements(metadata, "title"):
+            title = " ".join("".join(element.itertext()).split())
+            if title:
+                return title
+    return None
 
 
 def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the documents that the reading order does not list, except for the table of contents."""
+    """Yield the documents outside the reading order, except the table of contents, with the reason."""
     for item in items:
         is_navigation = "nav" in item.get("properties", "").split()
         if item.get("media-type", "").lower() in _CHAPTER_TYPES and not is_navigation:
@@ -191,9 +214,10 @@ def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[st
 
 
 def _read_edition(package: Element) -> Dating | None:
-    """Return the days that the dates of publication mean, from the first to the last.
+    """Return the dating from the first to the last date of publication.
 
-    A book may give the date of the work and that of this edition. Dates of its making, conversion or change are none.
+    A book may contain the date of the work and the date of this edition. Dates of creation, conversion or modification
+    are ignored.
     """
     written: list[str] = []
     for metadata in _find_elements(package, "metadata"):
@@ -207,7 +231,7 @@ def _read_edition(package: Element) -> Dating | None:
 
 
 def _read_style_sheets(members: _Members, items: Iterable[Element], folder: str) -> dict[str, str]:
-    """Return the style sheets of the book by path. A damaged one styles nothing, as in every reader."""
+    """Return the style sheets of the book by path, without damaged ones. E-book readers ignore these, too."""
     style_sheets = {}
     for item in items:
         if item.get("media-type", "").lower() == _STYLE_SHEET_TYPE:
@@ -228,7 +252,7 @@ def _refuse_protected(members: _Members) -> None:
 
 def _read_xml(members: _Members, name: str) -> Element:
     try:
-        # A document type may be named (older package files do), entities may not be defined.
+        # Older package files name a document type. Entity definitions are refused.
         root: Element = fromstring(members.read(name), forbid_dtd=False, forbid_entities=True, forbid_external=True)
     except _MemberError as error:
         raise EpubError(f"{name}: {error}") from error
@@ -240,11 +264,11 @@ def _read_xml(members: _Members, name: str) -> Element:
 
 
 def _read_guide(package: Element, folder: str) -> Mapping[str, set[str]]:
-    """What the guide of an EPUB 2 calls its files: path -> types."""
+    """Return the types of files in the guide of an EPUB 2, by path."""
     roles: dict[str, set[str]] = defaultdict(set)
     for reference in _find_elements(package, "reference"):
         href = reference.get("href", "")
-        # A reference into a file speaks of a place, not of the file.
+        # A reference with a fragment describes a position in a file, not the file.
         if "#" not in href:
             with suppress(_MemberError):
                 roles[_resolve_reference(folder, href)].add(reference.get("type", "").lower())
@@ -252,7 +276,11 @@ def _read_guide(package: Element, folder: str) -> Mapping[str, set[str]]:
 
 
 def _resolve_reference(folder: str, reference: str) -> str:
-    """The member that ``reference`` in a file of ``folder`` means; raises _MemberError where it cannot be one."""
+    """Return the path of the member that a reference in a file of ``folder`` points to.
+
+    Raises:
+        _MemberError: If the reference cannot point to a member.
+    """
     try:
         parts = urlsplit(reference.strip())
     except ValueError:
@@ -272,8 +300,9 @@ def _decode_markup(content: bytes) -> str:
         encoding = "utf-16"
     elif declared:
         label = declared[1].decode("ascii")
-        encoding = find_codec(label, is_inside=True) or label
-        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        codec = find_codec(label, is_inside=True) or label
+        if codec != "utf-8":
+            encoding = codec
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -287,5 +316,5 @@ def _find_elements(root: Element, name: str) -> Iterator[Element]:
 
 
 def _local_name(element: Element) -> str:
-    """An element's name without its namespace: older and broken files get namespaces wrong."""
+    """Return an element's name without its namespace, because older and broken files have wrong namespaces."""
     return str(element.tag).rpartition("}")[2]

@@ -1,7 +1,8 @@
 """The frame of Project Gutenberg around a book: its header, licence and small print, in the spellings since the 1990s.
 
-Marks divide a file into segments. What a segment says decides whether a mark is one: a book may quote the line "End of
-the Project Gutenberg EBook", and the small print is before the book or after it.
+Marks such as "End of the Project Gutenberg EBook" divide a file into segments. The words of a segment decide if it
+belongs to the book or to the frame. The mark alone is not enough: a book may quote it, and the small print stands
+before or after the book.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Line: TypeAlias = tuple[int, str]
-"""A line of a text, with its number in it."""
+"""A line with its number in the text."""
 
 _Kind: TypeAlias = Literal["start", "end", "small print begins", "small print ends"]
 
@@ -49,7 +50,7 @@ _MARK_LINES = 5
 _FRAME_WORD = re.compile(
     r"gutenberg|\be-?(?:text|book)s?\b|small print|\bdonat|licen[sc]e|copyright|public domain", re.I
 )
-# Of Project Gutenberg's own texts every twentieth word is one of these, of books fewer than one in a thousand.
+# In Project Gutenberg's own texts 1 of 20 words is a frame word, in books fewer than 1 of 1,000.
 _WORDS_PER_FRAME_WORD = 150
 _BEGINNINGS = ("start", "small print ends")
 _SHORT_WORDS = 200
@@ -58,6 +59,15 @@ _REMAINDER_WORDS = 20
 
 @dataclass(frozen=True)
 class _Mark:
+    """A mark of the frame.
+
+    Attributes:
+        kind: The kind of mark.
+        first: Index of its first line.
+        last: Index of its last line.
+        title: The title of the book, if the mark contains it.
+    """
+
     kind: _Kind
     first: int
     last: int
@@ -66,7 +76,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class FramedText:
-    """A file of Project Gutenberg, taken apart.
+    """The parts of a file of Project Gutenberg.
 
     Attributes:
         body: Lines of the first book. All lines if the file has no frame.
@@ -84,39 +94,49 @@ def split_gutenberg_file(lines: Sequence[Line]) -> FramedText:
     marks = _find_marks(lines)
     if not marks:
         return FramedText(trim_empty_lines(lines))
-    # Places of the first line of each book and of the line after its last, and the titles in the marks.
+    # For each book the indices of its first line and of the line after its last line, and the title in the mark.
     books: list[tuple[int, int]] = []
     titles: list[str] = []
     is_open = False
     before: _Mark | None = None
     for following in (*marks, None):
-        begin = 0 if before is None else before.last + 1
-        stop = len(lines) if following is None else following.first
+        begin = 0
+        title = ""
+        stop = len(lines)
+        if before is not None:
+            begin = before.last + 1
+            title = before.title
+        if following is not None:
+            stop = following.first
         is_body = _is_body(lines[begin:stop], before, following, has_book=bool(books))
         if is_body and books and before is not None and (is_open or before.kind not in _BEGINNINGS):
-            # The book goes on after the mark, so it only quotes it.
+            # The same book continues after the mark, so the mark is a quotation.
             books[-1] = (books[-1][0], stop)
         elif is_body:
             books.append((begin, stop))
-            titles.append("" if before is None else before.title)
+            titles.append(title)
         is_open = is_body
         before = following
-    bodies = [lines[begin:stop] for begin, stop in books]
-    filled = [(title, body) for title, body in zip(titles, bodies, strict=True) if count_words(body)]
+    filled: list[tuple[str, Sequence[Line]]] = []
+    for title, (begin, stop) in zip(titles, books, strict=True):
+        if count_words(lines[begin:stop]):
+            filled.append((title, lines[begin:stop]))
     if not filled:
-        # The only text has nothing but small print after it.
+        # The only text is before the first mark, and nothing but small print follows.
         filled = [("", lines[: marks[0].first])]
     body = filled[0][1]
-    others = tuple((title, count_words(other)) for title, other in filled[1:])
-    frame_words = count_words(lines) - count_words(body) - sum(words for _, words in others)
-    return FramedText(trim_empty_lines(body), frame_words, others)
+    other_books = tuple((title, count_words(other)) for title, other in filled[1:])
+    frame_words = count_words(lines) - count_words(body) - sum(n_words for _, n_words in other_books)
+    return FramedText(trim_empty_lines(body), frame_words, other_books)
 
 
 def find_gutenberg_head(text: str) -> str:
-    """Return the text before the first mark of the beginning, or an empty text if there is no such mark."""
+    """Return the text before the first start mark, or an empty text if there is no start mark."""
     lines = list(enumerate(text.split("\n")))
-    starts = (mark.first for mark in _find_marks(lines) if mark.kind == "start")
-    return join_lines(trim_empty_lines(lines[: next(starts, 0)]))
+    for mark in _find_marks(lines):
+        if mark.kind == "start":
+            return join_lines(trim_empty_lines(lines[: mark.first]))
+    return ""
 
 
 def count_text_words(text: str) -> int:
@@ -131,8 +151,8 @@ def count_words(lines: Sequence[Line]) -> int:
 
 def trim_empty_lines(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines without empty lines at either end."""
-    full = [place for place, (_, line) in enumerate(lines) if line.strip()]
-    return lines[full[0] : full[-1] + 1] if full else []
+    filled = [index for index, (_, line) in enumerate(lines) if line.strip()]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
 def join_lines(lines: Sequence[Line]) -> str:
@@ -141,44 +161,45 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 
 def _is_body(segment: Sequence[Line], before: _Mark | None, following: _Mark | None, *, has_book: bool) -> bool:
-    """Return whether a segment between two marks is text of a book."""
-    left = None if before is None else before.kind
-    right = None if following is None else following.kind
-    if left == "small print begins" and right == "small print ends":
+    """Return True if a segment between two marks is text of a book."""
+    kind_before = None if before is None else before.kind
+    kind_after = None if following is None else following.kind
+    if kind_before == "small print begins" and kind_after == "small print ends":
         return False
-    if left == "small print ends" and has_book and count_words(segment) < _REMAINDER_WORDS:
+    if kind_before == "small print ends" and has_book and count_words(segment) < _REMAINDER_WORDS:
         return False
-    if left in (None, "start", "small print ends") and right in (None, "end"):
+    if kind_before in (None, "start", "small print ends") and kind_after in (None, "end"):
         return True
     return not _is_frame(segment)
 
 
 def _is_frame(segment: Sequence[Line]) -> bool:
-    words = count_words(segment)
-    if words < _SHORT_WORDS:
+    """Return True if a segment is short or has many frame words."""
+    n_words = count_words(segment)
+    if n_words < _SHORT_WORDS:
         return True
-    return len(_FRAME_WORD.findall(join_lines(segment))) * _WORDS_PER_FRAME_WORD >= words
+    return len(_FRAME_WORD.findall(join_lines(segment))) * _WORDS_PER_FRAME_WORD >= n_words
 
 
 def _find_marks(lines: Sequence[Line]) -> list[_Mark]:
     marks = []
-    for place, (_, line) in enumerate(lines):
+    for index, (_, line) in enumerate(lines):
         kind = next((kind for kind, pattern in _MARKS if pattern.match(line)), None)
         if kind == "start":
-            marks.append(_read_start_mark(lines, place))
+            marks.append(_read_start_mark(lines, index))
         elif kind is not None:
-            marks.append(_Mark(kind, place, place))
+            marks.append(_Mark(kind, index, index))
     return marks
 
 
-def _read_start_mark(lines: Sequence[Line], place: int) -> _Mark:
-    """Read a mark of the beginning. A long title runs over several lines, until the closing asterisks."""
-    texts = [lines[place][1].split(_MARK_END, 1)[1]]
-    for _, line in lines[place + 1 : place + _MARK_LINES]:
+def _read_start_mark(lines: Sequence[Line], index: int) -> _Mark:
+    """Read a start mark. A long title continues on the next lines until the closing asterisks."""
+    texts = [lines[index][1].split(_MARK_END, 1)[1]]
+    for _, line in lines[index + 1 : index + _MARK_LINES]:
         if _MARK_END in texts[-1] or not line.strip():
             break
         texts.append(line)
     if _MARK_END not in texts[-1]:
         texts = texts[:1]
     title = _TITLE.fullmatch(" ".join(texts))
-    return _Mark("start", place, place + len(texts) - 1, title[1] if title else "")
+    return _Mark("start", index, index + len(texts) - 1, title[1] if title else "")

@@ -1,4 +1,4 @@
-"""Web pages."""
+"""Reader of saved web pages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ _LEAST_SHARE = 0.1
 
 
 def read_html(path: Path) -> WholeDocument:
-    """Read the page's running text: that of its one <main> element with text, else of the whole page.
+    """Read the running text of a web page.
 
-    Style sheets beside the page are read to learn what nobody sees. Nothing is fetched.
+    Style sheets in the page's folder decide which text is visible. Nothing is fetched.
     """
     page = Page(decode_page_file(path.read_bytes()), lambda address: _read_style_sheet(path, address))
-    title = page.soup.title
+    title = None
+    if page.soup.title is not None:
+        title = " ".join(page.soup.title.get_text(" ").split()) or None
     prose = _choose_prose(page)
-    words = " ".join(title.get_text(" ").split()) if title is not None else ""
-    return WholeDocument(prose.text, words or None, describe_unread(prose.unread), NO_LINES)
+    return WholeDocument(prose.text, title, describe_unread(prose.unread), NO_LINES)
 
 
 def _choose_prose(page: Page) -> Prose:
+    """Return the text of the page's only <main> element with text, or else the text of the whole page."""
     whole = page.extract_prose()
     mains = [page.extract_prose(main) for main in page.soup.find_all("main") if main.find_parent("main") is None]
     filled = [main for main in mains if main.text]
@@ -36,7 +38,7 @@ def _choose_prose(page: Page) -> Prose:
 
 
 def _read_style_sheet(page: Path, address: str) -> str | None:
-    """Return a style sheet in the page's folder or below it, as browsers save them, or None if there is none."""
+    """Return a style sheet in the page's folder or below it, or None. Browsers save style sheets there."""
     try:
         parts = urlsplit(address.strip())
     except ValueError:

@@ -1,7 +1,8 @@
-"""Whether characters can be text of a language, or are what is left where a font or an encoding was not understood.
+"""Detection of unreadable text: characters that a wrong encoding or an unknown font produces.
 
-The rule spares every language, code, tables and verse, and what is short. docs/input-files.md has its error rates.
-Nothing is repaired: what is no text is left out and named.
+The rules accept every language, code, tables, verse and short texts. docs/input-files.md contains their error rates.
+Nothing is repaired: unreadable text is skipped and reported. No library does this: the detectors of languages and
+encodings always return their best guess.
 """
 
 from __future__ import annotations
@@ -18,34 +19,48 @@ REPAIRS: dict[int, str | None] = {
     **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)},
     0: "\ufffd",
 }
-"""For str.translate: ligatures (fi, fl, ffi, …) are their letters, and NUL is a character that is not known."""
+"""Table for str.translate that replaces ligatures (fi, fl, ffi, …) by letters, and NUL by U+FFFD."""
 
 LEAST_CHARACTERS = 150
-"""Letters of a shorter text are not judged."""
+"""Minimum length of a text whose letters are examined, in characters without white space."""
 
-# Not white space, nor the backspaces of a printed manual and the escapes of a coloured log.
+# White space, the backspaces of printed manuals and the escapes of coloured logs are not included.
 _NO_CHARACTER = re.compile("[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f\ue000-\uf8ff\ufffd-\uffff\U000f0000-\U0010ffff]")
 _GLYPH_NAME = re.compile(r"\(cid:\d+\)|/(?:uni[0-9A-Fa-f]{4}|[A-Za-z]{0,3}\d{1,5})(?![\w.])")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_PLAIN, _MARKED = re.compile("[A-Za-z]"), re.compile("[ªµºÀ-ÖØ-öø-\u02af]")
+_PLAIN = re.compile("[A-Za-z]")
+_MARKED = re.compile("[ªµºÀ-ÖØ-öø-\u02af]")
 _RUN = re.compile(r"(\S)\1{2,}")
 _MISREAD_AS = ("cp1252", "latin-1", "cp1251", "koi8-r", "mac-roman", "cp437", "cp850", "gb18030")
 _WITH_HAN = ("HIRAGANA", "KATAKANA", "BOPOMOFO", "HANGUL", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
 _NO_SCRIPT = frozenset(("MODIFIER", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", ""))
 
-_MOST_NO_CHARACTERS, _MOST_NAMES, _MOST_MISREAD, _MOST_MARKED, _MOST_MIXED = 0.1, 0.5, 0.2, 0.6, 0.5
-_LEAST_UTF8 = 0.8
-_LEAST_PAIRS, _LEAST_LETTERS, _LEAST_DISTINCT, _LEAST_USES, _LEAST_FOLLOWING = 80, 0.7, 14, 5, 0.7
-# Mean log-probabilities of pairs: hardly any text of a language is below the first, most are above the second.
-_UNLIKELY, _LIKELY, _LEAST_GAIN = -6.7, -6.0, 1.0
+# Maximum shares of characters or letters in readable text.
+_MAX_NO_CHARACTERS = 0.1
+_MAX_GLYPH_NAMES = 0.5
+_MAX_MISREAD = 0.2
+_MAX_MARKED = 0.6
+_MAX_MIXED = 0.5
+# Minimum share of characters that are valid UTF-8 after encoding them.
+_MIN_UTF8 = 0.8
+_MIN_PAIRS = 80
+_MIN_LETTERS = 0.7
+_MIN_DISTINCT = 14
+_MIN_USES = 5
+_MIN_FOLLOWING = 0.7
+# Mean log-probabilities of letter pairs. Hardly any text is below _UNLIKELY, and most texts are above _LIKELY.
+_UNLIKELY = -6.7
+_LIKELY = -6.0
+_MIN_GAIN = 1.0
 _SHIFTS = [shift for size in range(1, 97) if size != ord("a") - ord("A") for shift in (size, -size)]
-_SAMPLED_PIECES, _PIECE = 20, 2_500
-_NAMED = 3
+_SAMPLED_PIECES = 20
+_PIECE_CHARACTERS = 2_500
+_MAX_NAMED = 3
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _LETTERS = _ALPHABET + _ALPHABET.upper()
-# How rare each pair of letters is within words, a row for the first letter: -log p - 3 in quarters. Counted in 412
-# languages of Latin letters, each with equal weight, marks taken off.
+# Rarity of each pair of letters within words, with one row per first letter: 4 * (-log p - 3) in base 36. The counts
+# are from 412 languages in Latin letters with equal weights, without diacritics.
 _RARITY = """
 8bbafgcb9c7672fbd676cdcgaf 8musavtnbrqisrcvvjqrcsktku bsmsfvv7crqispdttmqjduqvno 7suh8tsh8kqlqmbutfkrcpkvih
 ffdcbhefbfb9a5kgk799fghieg dstsfntnfusquqfuvjqogunsmq 8gqlcnjhcojjricptjjlcpjmlq 7qonauro9okjmkbmmlohaokolt
@@ -58,16 +73,16 @@ afgfcighcgbab6gfjbcbeihjgi coupdttmdqtmrnfuqmpqgpnsmo 8rtrautlerqmrndsuspqgusvpt
 
 
 def explain_illegible(text: str) -> str | None:
-    """Return why ``text`` is no text of any language; None where it may be one. Of a long text samples are judged."""
-    if len(text) > _SAMPLED_PIECES * _PIECE:
+    """Return the reason why a text is unreadable, or None if it is readable. Long texts are sampled."""
+    if len(text) > _SAMPLED_PIECES * _PIECE_CHARACTERS:
         begins = range(0, len(text), len(text) // _SAMPLED_PIECES)
-        text = "\n".join(text[begin : begin + _PIECE] for begin in begins)
+        text = "\n".join(text[begin : begin + _PIECE_CHARACTERS] for begin in begins)
     size = sum(map(len, text.split()))
-    if count_illegible_characters(text) > _MOST_NO_CHARACTERS * size:
+    if count_illegible_characters(text) > _MAX_NO_CHARACTERS * size:
         return "control, private-use or replacement characters in place of letters"
     if size < LEAST_CHARACTERS:
         return None
-    if sum(map(len, _GLYPH_NAME.findall(text))) > _MOST_NAMES * size:
+    if sum(map(len, _GLYPH_NAME.findall(text))) > _MAX_GLYPH_NAMES * size:
         return "names or numbers of glyphs in place of letters"
     if not text.isascii() and (_is_mojibake(text, size) or _is_mixed(text)):
         return "letters of another encoding than the file's"
@@ -77,19 +92,20 @@ def explain_illegible(text: str) -> str | None:
 
 
 def count_illegible_characters(text: str) -> int:
-    """Count the characters that no script has: control, private use, U+FFFD and what Unicode never assigns."""
+    """Count the characters that belong to no script: control, private use, U+FFFD and noncharacters."""
     return len(_NO_CHARACTER.findall(text))
 
 
 def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the problem for characters that no script has, however few: their number and which; empty if none."""
-    counted = Counter(_NO_CHARACTER.findall(text))
-    if not counted:
+    """Return a problem with number and names of the characters that belong to no script, or an empty tuple."""
+    counts = Counter(_NO_CHARACTER.findall(text))
+    if not counts:
         return ()
-    named = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counted.most_common(_NAMED))
-    more = f" and {len(counted) - _NAMED} more" if len(counted) > _NAMED else ""
-    reason = f"read, but which letters they are is unknown, and they change every score: {named}{more}"
-    return ((format_count(counted.total(), "character"), reason),)
+    listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
+    if len(counts) > _MAX_NAMED:
+        listed += f" and {len(counts) - _MAX_NAMED} more"
+    reason = f"read, but which letters they are is unknown, and they change every score: {listed}"
+    return ((format_count(counts.total(), "character"), reason),)
 
 
 def format_count(count: int, unit: str) -> str:
@@ -98,83 +114,110 @@ def format_count(count: int, unit: str) -> str:
 
 
 def _is_mojibake(text: str, size: int) -> bool:
-    """Whether much of it is UTF-8 that was read as another encoding, or most Latin letters are none of the usual 26,
-    as another alphabet is in an encoding of 8 bits."""
-    marked, plain = len(_MARKED.findall(text)), len(_PLAIN.findall(text))
-    if marked > _LEAST_PAIRS and marked > _MOST_MARKED * (marked + plain):
+    """Return True if much of a text is UTF-8 that was read in another encoding, or an alphabet in a wrong encoding.
+
+    An alphabet in a wrong encoding of 8 bits has mostly Latin letters with diacritics.
+    """
+    n_marked = len(_MARKED.findall(text))
+    n_plain = len(_PLAIN.findall(text))
+    if n_marked > _MIN_PAIRS and n_marked > _MAX_MARKED * (n_marked + n_plain):
         return True
-    written = " ".join(_NOT_ASCII.findall(text))
-    if len(written) <= _MOST_MISREAD * size:
+    characters = " ".join(_NOT_ASCII.findall(text))
+    if len(characters) <= _MAX_MISREAD * size:
         return False
-    return any(_count_mojibake(written, encoding) > _LEAST_UTF8 * len(written) for encoding in _MISREAD_AS)
+    return any(_count_mojibake(characters, encoding) > _MIN_UTF8 * len(characters) for encoding in _MISREAD_AS)
 
 
 def _count_mojibake(characters: str, encoding: str) -> float:
-    """How many of the characters, none of them ASCII, are UTF-8 once they are written in the encoding."""
+    """Count the characters that are valid UTF-8 after they are written in another encoding.
+
+    Args:
+        characters: Characters outside ASCII.
+        encoding: The encoding in which they are written.
+    """
     content = characters.encode(encoding, "ignore")
     return len(characters) * len(content.decode("utf-8", "ignore").encode()) / max(len(content), len(characters))
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether most letters within words have a neighbour of another script."""
-    scripts = ((_script_of(first), _script_of(second)) for first, second in pairwise(text))
-    pairs = [first != second for first, second in scripts if not {first, second} & _NO_SCRIPT]
-    return len(pairs) >= _LEAST_PAIRS and sum(pairs) > _MOST_MIXED * len(pairs)
+    """Return True if more than half of the pairs of letters within words mix two scripts."""
+    n_pairs = 0
+    n_mixed = 0
+    for first, second in pairwise(map(_find_script, text)):
+        if first not in _NO_SCRIPT and second not in _NO_SCRIPT:
+            n_pairs += 1
+            n_mixed += first != second
+    return n_pairs >= _MIN_PAIRS and n_mixed > _MAX_MIXED * n_pairs
 
 
 @cache
-def _script_of(letter: str) -> str:
-    script = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+def _find_script(letter: str) -> str:
+    """Return the script of a letter by the first word of its Unicode name, or "" for other characters."""
+    if not letter.isalpha():
+        return ""
+    script = unicodedata.name(letter, "").partition(" ")[0]
     return "CJK" if script in _WITH_HAN else script
 
 
 def _has_unlikely_letters(text: str) -> bool:
-    """Whether pairs of Latin letters are rarer than in any language, but would be usual if each character was some
-    places further on in Unicode, as those of a font without a map are."""
+    """Return True if the letter pairs are rare in every language, and shifted characters would have usual pairs.
+
+    A PDF font without a map to Unicode shifts all characters by the same number of code points.
+    """
     score = _score_letter_pairs(_count_letter_pairs(text))
     if score is not None and score > _UNLIKELY:
         return False
-    counted = Counter("".join(text.split()))
-    if score is None and sum(map(counted.__getitem__, _LETTERS)) > _LEAST_LETTERS * counted.total():
-        return False
-    likely = _LIKELY if score is None else max(score + _LEAST_GAIN, _UNLIKELY + _LEAST_GAIN / 5)
-    return _has_sequential_codes(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
+    counts = Counter("".join(text.split()))
+    if score is None:
+        if sum(map(counts.__getitem__, _LETTERS)) > _MIN_LETTERS * counts.total():
+            return False
+        likely = _LIKELY
+    else:
+        likely = max(score + _MIN_GAIN, _UNLIKELY + _MIN_GAIN / 5)
+    return _has_sequential_codes(counts) or any(_score_shifted(text, counts, shift) > likely for shift in _SHIFTS)
 
 
-def _has_sequential_codes(counted: Counter[str]) -> bool:
-    """Whether most characters, as they are met first, follow each other in Unicode: a font numbered them. Digits say
-    nothing: a text that counts has them in order."""
-    met = [ord(character) for character in counted if not character.isdigit()]
-    following = sum(second - first in (1, 2) for first, second in pairwise(met))
-    return _LEAST_DISTINCT <= len(met) <= counted.total() / _LEAST_USES and following > _LEAST_FOLLOWING * len(met)
+def _has_sequential_codes(counts: Counter[str]) -> bool:
+    """Return True if most characters follow each other in Unicode in the order of first use.
+
+    Some fonts number their letters in this order. Digits are ignored, because a text that counts uses them in order.
+    """
+    codes = [ord(character) for character in counts if not character.isdigit()]
+    n_following = sum(second - first in (1, 2) for first, second in pairwise(codes))
+    is_repeated = _MIN_DISTINCT <= len(codes) <= counts.total() / _MIN_USES
+    return is_repeated and n_following > _MIN_FOLLOWING * len(codes)
 
 
-def _score_shifted(text: str, counted: Counter[str], shift: int) -> float:
+def _score_shifted(text: str, counts: Counter[str], shift: int) -> float:
+    """Return the score of a text whose characters are shifted in Unicode, or -inf if few become Latin letters."""
     letters = {ord(letter) - shift: letter for letter in _LETTERS if ord(letter) >= shift}
-    if sum(counted[chr(character)] for character in letters) < _LEAST_LETTERS * counted.total():
+    if sum(counts[chr(code)] for code in letters) < _MIN_LETTERS * counts.total():
         return -inf
-    others = {ord(character): "." for character in counted}
+    others = {ord(character): "." for character in counts}
     score = _score_letter_pairs(_count_letter_pairs(text.translate(others | letters)))
     return -inf if score is None else score
 
 
 def _count_letter_pairs(text: str) -> Counter[str]:
-    """How often each pair of the 26 letters is in it; none where it is not for the most part words of these."""
+    """Count the pairs of the 26 Latin letters. Empty if the text does not consist mostly of words of these letters."""
     plain = "".join(filter(lambda c: not unicodedata.combining(c), unicodedata.normalize("NFKD", text))).lower()
     words = plain.split()
     size = sum(map(len, words))
-    letters = [count for letter in _ALPHABET if (count := plain.count(letter))]
-    if not 2 * len(words) <= size <= 10 * len(words) or len(letters) < _LEAST_DISTINCT:
+    letter_counts = list(filter(None, map(plain.count, _ALPHABET)))
+    if not 2 * len(words) <= size <= 10 * len(words) or len(letter_counts) < _MIN_DISTINCT:
         return Counter()
-    if sum(letters) < _LEAST_LETTERS * size:
+    if sum(letter_counts) < _MIN_LETTERS * size:
         return Counter()
-    return Counter({pair: n for pair, n in Counter(map("".join, pairwise(plain))).items() if pair in _load_log_p()})
+    pairs = Counter(map("".join, pairwise(plain)))
+    return Counter({pair: count for pair, count in pairs.items() if pair in _load_log_p()})
 
 
 def _score_letter_pairs(pairs: Counter[str]) -> float | None:
-    """The mean log-probability of the pairs; None where they are few."""
+    """Return the mean log-probability of the pairs in nats, or None if there are too few pairs."""
     total = pairs.total()
-    return sum(n * _load_log_p()[pair] for pair, n in pairs.items()) / total if total >= _LEAST_PAIRS else None
+    if total < _MIN_PAIRS:
+        return None
+    return sum(count * _load_log_p()[pair] for pair, count in pairs.items()) / total
 
 
 @cache

@@ -1,8 +1,8 @@
 """Front and back matter in the lines of a book: title page, credits, copyright page, contents, transcriber's notes.
 
-A window that says "Project Gutenberg" or "Copyright 2024" tells a member from a non-member without any model. Matter is
-dropped by whole lines, and only before the first and after the last page of running text. What cannot be told apart
-stays.
+A text window with "Project Gutenberg" or "Copyright 2024" separates members from non-members without any model. So
+matter is removed: only whole lines, and only before the first and after the last page of running text. Pages that can
+be matter or running text stay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
 from audit_pipeline.readers.whole_files.gutenberg_frame import (
@@ -69,25 +69,28 @@ _ENTRY_START = re.compile(
     r"\s*(?:chapter|book|part|volume|letter|canto|act|scene|[ivxlc]{1,7}|\d{1,3})\b[\s.:)—-]*", re.I
 )
 
-# A page of running text: matter is searched before the first and after the last.
 RUNNING_WORDS = 60
+"""Minimum words of a page of running text. Matter is searched before the first and after the last such page."""
+
 _NOTE_WORDS = 1500
 _CREDITS_WORDS = 120
 _COPYRIGHT_WORDS = 400
-_MOST_CAPTION_LINES = 12
+_MAX_CAPTION_LINES = 12
 _HEAD_WORDS = 600
-_LEAST_FIELDS = 2
-_NAMED = 5
+_MIN_FIELDS = 2
+_MAX_NAMED_PARTS = 5
 _LONGEST_NAME = 40
+_LONG_LINE_WORDS = 8
+_LONGEST_ENTRY = 90
 
 
 @dataclass(frozen=True)
 class BookLines:
-    """The lines of a text that are the book, and what else is in it.
+    """The lines of a text that belong to the book, and the size of everything else.
 
     Attributes:
         numbers: Numbers of the book's lines, ascending.
-        matter: First words and number of words of each page that is left out.
+        matter: First line and number of words of each skipped page.
         frame_words: Words of Project Gutenberg's header, licence and small print.
         other_books: Title and number of words of each further book in the file.
     """
@@ -102,93 +105,111 @@ def remove_front_and_back_matter(text: str) -> WholeDocument:
     """Return a text without Project Gutenberg's frame and without matter before and after the book.
 
     Args:
-        text: The text, its lines end in \\n. The lines of the result are lines of it, in its order.
+        text: The text. Its lines end in line feeds.
 
     Returns:
-        The book's text. Its problems name what is left out, with the number of words.
+        The document with the remaining lines, unchanged and in the same order. Its problems list the skipped parts
+        with their number of words.
     """
     lines = text.split("\n")
-    found = find_book_lines(lines)
-    book = "\n".join(lines[number] for number in found.numbers)
-    return WholeDocument(book, problems=describe_left_out_matter(found), places=NO_LINES)
+    book_lines = find_book_lines(lines)
+    book = "\n".join(lines[number] for number in book_lines.numbers)
+    return WholeDocument(book, problems=describe_left_out_matter(book_lines), places=NO_LINES)
 
 
 def find_book_lines(lines: Sequence[str]) -> BookLines:
-    """Find the lines of the book, and measure what else is in the text."""
-    kept: Sequence[Line] = list(enumerate(lines))
+    """Find the lines of the book, and measure everything else in the text.
+
+    The frame and the matter are removed repeatedly until nothing changes, so that a second call removes nothing.
+    """
+    remaining: Sequence[Line] = list(enumerate(lines))
     matter: list[tuple[str, int]] = []
     frame_words = 0
     other_books: tuple[tuple[str, int], ...] = ()
     while True:
-        framed = split_gutenberg_file(kept)
+        framed = split_gutenberg_file(remaining)
         inner, pages = _remove_matter_pages(framed.body)
         frame_words += framed.frame_words
         other_books += framed.other_books
         matter += pages
-        if len(inner) == len(kept):
-            return BookLines([number for number, _ in kept], tuple(matter), frame_words, other_books)
-        kept = inner
+        if len(inner) == len(remaining):
+            return BookLines([number for number, _ in remaining], tuple(matter), frame_words, other_books)
+        remaining = inner
 
 
-def describe_left_out_matter(found: BookLines, chapters: Sequence[tuple[str, int]] = ()) -> tuple[tuple[str, str], ...]:
-    """Return the problems for what is not the book: the part and the reason, with the number of words.
+def describe_left_out_matter(
+    book_lines: BookLines, chapters: Sequence[tuple[str, int]] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Return the problems for everything that is not the book: each part with a reason and a number of words.
 
     Args:
-        found: The lines of the book.
+        book_lines: The lines of the book.
         chapters: Name and number of words of each chapter that is front or back matter.
     """
     problems: list[tuple[str, str]] = []
-    frame = ("frame of Project Gutenberg", found.frame_words)
-    matter = [(name, words) for name, words in (*chapters, *found.matter, frame) if words]
+    frame = ("frame of Project Gutenberg", book_lines.frame_words)
+    matter = [(name, n_words) for name, n_words in (*chapters, *book_lines.matter, frame) if n_words]
     if matter:
         matter.sort(key=lambda part: -part[1])
-        named = "; ".join(f"{name[:_LONGEST_NAME]} ({words:,})" for name, words in matter[:_NAMED])
-        more = f"; {len(matter) - _NAMED:,} more" * (len(matter) > _NAMED)
-        reason = f"{sum(words for _, words in matter):,} words are left out: {named}{more}"
-        problems.append(("front and back matter", reason))
-    for title, words in found.other_books:
+        listed = "; ".join(f"{name[:_LONGEST_NAME]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
+        if len(matter) > _MAX_NAMED_PARTS:
+            listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
+        total = sum(n_words for _, n_words in matter)
+        problems.append(("front and back matter", f"{total:,} words are left out: {listed}"))
+    for title, n_words in book_lines.other_books:
         name = title or "without a title"
-        reason = f"{name}, {words:,} words, is not read: save each book as a file of its own"
+        reason = f"{name}, {n_words:,} words, is not read: save each book as a file of its own"
         problems.append(("another book in the same file", reason))
     return tuple(problems)
 
 
 def _remove_matter_pages(lines: Sequence[Line]) -> tuple[Sequence[Line], list[tuple[str, int]]]:
-    """Return the lines that are not matter, and first words and number of words of each page that is.
+    """Return the lines without matter, and first line and number of words of each page of matter.
 
-    A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
-    (60 words or more that are no matter) are looked at, and those behind the last. Without such a page, as in a book of
-    verse, only what names itself goes. Places of illustrations go everywhere.
+    Two or more empty lines separate pages. Only pages before the first and after the last page of running text are
+    examined. A page of running text has 60 words or more and is no matter. A book of verse may have no such page: then
+    only pages that name themselves, such as "Contents", are removed. Captions of illustrations are removed everywhere.
     """
     without_illustrations = _remove_illustrations(lines)
     pages = _split_pages(without_illustrations)
     dropped = _find_front_matter(pages) | _find_back_matter(pages)
-    kept = (page.whole for number, page in enumerate(pages) if number not in dropped)
+    remaining: list[Line] = []
+    for number, page in enumerate(pages):
+        if number not in dropped:
+            remaining += page.whole
     matter = [(pages[number].heading, pages[number].words) for number in sorted(dropped)]
     captions = count_words(lines) - count_words(without_illustrations)
     if captions:
         matter.append(("places of illustrations", captions))
-    return trim_empty_lines(list(chain.from_iterable(kept))), matter
+    return trim_empty_lines(remaining), matter
 
 
 def _remove_illustrations(lines: Sequence[Line]) -> list[Line]:
-    """The lines without paragraphs such as [Illustration: a ship at sea]."""
-    kept: list[Line] = []
-    place = 0
-    while place < len(lines):
-        end = _find_caption_end(lines, place) if _ILLUSTRATION.match(lines[place][1]) else None
+    """Return the lines without paragraphs such as [Illustration: a ship at sea]."""
+    remaining: list[Line] = []
+    position = 0
+    while position < len(lines):
+        end = _find_caption_end(lines, position)
         if end is None:
-            kept.append(lines[place])
-            place += 1
+            remaining.append(lines[position])
+            position += 1
             continue
-        # The empty line after it goes along: two in a row would look like the end of a page.
-        place = end + 1 if end < len(lines) and not lines[end][1].strip() else end
-    return kept
+        position = end
+        if end < len(lines) and not lines[end][1].strip():
+            # The empty line after the caption is removed too: two empty lines would look like the end of a page.
+            position += 1
+    return remaining
 
 
-def _find_caption_end(lines: Sequence[Line], place: int) -> int | None:
-    """The line after a caption that begins at ``place``; None where no line of its paragraph closes the bracket."""
-    for end, (_, line) in enumerate(lines[place : place + _MOST_CAPTION_LINES], place + 1):
+def _find_caption_end(lines: Sequence[Line], position: int) -> int | None:
+    """Return the position after a caption.
+
+    Returns:
+        The position, or None if no caption begins at ``position`` or if its paragraph does not close the bracket.
+    """
+    if not _ILLUSTRATION.match(lines[position][1]):
+        return None
+    for end, (_, line) in enumerate(lines[position : position + _MAX_CAPTION_LINES], position + 1):
         if line.rstrip().endswith("]"):
             return end
         if not line.strip():
@@ -198,79 +219,98 @@ def _find_caption_end(lines: Sequence[Line], place: int) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class TextPage:
-    """A page: ``whole`` are its lines and the empty ones after it, so that the pages in a row are the lines again."""
+    """A page of a text.
+
+    Attributes:
+        whole: The page's lines, and the empty lines after the page.
+    """
 
     whole: Sequence[Line]
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """The lines that hold something, without blanks at their ends."""
-        return [stripped for _, line in self.whole if (stripped := line.strip())]
+        """Return the lines that are not empty, stripped."""
+        stripped = [line.strip() for _, line in self.whole]
+        return list(filter(None, stripped))
 
     @cached_property
     def words(self) -> int:
+        """Count the words."""
         return sum(map(count_text_words, self.lines))
 
     @cached_property
     def text(self) -> str:
+        """Return the lines as one text."""
         return join_lines(self.whole).strip()
 
     @property
     def heading(self) -> str:
+        """Return the first line that is not empty."""
         return self.lines[0] if self.lines else ""
 
     @property
     def is_blank(self) -> bool:
+        """Return True if the page has no letter and no digit."""
         return not any(character.isalnum() for character in self.text)
 
     @property
     def is_running_text(self) -> bool:
-        """Whether it reads as running text: most of its lines are long."""
-        long = sum(len(line.split()) >= 8 for line in self.lines)
-        return long > 0.8 * len(self.lines) and len(self.lines) > 3
+        """Return True if more than 80% of the lines are long."""
+        n_long = sum(len(line.split()) >= _LONG_LINE_WORDS for line in self.lines)
+        return n_long > 0.8 * len(self.lines) and len(self.lines) > 3
 
     @property
     def has_sentences(self) -> bool:
-        """Whether half of its words are in lines that end as sentences do."""
-        ended = sum(count_text_words(line) for line in self.lines if _SENTENCE_END.search(line[-8:]))
-        return 2 * ended >= self.words
+        """Return True if half of the words are in lines that end with the end of a sentence."""
+        n_words = sum(count_text_words(line) for line in self.lines if _ends_sentence(line))
+        return 2 * n_words >= self.words
 
     @property
     def is_notice(self) -> bool:
-        """Whether it is credits, a transcriber's note, or a copyright page."""
-        return bool(
-            (self.words <= _NOTE_WORDS and _TRANSCRIBER.match(self.text))
-            or (self.words <= _CREDITS_WORDS and _CREDITS.match(self.text))
-            or (self.words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(self.text) and not self.is_running_text)
-        )
+        """Return True for credits, a transcriber's note, or a copyright page."""
+        if self.words <= _NOTE_WORDS and _TRANSCRIBER.match(self.text):
+            return True
+        if self.words <= _CREDITS_WORDS and _CREDITS.match(self.text):
+            return True
+        has_copyright = self.words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(self.text) is not None
+        return has_copyright and not self.is_running_text
 
     @property
     def is_gutenberg_head(self) -> bool:
-        """Whether it is the header of Project Gutenberg, or its fields for title and author, without a mark."""
-        fields = sum(bool(_GUTENBERG_FIELD.match(line)) for line in self.lines)
-        is_named = bool(_GUTENBERG_HEAD.match(self.heading))
-        return self.words <= _HEAD_WORDS and (is_named or fields >= _LEAST_FIELDS) and not self.is_running_text
+        """Return True for the header of Project Gutenberg, or its fields such as title and author, without a mark."""
+        if self.words > _HEAD_WORDS or self.is_running_text:
+            return False
+        n_fields = sum(_GUTENBERG_FIELD.match(line) is not None for line in self.lines)
+        return n_fields >= _MIN_FIELDS or _GUTENBERG_HEAD.match(self.heading) is not None
 
     @property
     def is_contents(self) -> bool:
+        """Return True for a heading such as "Contents", alone or above a numbered list."""
+        if not _CONTENTS.match(self.heading):
+            return False
         below = TextPage(list(enumerate(self.lines[1:])))
-        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or below.is_numbered_list)
+        return len(self.lines) == 1 or below.is_numbered_list
 
     @property
     def is_numbered_list(self) -> bool:
-        """Whether the lines are entries: short, and numbered in front or at the end, or without a sentence's end."""
-        entries, numbered = sum(map(_is_entry, self.lines)), sum(map(_is_numbered, self.lines))
-        return len(self.lines) >= 2 and entries >= 0.8 * len(self.lines) and numbered >= 0.5 * len(self.lines)
+        """Return True if 80% of the lines are entries, and 50% of the lines have a number at either end."""
+        n_entries = sum(map(_is_entry, self.lines))
+        n_numbered = sum(map(_is_numbered, self.lines))
+        return len(self.lines) >= 2 and n_entries >= 0.8 * len(self.lines) and n_numbered >= 0.5 * len(self.lines)
 
     @property
     def is_title_page(self) -> bool:
-        """Whether it has no sentences, or a publisher's imprint, and is not the heading of a chapter."""
+        """Return True for a page without sentences or with a publisher's imprint, unless it starts a chapter."""
         if _CHAPTER.match(self.heading):
             return False
-        sentences = sum(bool(_SENTENCE_END.search(line[-8:])) for line in self.lines)
-        clauses = sum(bool(_CLAUSE_END.search(line[-8:])) for line in self.lines)
-        has_imprint = bool(_IMPRINT.search(self.text)) and not self.is_running_text
-        return has_imprint or (not sentences and clauses <= len(self.lines) / 2)
+        if _IMPRINT.search(self.text) and not self.is_running_text:
+            return True
+        n_clauses = sum(_CLAUSE_END.search(line[-8:]) is not None for line in self.lines)
+        return not any(map(_ends_sentence, self.lines)) and n_clauses <= len(self.lines) / 2
+
+
+def _ends_sentence(line: str) -> bool:
+    return _SENTENCE_END.search(line[-8:]) is not None
 
 
 def _is_numbered(line: str) -> bool:
@@ -278,44 +318,47 @@ def _is_numbered(line: str) -> bool:
 
 
 def _is_entry(line: str) -> bool:
-    return len(line) <= 90 and (_is_numbered(line) or not _SENTENCE_END.search(line[-8:]))
+    """Return True for a short line that has a number at either end, or that does not end a sentence."""
+    return len(line) <= _LONGEST_ENTRY and (_is_numbered(line) or not _ends_sentence(line))
 
 
 def _split_pages(lines: Sequence[Line]) -> list[TextPage]:
     pages: list[list[Line]] = [[]]
     for line, (_, following) in pairwise([*lines, (-1, "")]):
-        pages[-1].append(line)
-        ends = following.strip() and len(pages[-1]) > 2 and not line[1].strip()
-        if ends and not pages[-1][-2][1].strip():
+        page = pages[-1]
+        page.append(line)
+        is_in_gap = len(page) > 2 and not line[1].strip() and not page[-2][1].strip()
+        if is_in_gap and following.strip():
             pages.append([])
     return [TextPage(page) for page in pages if page]
 
 
 def _find_front_matter(pages: Sequence[TextPage]) -> set[int]:
-    """The pages of front matter."""
-    dropped: set[int] = set()
+    """Return the numbers of the pages of front matter."""
+    named: set[int] = set()
     unnamed: set[int] = set()
-    in_contents = False
+    is_in_contents = False
     for number, page in enumerate(pages):
         if page.is_blank:
             unnamed.add(number)
         elif page.is_notice or page.is_gutenberg_head:
-            dropped.add(number)
-        elif page.is_contents or (in_contents and page.is_numbered_list):
-            dropped.add(number)
-            in_contents = True
+            named.add(number)
+        elif page.is_contents or (is_in_contents and page.is_numbered_list):
+            named.add(number)
+            is_in_contents = True
         elif page.words < RUNNING_WORDS and page.is_title_page:
             unnamed.add(number)
-            in_contents = False
+            is_in_contents = False
+        elif page.words >= RUNNING_WORDS or _CHAPTER.match(page.heading):
+            return named | unnamed
         else:
-            # Before verse a short page may be the first poem's title.
-            begins = page.words >= RUNNING_WORDS or _CHAPTER.match(page.heading)
-            return dropped | unnamed if begins else dropped
-    return dropped
+            # Before verse, a short page may be the title of the first poem.
+            return named
+    return named
 
 
 def _find_back_matter(pages: Sequence[TextPage]) -> set[int]:
-    """The pages of notices at the end."""
+    """Return the numbers of the pages of notices at the end."""
     dropped: set[int] = set()
     blank: set[int] = set()
     for number in reversed(range(len(pages))):

@@ -1,10 +1,10 @@
-"""PDF files, as PDFium reads them (by pypdfium2).
+"""Reader of PDF files with PDFium (pypdfium2).
 
-PDFium reads what every browser shows, and files whose owner forbids printing or changing, as all viewers do. pypdf
-needs another package for these, and marks no hyphen at a line's end.
+PDFium reads the text that browsers show. It also reads files whose owner forbids printing or changing, as all viewers
+do. pypdf needs another package for such files, and does not mark hyphens at line ends.
 
-A PDF holds no paragraphs and no words, only letters at places. So lines are joined again here: a line that is clearly
-shorter than the page's others ends a paragraph, and what is at the head or foot of many pages is left out.
+A PDF contains no paragraphs and no words, only letters at positions. So lines are joined here. A line that is clearly
+shorter than the other lines of its page ends a paragraph. Headers and footers that occur on many pages are removed.
 """
 
 from __future__ import annotations
@@ -34,43 +34,60 @@ from audit_pipeline.readers.whole_files.pdf_letters import HYPHEN, GlyphNames, r
 from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
 _NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
-_LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
-"""A line at the head or foot of so many pages, and of such a share of them, is a running head."""
-_SHORT, _NOT_FULL = 0.75, 0.9
-"""A line shorter than this share of its page's full lines ends a paragraph; the second, where a sentence ends."""
+# Minimum number and minimum share of pages with the same first or last line, if the line is a header or footer.
+_MIN_PAGES = 4
+_SHARE_OF_PAGES = 0.4
+# A line that is shorter than this share of its page's full lines ends a paragraph.
+_SHORT = 0.75
+# A line that is shorter than this share ends a paragraph if it ends a sentence.
+_NOT_FULL = 0.9
 _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
 _HYPHENS = re.compile("[\x02\ufffe]")
 _REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
-# PDFium is not made for several threads.
+# PDFium is not thread-safe.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 def read_pdf(path: Path) -> WholeDocument:
-    """The running text of a PDF, paragraphs parted by an empty line.
+    """Read the running text of a PDF. An empty line separates paragraphs.
 
-    Pages without text, and those of fonts that do not say which letters they draw, are problems. Raises NoTextError
-    where a password locks it or no page is left, and DataError where it is damaged.
+    Pages without text and pages in fonts with unknown letters become problems.
+
+    Raises:
+        NoTextError: If the file has a password, or no page has readable text.
+        DataError: If the file is damaged.
     """
     with _ONE_AT_A_TIME, _open_document(path) as document:
-        # Not every title is text.
         title: str | None = None
-        made: str | None = None
+        created: str | None = None
+        # Some titles are not valid text.
         with suppress(UnicodeDecodeError):
-            made = document.get_metadata_value("CreationDate")
+            created = document.get_metadata_value("CreationDate")
             title = document.get_metadata_value("Title")
         unread: Counter[str] = Counter()
         pages = [_split_lines(text) for text in _read_pages(path, document, unread)]
-    reasons = [
-        explain_illegible("\n".join(line.removesuffix(HYPHEN) for line in page)) if page else _NO_TEXT for page in pages
-    ]
-    lost = Counter(reason for reason in reasons if reason is not None)
+    lost: Counter[str] = Counter()
+    readable_pages: list[list[str]] = []
+    for page in pages:
+        reason = _explain_unreadable_page(page)
+        if reason is None:
+            readable_pages.append(page)
+        else:
+            lost[reason] += 1
+            # An empty page in its place preserves the page numbers.
+            readable_pages.append([])
     problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
     if lost.total() == len(pages):
-        why = "; ".join(f"{part}: {reason}" for part, reason in problems) or "no pages"
-        raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
-    pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
-    joined, places = join_paragraphs(remove_running_heads(pages))
-    return WholeDocument(joined, title, problems + describe_unread(unread), places, parse_edition_dates([made]))
+        reasons = "; ".join(f"{part}: {reason}" for part, reason in problems) or "no pages"
+        raise NoTextError(f"{path}: no text can be extracted ({reasons}): run text recognition first")
+    text, places = join_paragraphs(remove_running_heads(readable_pages))
+    return WholeDocument(text, title, problems + describe_unread(unread), places, parse_edition_dates([created]))
+
+
+def _explain_unreadable_page(lines: Sequence[str]) -> str | None:
+    if not lines:
+        return _NO_TEXT
+    return explain_illegible("\n".join(line.removesuffix(HYPHEN) for line in lines))
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:
@@ -85,7 +102,7 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
 
 
 def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) -> Iterator[str]:
-    """Yield the text of each page. What nobody sees is left out and counted in ``unread``."""
+    """Yield the text of each page without unseen text, which is counted in ``unread``."""
     names = GlyphNames(path)
     for number in range(len(document)):
         try:
@@ -103,29 +120,32 @@ def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) 
 
 
 def _split_lines(text: str) -> list[str]:
-    """Return the lines of a page that hold something, blanks collapsed. A line that parts a word ends in HYPHEN."""
+    """Return the lines of a page that are not blank, with single blanks. A hyphenated line ends in HYPHEN."""
     text = _HYPHENS.sub(f"{HYPHEN}\n", text.translate(_REPAIRS))
-    lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
-    return [line for line in lines if line]
+    lines = [" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text)]
+    return list(filter(None, lines))
 
 
 def remove_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The lines of each page without those that many pages have as head or foot, and without page numbers there.
+    """Remove page numbers, and the headers and footers that many pages share.
 
-    Lines are the same here if they differ in numbers alone. Of fewer than four pages only numbers are taken away.
+    Lines that differ only in numbers count as equal. If there are fewer than four pages, only page numbers are removed.
+
+    Returns:
+        The remaining lines of each page.
     """
     heads = Counter(_mask_numbers(page[0]) for page in pages if page)
     feet = Counter(_mask_numbers(page[-1]) for page in pages if len(page) > 1)
-    least = max(_LEAST_PAGES, _SHARE_OF_PAGES * len(pages))
-    kept = []
+    min_count = max(_MIN_PAGES, _SHARE_OF_PAGES * len(pages))
+    remaining = []
     for page in pages:
         lines = list(page)
-        if len(lines) > 1 and (heads[_mask_numbers(lines[0])] >= least or _is_page_number(lines[0])):
+        if len(lines) > 1 and (heads[_mask_numbers(lines[0])] >= min_count or _is_page_number(lines[0])):
             lines = lines[1:]
-        if len(lines) > 1 and (feet[_mask_numbers(lines[-1])] >= least or _is_page_number(lines[-1])):
+        if len(lines) > 1 and (feet[_mask_numbers(lines[-1])] >= min_count or _is_page_number(lines[-1])):
             lines = lines[:-1]
-        kept.append(lines)
-    return kept
+        remaining.append(lines)
+    return remaining
 
 
 def _mask_numbers(line: str) -> str:
@@ -137,27 +157,38 @@ def _is_page_number(line: str) -> bool:
 
 
 def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
-    """The lines as paragraphs, joined by a blank, or by nothing where a hyphen parted a word; and where each page's
-    first line begins.
+    """Join lines to paragraphs.
 
-    A line ends a paragraph if it is clearly shorter than its page's full lines, or a little shorter and a sentence
-    ends with it. A full line at the end of a page goes on with the next one.
+    A blank joins two lines. Hyphenated lines are joined without a blank. A line ends a paragraph if it is
+    clearly shorter than the full lines of its page. A line that is a little shorter must also end a sentence. A full
+    line at the end of a page continues on the next page.
+
+    Returns:
+        The text, and the character at which each page begins.
     """
     pieces: list[str] = []
     places: list[tuple[int, str]] = []
-    gap, size = "", 0
+    size = 0
+    gap = ""
     for number, page in enumerate(pages, 1):
-        # Of a full line: that at nine tenths of all, by length.
-        width = sorted(map(len, page))[len(page) * 9 // 10] if page else 0
-        if page:
-            places.append((size + len(gap), format_page_label(number)))
+        if not page:
+            continue
+        places.append((size + len(gap), format_page_label(number)))
+        # The length of a full line is the 90th percentile of the page.
+        width = sorted(map(len, page))[len(page) * 9 // 10]
         for line in page:
             text = line.removesuffix(HYPHEN)
             pieces += gap, text
             size += len(gap) + len(text)
-            gap = "" if text != line else "\n\n" if _ends_paragraph(line, width) else " "
+            gap = " "
+            if text != line:
+                gap = ""
+            elif _ends_paragraph(line, width):
+                gap = "\n\n"
     return "".join(pieces), tuple(places)
 
 
 def _ends_paragraph(line: str, width: float) -> bool:
-    return len(line) < _SHORT * width or (len(line) < _NOT_FULL * width and _SENTENCE_END.search(line) is not None)
+    if len(line) < _SHORT * width:
+        return True
+    return len(line) < _NOT_FULL * width and _SENTENCE_END.search(line) is not None

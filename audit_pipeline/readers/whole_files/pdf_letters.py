@@ -1,7 +1,7 @@
-"""The letters of a PDF page: what its fonts mean by codes that are no letters.
+"""The letters of a PDF page, including codes that PDFium cannot translate.
 
-PDFium reads the tables of fonts that lead from codes to Unicode. Where a table is missing or names private codes, other
-sources are asked: the names of the font's glyphs (f_f_i), and the known tables of TeX's, symbol and Adobe's fonts.
+PDFium translates codes to Unicode with the tables of the fonts. Some tables are missing or contain private codes. Then
+other sources are used: the names of the font's glyphs (f_f_i), and known tables of TeX's, symbol and Adobe's fonts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mammoth.docx.dingbats import dingbats
 from audit_pipeline.readers.whole_files.legible import REPAIRS
 
 HYPHEN = "\x02"
-"""What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end."""
+"""PDFium's character for a hyphen within a word at the end of a line, together with the line end."""
 
-# Adobe's glyph list has old-style figures and small capitals here, at the places of ASCII and Latin-1.
+# Adobe's glyph list encodes old-style figures and small capitals as 0xF700 plus their code in Latin-1.
 _ADOBE_LETTERS: dict[int, str] = {
     0xF700 + code: chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))
 }
-# In TeX's encodings OT1 and T1.
+# Ligatures in TeX's encodings OT1 and T1.
 _TEX_LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
 _TEX_TEXT_FONT = re.compile(r"(?:cm|ec|sf)(?:rm|r|bx|b|ti|sl|ss|xt|bi)[a-z]*\d", re.IGNORECASE)
 _SYMBOL_CODE = re.compile("[\uf020-\uf0ff]")
@@ -38,15 +38,15 @@ _UNKNOWN = re.compile("[\0\x01\x03-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\u
 
 _MAP_SECTION = re.compile(rb"begin(bfchar|bfrange)(.*?)end(?:bfchar|bfrange)", re.DOTALL)
 _MAP_CODES = re.compile(rb"<([0-9A-Fa-f]+)>")
-_MOST_NESTED_FORMS = 5
+_MAX_NESTED_FORMS = 5
 
 
 class PageText(NamedTuple):
-    """What is read of a page.
+    """The text of a page.
 
     Attributes:
-        text: The text on the page, with lines that end in \\n.
-        letters_beside: The number of letters beside the page, where nobody sees them.
+        text: The text on the page. Its lines end in line feeds.
+        letters_beside: The number of letters outside the page, which no reader sees.
     """
 
     text: str
@@ -57,8 +57,9 @@ def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> Page
     """Read the text of a page.
 
     Args:
+        page: The page.
         number: Number of the page from 0.
-        names: What the file's fonts call their glyphs.
+        names: The glyph names of the file's fonts.
     """
     text_page = page.get_textpage()
     text: str = text_page.get_text_bounded()
@@ -66,11 +67,11 @@ def read_page_text(page: pdfium.PdfPage, number: int, names: GlyphNames) -> Page
     letters_beside = 0
     if len(text) != text_page.count_chars():
         letters_beside = _count_letters(_read_letters(text_page, {})) - _count_letters(text)
-    # A lone \r is no line end: it may be TeX's code of fl.
+    # A lone \r may be TeX's code of the ligature fl, so it is not a line end.
     text = text.replace("\r\n", "\n")
     if doubtful:
         known = _map_doubtful(text_page, doubtful, names.find_letters(number))
-        # PDFium's own text leaves out NUL, and so joins what is around it.
+        # PDFium's text omits NUL and joins the characters around it. So the text is read letter by letter.
         if known or "\0" in doubtful.values():
             text = _read_letters(text_page, known).replace("\r\n", "\n")
     text_page.close()
@@ -82,10 +83,14 @@ def _count_letters(text: str) -> int:
 
 
 def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
-    """Return the characters of a page that are no letters, or signs without an entry in their font's table.
+    """Return the characters that are no letters, or that have no entry in their font's table.
+
+    Args:
+        text_page: The page.
+        text: Its text. NUL and characters outside the page are missing in it.
 
     Returns:
-        PDFium's characters by their number. NUL and what is beside the page are not in its ``text``.
+        Characters by their number in PDFium.
     """
     characters: str | list[str] = text
     if len(text) != text_page.count_chars():
@@ -93,7 +98,7 @@ def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
         characters = [chr(pdfium_c.FPDFText_GetUnicode(text_page.raw, number)) for number in range(count)]
     doubtful = {}
     for number, character in enumerate(characters):
-        # Asking PDFium takes longer than all else, and most characters need no question.
+        # Calls of PDFium take most of the time, and most characters need no call.
         if character.isalnum() or character in " \n":
             continue
         if character == "\r":
@@ -109,18 +114,18 @@ def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
 def _map_doubtful(
     text_page: pdfium.PdfTextPage, doubtful: Mapping[int, str], letters: Mapping[tuple[str, str], str]
 ) -> dict[int, str]:
-    """Return the letters of those doubtful characters whose font says them, by their number."""
+    """Return the letters of doubtful characters with a known font or glyph name, by their number."""
     known = {}
     for number, character in doubtful.items():
         font = _read_font_name(text_page, number)
-        meant = letters.get((font, character)) or _map_code(character, font)
-        if meant != character:
-            known[number] = meant
+        mapped = letters.get((font, character)) or _map_code(character, font)
+        if mapped != character:
+            known[number] = mapped
     return known
 
 
 def _read_letters(text_page: pdfium.PdfTextPage, known: Mapping[int, str]) -> str:
-    """Return the text of a page letter by letter, with those that are ``known`` in their places."""
+    """Read the text of a page letter by letter. Letters in ``known`` replace those of PDFium."""
     pieces = []
     for number in range(text_page.count_chars()):
         if number in known:
@@ -138,16 +143,17 @@ def _map_code(code: str, font: str) -> str:
         return _TEX_LIGATURES[code]
     if _SYMBOL_CODE.match(code) is None:
         return code
-    low, table = ord(code) & 0xFF, _SYMBOL_FONT.match(font)
-    if table is None:
-        # Fonts that number their glyphs as symbols do, and letters as ASCII does.
+    low = ord(code) & 0xFF
+    symbol_font = _SYMBOL_FONT.match(font)
+    if symbol_font is None:
+        # Other fonts in this range add ASCII codes to 0xF000.
         return chr(low) if low < _ASCII_END else code
-    name = f"{table[1].title()} {table[2]}".strip()
+    name = f"{symbol_font[1].title()} {symbol_font[2]}".strip()
     return chr(dingbats[name, low]) if (name, low) in dingbats else code
 
 
 def _read_font_name(text_page: pdfium.PdfTextPage, number: int) -> str:
-    """Return the name of a character's font without the mark of a subset."""
+    """Return the name of a character's font without its subset prefix."""
     flags = ctypes.c_int()
     size = pdfium_c.FPDFText_GetFontInfo(text_page.raw, number, None, 0, flags)
     buffer = ctypes.create_string_buffer(size)
@@ -160,7 +166,7 @@ def _remove_subset_mark(name: str) -> str:
 
 
 class GlyphNames:
-    """What the fonts of a file call their glyphs. PDFium does not show it, so pypdf reads it where it is needed."""
+    """The glyph names of a file's fonts. PDFium does not return them, so pypdf reads them on demand."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,7 +176,7 @@ class GlyphNames:
         try:
             return pypdf.PdfReader(self._path)
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, OSError):
-            # PDFium mends more files than pypdf. Codes stay unknown then, and are named.
+            # PDFium reads more damaged files than pypdf. Then the codes stay unknown and become a problem.
             return None
 
     def find_letters(self, page_number: int) -> dict[tuple[str, str], str]:
@@ -182,18 +188,18 @@ class GlyphNames:
             for font in _iterate_fonts(self._reader.pages[page_number]):
                 letters |= _read_font_letters(font)
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-            # A damaged font says nothing.
+            # A damaged font has no usable glyph names.
             return letters
         return letters
 
 
 def _iterate_fonts(holder: Any, nesting: int = 0) -> Iterator[Any]:
-    """Yield the fonts in the resources of a page, and of the forms in it."""
+    """Yield the fonts in the resources of a page and of its forms."""
     resources = _resolve(holder.get("/Resources")) or {}
     for font in (_resolve(resources.get("/Font")) or {}).values():
         yield _resolve(font)
     for form in (_resolve(resources.get("/XObject")) or {}).values():
-        if nesting < _MOST_NESTED_FORMS and _resolve(form).get("/Subtype") == "/Form":
+        if nesting < _MAX_NESTED_FORMS and _resolve(form).get("/Subtype") == "/Form":
             yield from _iterate_fonts(_resolve(form), nesting + 1)
 
 
@@ -202,7 +208,7 @@ def _resolve(item: Any) -> Any:
 
 
 def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
-    """Return the letters of a font's glyphs that their names say, by the font's name and PDFium's character."""
+    """Return the letters in the glyph names of a font, by the font's name and PDFium's character."""
     encoding = _resolve(font.get("/Encoding"))
     if not isinstance(encoding, dict) or "/Differences" not in encoding:
         return {}
@@ -215,26 +221,23 @@ def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
         if isinstance(entry, int):
             code = int(entry)
             continue
-        meant = toUnicode(str(entry).lstrip("/")).translate(REPAIRS)
-        if meant.isalpha():
-            letters[font_name, characters.get(code, chr(code))] = meant
+        glyph_letters = toUnicode(str(entry).lstrip("/")).translate(REPAIRS)
+        if glyph_letters.isalpha():
+            letters[font_name, characters.get(code, chr(code))] = glyph_letters
         code += 1
     return letters
 
 
 def _read_unicode_map(content: bytes) -> dict[int, str]:
-    """Return the characters of codes in a ToUnicode table; of ranges, those that are written with one beginning."""
+    """Return the characters of codes in a ToUnicode table. Ranges with an array of targets are ignored."""
     characters: dict[int, str] = {}
     for kind, section in _MAP_SECTION.findall(content):
         codes = [bytes.fromhex(code.decode().zfill(2)) for code in _MAP_CODES.findall(section) if len(code) % 2 == 0]
         size = 2 if kind == b"bfchar" else 3
         for start in range(0, len(codes) - size + 1, size):
-            first, last, target = (
-                int.from_bytes(codes[start]),
-                int.from_bytes(codes[start + size - 2]),
-                codes[start + size - 1],
-            )
-            text = target.decode("utf-16-be", "replace")
-            for offset in range(min(last - first, 0xFF) + 1):
-                characters[first + offset] = text[:-1] + chr(ord(text[-1]) + offset) if text else ""
+            first_code = int.from_bytes(codes[start])
+            last_code = int.from_bytes(codes[start + size - 2])
+            text = codes[start + size - 1].decode("utf-16-be", "replace")
+            for offset in range(min(last_code - first_code, 0xFF) + 1):
+                characters[first_code + offset] = text[:-1] + chr(ord(text[-1]) + offset) if text else ""
     return characters

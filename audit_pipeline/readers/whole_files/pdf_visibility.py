@@ -1,8 +1,8 @@
-"""Text of a PDF page that nobody sees: in the colour of its background, on a layer that is off, painted over.
+"""Unseen text of a PDF page: text in the colour of its background, on a hidden layer, or painted over.
 
-The page is drawn with and without its text. Text whose place looks the same both ways is not seen, whatever the
-reason: colours of any colour space, layers, clipping, transparency. Two kinds stay: invisible text (render mode 3)
-and text below a picture, because both are the text layer of a scan.
+The page is drawn with and without its text. If the area of a text looks the same both times, the text is unseen. This
+covers all reasons: colours of any colour space, layers, clipping, transparency. Two kinds of text stay: invisible text
+(render mode 3) and text below a picture. Both are the text layer of a scan.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import pypdfium2.raw as pdfium_c
 
 _Colour: TypeAlias = tuple[int, int, int]
 _Box: TypeAlias = tuple[float, float, float, float]
-"""Left, bottom, right and top in units of the page."""
+"""Left, bottom, right and top in units of the page (points)."""
 
-_MOST_PIXELS, _LEAST_SCALE = 2_000, 0.5
-_MOST_GROUPS = 8
-_MOST_AREAS = 200
-# Differences of 4% of the scale from black to white cannot be seen.
+_MAX_PIXELS = 2_000
+_MIN_SCALE = 0.5
+_MAX_GROUPS = 8
+_MAX_AREAS = 200
+# Differences of up to 4% between black and white (255) are invisible.
 _UNSEEN_DIFFERENCE = 10
-# Colours that differ so much in one part of 255 are told apart without drawing.
+# Two colours that differ by this value in red, green or blue (0 to 255) are distinct. They are not drawn.
 _CLEAR_DIFFERENCE = 60
 _NEARLY_OPAQUE = 200
 _PAPER = (255, 255, 255)
@@ -44,11 +45,13 @@ class _Text:
     """A text object of a page.
 
     Attributes:
-        order: Place in the order of drawing.
-        layers: Names of the layers that it is marked with.
-        form: The address of the outermost form that it is in.
-        bounds: Where it is; that of the form around it, if it is in one.
-        box: Where its letters are; None if it has only blanks.
+        raw: PDFium's object.
+        order: Position in the order of drawing.
+        layers: Names of its layers.
+        form: The address of the outermost form around it, or None.
+        bounds: Its box, or the box of the outermost form around it.
+        colour: Red, green and blue from 0 to 255, or None if it is unknown.
+        box: The box of its letters, or None if it has only blanks.
     """
 
     raw: pdfium_c.FPDF_PAGEOBJECT
@@ -61,12 +64,12 @@ class _Text:
 
     @property
     def group(self) -> Hashable:
-        """What it is tried with: the texts of one layer, form and colour."""
+        """Return the group of texts that are hidden together: those with the same layers, form and colour."""
         return self.layers, self.form, self.colour
 
 
 class _Area(NamedTuple):
-    """Something that may be above or below text: a filled path, a picture, a shading, or a form with such."""
+    """An area above or below text: a filled path, a picture, a shading, or a form that contains one of these."""
 
     order: int
     bounds: _Box
@@ -75,14 +78,19 @@ class _Area(NamedTuple):
 
 
 def remove_unseen_text(page: pdfium.PdfPage) -> bool:
-    """Take text that nobody sees off the page, in memory. Return whether there was any.
+    """Remove unseen text from the page in memory. Return True if there is any.
 
-    Most pages are dark text on white paper. Only text that is tiny, clipped, on a layer, in a form, below something or
-    close to the colour of its background is looked at, because drawing a page takes longer than reading it.
+    Most pages are dark text on white paper, and drawing a page takes longer than reading it. So only suspect text is
+    examined: tiny, clipped, on a layer, in a form, below an area, or close to the colour of its background.
     """
-    objects = list(page.get_objects())
-    texts = [_describe(item, order) for order, item in enumerate(objects) if _is_drawn_text(item)]
-    areas = [area for order, item in enumerate(objects) if (area := _find_area(item, order)) is not None]
+    texts: list[_Text] = []
+    areas: list[_Area] = []
+    for order, item in enumerate(page.get_objects()):
+        if _is_drawn_text(item):
+            texts.append(_describe(item, order))
+        area = _find_area(item, order)
+        if area is not None:
+            areas.append(area)
     suspects = [text for text in texts if _is_suspect(text, areas)]
     if not suspects:
         return False
@@ -97,7 +105,7 @@ def _address(raw: pdfium_c.FPDF_PAGEOBJECT) -> int:
 
 
 def _is_drawn_text(item: pdfium.PdfObject) -> bool:
-    """Return whether an object is text that a page draws: not invisible, and not a mere clipping path."""
+    """Return True for text that is drawn. Invisible text and text that is only a clipping path are not."""
     if item.type != pdfium_c.FPDF_PAGEOBJ_TEXT:
         return False
     mode = pdfium_c.FPDFTextObj_GetTextRenderMode(item.raw)
@@ -106,7 +114,7 @@ def _is_drawn_text(item: pdfium.PdfObject) -> bool:
 
 def _describe(item: pdfium.PdfObject, order: int) -> _Text:
     holders = _list_holders(item)
-    layers = tuple(layer for holder in holders if (layer := _find_layer(holder)) is not None)
+    layers = tuple(layer for layer in map(_find_layer, holders) if layer is not None)
     form = _address(holders[-1].raw) if len(holders) > 1 else None
     return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _find_colour(item))
 
@@ -116,17 +124,19 @@ def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
     if item.type not in _AREAS:
         return None
     is_picture = item.type == pdfium_c.FPDF_PAGEOBJ_IMAGE
+    colour = None
     if item.type == pdfium_c.FPDF_PAGEOBJ_PATH:
-        fill, stroke = ctypes.c_int(), ctypes.c_int()
-        pdfium_c.FPDFPath_GetDrawMode(item.raw, fill, stroke)
+        fill = ctypes.c_int()
+        pdfium_c.FPDFPath_GetDrawMode(item.raw, fill, ctypes.c_int())
         if fill.value == pdfium_c.FPDF_FILLMODE_NONE:
             return None
-    is_path = item.type == pdfium_c.FPDF_PAGEOBJ_PATH and item.container is None
-    colour = _find_colour(item) if is_path else None
+        if item.container is None:
+            colour = _find_colour(item)
     return _Area(order, _list_holders(item)[-1].get_bounds(), is_picture, colour)
 
 
 def _list_holders(item: pdfium.PdfObject) -> list[pdfium.PdfObject]:
+    """Return the object and the forms around it, from the inside to the outside."""
     holders = [item]
     while (container := holders[-1].container) is not None:
         holders.append(container)
@@ -134,7 +144,7 @@ def _list_holders(item: pdfium.PdfObject) -> list[pdfium.PdfObject]:
 
 
 def _find_layer(item: pdfium.PdfObject) -> str | None:
-    """Return a name for the layer that an object is marked with, or None."""
+    """Return the name of an object's layer, or None if it has no layer."""
     for number in range(pdfium_c.FPDFPageObj_CountMarks(item.raw)):
         mark = pdfium_c.FPDFPageObj_GetMark(item.raw, number)
         if _read_string(pdfium_c.FPDFPageObjMark_GetName, mark) == _LAYER:
@@ -152,7 +162,7 @@ def _read_string(function: object, *arguments: object) -> str:
 
 
 def _find_colour(item: pdfium.PdfObject) -> _Colour | None:
-    """Return the colour that fills an object, or None if it is a pattern, transparent, or the letters' outline."""
+    """Return the fill colour of an object, or None for patterns, transparency and outlined letters."""
     parts = [ctypes.c_uint() for _ in range(4)]
     is_text = item.type == pdfium_c.FPDF_PAGEOBJ_TEXT
     if is_text and pdfium_c.FPDFTextObj_GetTextRenderMode(item.raw) != pdfium_c.FPDF_TEXTRENDERMODE_FILL:
@@ -166,24 +176,29 @@ def _find_colour(item: pdfium.PdfObject) -> _Colour | None:
 
 
 def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
-    """Return whether text may be unseen."""
-    # A form may name its layer in its own dictionary, which PDFium does not show.
-    if text.layers or text.form is not None or _is_tiny(text) or _is_clipped(text) or len(areas) > _MOST_AREAS:
+    """Return True if text may be unseen."""
+    # A form may name its layer in a dictionary that PDFium does not return.
+    if text.layers or text.form is not None or _is_tiny(text) or _is_clipped(text) or len(areas) > _MAX_AREAS:
         return True
-    x, y = (text.bounds[0] + text.bounds[2]) / 2, (text.bounds[1] + text.bounds[3]) / 2
-    around = [area for area in areas if _contains(area.bounds, x, y)]
+    around = [area for area in areas if _contains(area.bounds, *_find_centre(text.bounds))]
     if any(area.order > text.order and not area.is_picture for area in around):
         return True
     below = [area for area in around if area.order < text.order]
-    background = below[-1].colour if below else _PAPER
-    is_whole = not below or all(_contains(below[-1].bounds, *corner) for corner in (text.bounds[:2], text.bounds[2:]))
-    if text.colour is None or background is None or not is_whole:
+    background: _Colour | None = _PAPER
+    if below:
+        background = below[-1].colour
+        if not _contains(below[-1].bounds, *text.bounds[:2]) or not _contains(below[-1].bounds, *text.bounds[2:]):
+            # The area covers only a part of the text.
+            return True
+    if text.colour is None or background is None:
         return True
-    return max(abs(one - other) for one, other in zip(text.colour, background, strict=True)) < _CLEAR_DIFFERENCE
+    differences = [abs(part - other) for part, other in zip(text.colour, background, strict=True)]
+    return max(differences) < _CLEAR_DIFFERENCE
 
 
 def _is_tiny(text: _Text) -> bool:
-    size, matrix = ctypes.c_float(), pdfium_c.FS_MATRIX()
+    size = ctypes.c_float()
+    matrix = pdfium_c.FS_MATRIX()
     pdfium_c.FPDFTextObj_GetFontSize(text.raw, size)
     pdfium_c.FPDFPageObj_GetMatrix(text.raw, matrix)
     scale = max(abs(matrix.a), abs(matrix.b), abs(matrix.c), abs(matrix.d))
@@ -191,9 +206,10 @@ def _is_tiny(text: _Text) -> bool:
 
 
 def _is_clipped(text: _Text) -> bool:
-    """Return whether a clipping path leaves out all of the text."""
+    """Return True if a clipping path excludes the whole text."""
     path = pdfium_c.FPDFPageObj_GetClipPath(text.raw)
-    x, y = ctypes.c_float(), ctypes.c_float()
+    x = ctypes.c_float()
+    y = ctypes.c_float()
     for number in range(pdfium_c.FPDFClipPath_CountPaths(path) if path else 0):
         points = []
         for segment in range(pdfium_c.FPDFClipPath_CountPathSegments(path, number)):
@@ -211,12 +227,16 @@ def _contains(box: _Box, x: float, y: float) -> bool:
     return box[0] <= x <= box[2] and box[1] <= y <= box[3]
 
 
-def _overlap(one: _Box, other: _Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _find_centre(box: _Box) -> tuple[float, float]:
+    return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+
+
+def _overlap(box: _Box, other: _Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
-    """Set the boxes of text objects from their letters: those are in units of the page, within forms too."""
+    """Set the boxes of text objects from their letters, which are in units of the page, even within forms."""
     text_page = page.get_textpage()
     edges = [ctypes.c_double() for _ in range(4)]
     for number in range(text_page.count_chars()):
@@ -233,15 +253,16 @@ def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
 
 
 def _find_unseen(page: pdfium.PdfPage, texts: Sequence[_Text]) -> list[_Text]:
-    """Return the texts whose places look the same without them, and those too small to read."""
-    scale = min(1.0, _MOST_PIXELS / max(*page.get_size(), 1))
+    """Return the texts without which the page looks the same, and the texts that are too small to read."""
+    scale = min(1.0, _MAX_PIXELS / max(*page.get_size(), 1))
     unseen = [text for text in texts if text.box is not None and _is_tiny(text)]
-    if scale < _LEAST_SCALE:
+    if scale < _MIN_SCALE:
         return unseen
     groups: dict[Hashable, list[_Text]] = {}
     for text in texts:
         if text.box is not None and text not in unseen:
-            key = text.group if text.group in groups or len(groups) < _MOST_GROUPS else None
+            # The page is drawn once per group. So all texts beyond the first groups share the group None.
+            key = text.group if text.group in groups or len(groups) < _MAX_GROUPS else None
             groups.setdefault(key, []).append(text)
     if not groups:
         return unseen
@@ -265,9 +286,17 @@ def _draw(page: pdfium.PdfPage, scale: float) -> npt.NDArray[np.uint8]:
 
 
 def _count_within(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: _Box) -> int:
-    """Return how many pixels differ in a box; ``counts`` are sums over all rows and columns before."""
-    height, width = counts.shape[0] - 1, counts.shape[1] - 1
-    x, y = ctypes.c_int(), ctypes.c_int()
+    """Count the differing pixels in a box.
+
+    Args:
+        page: The page.
+        counts: Two-dimensional cumulative sums of differing pixels, of shape (height + 1, width + 1).
+        box: The box, in units of the page.
+    """
+    height = counts.shape[0] - 1
+    width = counts.shape[1] - 1
+    x = ctypes.c_int()
+    y = ctypes.c_int()
     corners = []
     for left, top in ((box[0], box[1]), (box[2], box[3])):
         pdfium_c.FPDF_PageToDevice(page.raw, 0, 0, width, height, 0, left, top, x, y)
@@ -280,12 +309,12 @@ def _count_within(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: _Box)
 
 
 def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
-    """Return whether a picture is drawn over the text later, as in a recognised scan."""
+    """Return True if a picture is drawn over the text, as in a recognised scan."""
     if text.box is None or text.layers:
         return False
-    x, y = (text.box[0] + text.box[2]) / 2, (text.box[1] + text.box[3]) / 2
+    centre = _find_centre(text.box)
     pictures = [area.bounds for area in areas if area.is_picture and area.order > text.order]
-    return any(_contains(picture, x, y) for picture in pictures)
+    return any(_contains(picture, *centre) for picture in pictures)
 
 
 def _activate(texts: Iterable[_Text], *, is_active: bool) -> None:

@@ -1,7 +1,10 @@
-"""Text of a web page or chapter that nobody sees, and text whose lines are kept, as HTML and CSS say.
+"""Styles of a web page or chapter: text that no reader sees, and text with preserved line breaks.
 
-The page is taken as its bytes are, on a screen of 1280 by 800 pixels, without scripts and without the network. Rules
-are applied in the cascade's order: importance, specificity, place. docs/input-files.md says what counts as unseen.
+The page is rendered on a screen of 1280 by 800 pixels, without scripts and without the network. Rules are applied in
+the order of the CSS cascade: importance, specificity, position. docs/input-files.md lists the kinds of unseen text.
+
+soupsieve matches selectors and tinycss2 parses style sheets. The cascade is written here, because no library computes
+it without a browser.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from bs4 import BeautifulSoup, Tag
 from tinycss2 import color4
 
 StyleSheetReader: TypeAlias = Callable[[str], str | None]
-"""Returns the text of a style sheet by the address that the page gives, or None if it is not at hand."""
+"""Returns the text of a style sheet by its address in the page, or None if it is missing."""
 
 _PROPERTY_NAMES = """
 display visibility content-visibility opacity font font-size
@@ -29,12 +32,11 @@ color background background-color background-image background-clip -webkit-backg
 position left right top bottom text-indent clip clip-path white-space transition animation animation-name
 """
 _PROPERTIES = frozenset(_PROPERTY_NAMES.split())
-# A page whose root is hidden is shown by its script: no page is written for nobody.
+# If the root of a page is hidden, a script shows it later.
 _ROOTS = frozenset(("html", "body"))
 _NEVER_SHOWN = frozenset(("noscript", "template"))
 _LINES_TAGS = frozenset(("pre", "textarea", "listing", "xmp", "plaintext"))
 _LINES_VALUES = {"pre": "pre", "pre-wrap": "pre", "break-spaces": "pre", "pre-line": "pre-line"}
-_ALL_BLANKS, _LINES_ONLY = "pre", "pre-line"
 
 _SCREEN = {"width": 1280.0, "height": 800.0}
 _PIXELS_PER_EM = 16
@@ -51,28 +53,31 @@ _CLIPPED = re.compile(
     r"|inset\(\s*(?:50|[5-9]\d|100)%\s*\)|circle\(\s*0(?:px|%)?\s*\)"
 )
 _TINY_PIXELS = 1
-# The largest size that leaves no room, by unit; of units that are not here only 0 is so small.
+# The largest size without room for text, by unit. For other units it is 0.
 _UNIT_SIZES = {"px": 1, "pt": 0.75}
-# The weight of a font has no unit and is no 0, its size has a unit or is 0.
+# A font size has a unit or is 0. A font weight has no unit and is not 0.
 _FONT_SIZE = re.compile(r"(?:^|\s)(0|(?:\d+\.?\d*|\.\d+)(?:px|pt|em|rem|ex|ch|cm|mm|in|%|vw|vh))(?=[\s/])")
 _SAME_COLOUR = 0.04
 _FAINT = 0.02
 _SIMPLE_SELECTOR = re.compile(r"([#.]?)((?:[\w-]|[^\x00-\x7f])+|\*)")
 _INLINE = (1_000, 0, 0)
 _ARGUMENTS = re.compile(r"\([^()]*\)")
-_MOST_IMPORTS = 20
+_MAX_IMPORTS = 20
 
 _Weight: TypeAlias = tuple[bool, tuple[int, int, int], int]
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """A selector without commas, with the declarations that matter here.
+    """A selector without commas, with its declarations of the properties in ``_PROPERTIES``.
 
     Attributes:
-        names: Types, ids (with #) and classes (with a dot) without which it matches nothing.
-        key: The name of ``names`` that the matched element itself has; "*" if none is known.
-        has_siblings: Names may belong to siblings of the element or of its ancestors, and not to these alone.
+        selector: The selector.
+        names: Required types, ids (with #) and classes (with a dot). Without them the selector matches nothing.
+        key: The name of ``names`` that the matched element itself has, or "*" if it is unknown.
+        has_siblings: Some names may belong to siblings of the element or of its ancestors.
+        specificity: Numbers of ids, classes and types.
+        declarations: Property, value and importance.
     """
 
     selector: str
@@ -85,11 +90,11 @@ class _Rule:
 
 @dataclass(frozen=True)
 class Styles:
-    """What styles do to the text of each element, by the element's id().
+    """The effect of styles on the text of each element. Elements are identified by id().
 
     Attributes:
-        unseen: Elements whose own text nobody sees.
-        lines: Elements whose own text keeps its line breaks, with the value of white-space.
+        unseen: Elements whose text is not visible. Child elements are not included.
+        lines: Elements whose text preserves line breaks, with the value of white-space.
     """
 
     unseen: frozenset[int]
@@ -97,15 +102,16 @@ class Styles:
 
 
 def find_styles(page: BeautifulSoup | Tag, read_style_sheet: StyleSheetReader) -> Styles:
-    """Return which elements of a page have text that nobody sees, and which keep their line breaks."""
+    """Find the elements of a page with unseen text, and the elements that preserve line breaks."""
     cascade = _Cascade(page, read_style_sheet)
     states: dict[int, _State] = {}
     unseen: set[int] = set()
     lines: dict[int, str] = {}
     root = _State(background=None if cascade.misses_sheets else (1.0, 1.0, 1.0))
     for element in [page, *page.find_all(True)]:
-        parent = states.get(id(element.parent), root)
-        state = parent if element is page and isinstance(page, BeautifulSoup) else cascade.derive(element, parent)
+        state = states.get(id(element.parent), root)
+        if not isinstance(element, BeautifulSoup):
+            state = cascade.derive(element, state)
         states[id(element)] = state
         if state.is_unseen:
             unseen.add(id(element))
@@ -119,10 +125,17 @@ _Colour: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class _State:
-    """What an element hands down to its children.
+    """The style state that children inherit from an element.
 
     Attributes:
-        background: Red, green and blue from 0 to 1; None if it is unknown: a picture, or a sheet not at hand.
+        is_removed: The element takes no part in the page, for example by ``display: none``.
+        is_invisible: The element is hidden by ``visibility``.
+        is_tiny: The font has at most one pixel.
+        is_far_away: The text is indented far out of the page.
+        is_transparent: The colour of the text is transparent.
+        colour: Red, green and blue of the text from 0 to 1, or None if the colour is not set.
+        background: Red, green and blue from 0 to 1, or None if it is a picture or a style sheet is missing.
+        white_space: The value of white-space if line breaks are preserved, or "".
     """
 
     is_removed: bool = False
@@ -136,16 +149,17 @@ class _State:
 
     @property
     def is_unseen(self) -> bool:
-        is_on_its_colour = (
-            self.colour is not None and self.background is not None and _are_alike(self.colour, self.background)
-        )
-        is_faint = self.is_transparent or is_on_its_colour
-        return self.is_removed or self.is_invisible or self.is_tiny or self.is_far_away or is_faint
+        """Return True if no reader sees the text of the element."""
+        if self.is_removed or self.is_invisible or self.is_tiny or self.is_far_away or self.is_transparent:
+            return True
+        if self.colour is None or self.background is None:
+            return False
+        return _are_alike(self.colour, self.background)
 
 
 @dataclass
 class _Cascade:
-    """The declarations that hold for each element of a page."""
+    """The declarations that apply to each element of a page."""
 
     page: BeautifulSoup | Tag
     read_style_sheet: StyleSheetReader
@@ -162,7 +176,7 @@ class _Cascade:
             self._declare(element, _parse_inline(str(element["style"])), _INLINE, len(rules))
 
     def _collect_sheets(self) -> Iterator[str]:
-        """Yield the texts of the page's style sheets in their order, those that it imports before it."""
+        """Yield the texts of the page's style sheets in their order. Imported sheets precede their importer."""
         for element in self.page.find_all(["style", "link"]):
             if element.find_parent(_NEVER_SHOWN) is not None or not _applies_to_screen(str(element.get("media") or "")):
                 continue
@@ -183,11 +197,14 @@ class _Cascade:
 
     def _resolve_imports(self, sheet: str) -> Iterator[str]:
         seen: set[str] = set()
-        pending, sheets = [sheet], [sheet]
-        while pending and len(seen) < _MOST_IMPORTS:
+        pending = [sheet]
+        sheets = [sheet]
+        while pending and len(seen) < _MAX_IMPORTS:
             for address in _find_imports(pending.pop()):
-                imported = None if address in seen else self._read(address)
+                if address in seen:
+                    continue
                 seen.add(address)
+                imported = self._read(address)
                 if imported is not None:
                     pending.append(imported)
                     sheets.insert(0, imported)
@@ -207,7 +224,7 @@ class _Cascade:
                 declared[name] = weight, value
 
     def derive(self, element: Tag, parent: _State) -> _State:
-        """Return the state of an element from its parent's and its own declarations."""
+        """Derive the state of an element from the state of its parent and from its declarations."""
         declared = {name: value for name, (_, value) in self._by_element.get(id(element), {}).items()}
         hints = _read_attributes(element)
         if element.name not in _LINES_TAGS and not declared and not hints:
@@ -229,7 +246,7 @@ class _Cascade:
 
 
 def _read_attributes(element: Tag) -> dict[str, str]:
-    """Return what attributes and browsers' own style sheets say, in the words of CSS."""
+    """Return the CSS properties that follow from attributes and from browsers' own style sheets."""
     values: dict[str, str] = {}
     if element.has_attr("hidden") or element.has_attr("popover") or element.name in _NEVER_SHOWN:
         values["display"] = "none"
@@ -250,7 +267,7 @@ def _is_removed(values: Mapping[str, str]) -> bool:
     if values.get("display") == "none" or values.get("content-visibility") == "hidden":
         return True
     opacity = _LENGTH.match(values.get("opacity", ""))
-    # An element with a transition is faded in or unfolded by its page.
+    # The page fades in or unfolds an element with a transition.
     is_faded_in = any(values.get(name, "none") != "none" for name in ("transition", "animation", "animation-name"))
     if opacity and float(opacity[1]) <= _FAINT and not is_faded_in:
         return True
@@ -264,22 +281,27 @@ def _is_removed(values: Mapping[str, str]) -> bool:
 
 
 def _has_no_room(values: Mapping[str, str]) -> bool:
-    """Return whether an element hides what does not fit into it, and is at most a pixel wide or high."""
-    for axis, size, sides in (("x", "width", ("left", "right")), ("y", "height", ("top", "bottom"))):
-        overflow = (values.get("overflow") or "visible").split()
-        hides = values.get(f"overflow-{axis}", overflow[-1 if axis == "y" else 0]) in ("hidden", "clip")
-        # A box without height and with padding is as high as its padding, and flexible boxes grow.
-        enlarging = ("padding", *(f"padding-{side}" for side in sides), f"min-{size}", "flex", "flex-grow")
-        if not hides or any(values.get(name, "0") not in ("0", "0px", "none") for name in enlarging):
+    """Return True if an element is at most one pixel wide or high, and hides its overflow."""
+    overflows = (values.get("overflow") or "visible").split()
+    for axis, size, sides, overflow in (
+        ("x", "width", ("left", "right"), overflows[0]),
+        ("y", "height", ("top", "bottom"), overflows[-1]),
+    ):
+        if values.get(f"overflow-{axis}", overflow) not in ("hidden", "clip"):
             continue
-        lengths = [_LENGTH.match(values.get(name, "")) for name in (size, f"max-{size}")]
-        if any(length and float(length[1]) <= _UNIT_SIZES.get(length[2] or "px", 0) for length in lengths):
-            return True
+        # A box without height is as high as its padding, and flexible boxes grow.
+        enlarging = ("padding", *(f"padding-{side}" for side in sides), f"min-{size}", "flex", "flex-grow")
+        if any(values.get(name, "0") not in ("0", "0px", "none") for name in enlarging):
+            continue
+        for name in (size, f"max-{size}"):
+            length = _LENGTH.match(values.get(name, ""))
+            if length and float(length[1]) <= _UNIT_SIZES.get(length[2] or "px", 0):
+                return True
     return False
 
 
 def _find_font_size(values: Mapping[str, str]) -> str | None:
-    """Return the size in the value of "font", which comes before a slash or the name of the family."""
+    """Return the size in the value of "font", which precedes a slash or the name of the family."""
     size = _FONT_SIZE.search(values.get("font", ""))
     return None if size is None else size[1]
 
@@ -297,16 +319,19 @@ def _is_tiny(size: str | None, inherited: bool) -> bool:
         return inherited
     if length is None:
         return inherited and size in ("smaller", "larger")
-    number, unit = float(length[1]), length[2] or "px"
-    if unit in ("em", "%", "ex", "ch"):
-        return inherited or number <= 0
-    pixels = number * (_PIXELS_PER_EM if unit == "rem" else 1)
+    pixels = float(length[1])
+    if length[2] in ("em", "%", "ex", "ch"):
+        return inherited or pixels <= 0
+    if length[2] == "rem":
+        pixels *= _PIXELS_PER_EM
     return pixels <= _TINY_PIXELS
 
 
 def _is_far_away(values: Mapping[str, str], inherited: bool) -> bool:
     indent = values.get("text-indent")
-    return inherited if indent in (None, "inherit", "unset") else _is_length_far_away(indent)
+    if indent in (None, "inherit", "unset"):
+        return inherited
+    return _is_length_far_away(indent)
 
 
 def _is_length_far_away(value: str | None) -> bool:
@@ -315,16 +340,17 @@ def _is_length_far_away(value: str | None) -> bool:
 
 
 def _find_colour(values: Mapping[str, str], parent: _State) -> tuple[_Colour | None, bool]:
-    """Return the colour of text, and whether it is transparent. Text that a background fills is seen."""
+    """Return the colour of the text (None if it is unknown), and True if it is transparent.
+
+    Letters that are filled with a background count as visible.
+    """
     value = values.get("color")
-    parsed = _parse_colour(value) if value is not None else None
-    if parsed is None:
-        is_same = value is None or value in ("inherit", "unset", "currentcolor")
-        return (parent.colour, parent.is_transparent) if is_same else (None, False)
-    colour, alpha = parsed
-    clips = (values.get("background-clip"), values.get("-webkit-background-clip"))
-    if "text" in clips:
+    if value is None or value in ("inherit", "unset", "currentcolor"):
+        return parent.colour, parent.is_transparent
+    parsed = _parse_colour(value)
+    if parsed is None or "text" in (values.get("background-clip"), values.get("-webkit-background-clip")):
         return None, False
+    colour, alpha = parsed
     return colour, alpha <= _FAINT
 
 
@@ -338,13 +364,13 @@ def _find_background(values: Mapping[str, str], inherited: _Colour | None) -> _C
             if parsed is not None and parsed[1] > _FAINT:
                 background = parsed[0] if parsed[1] == 1 else None
             elif "(" in word and parsed is None:
-                # A picture, a gradient, a variable.
+                # The value is a picture, a gradient or a variable.
                 return None
     return background
 
 
 def _split_words(value: str) -> list[str]:
-    """Split a value at its blanks outside of parentheses."""
+    """Split a value at blanks outside parentheses."""
     return re.findall(r"(?:[^\s(),]|\((?:[^()]|\([^()]*\))*\))+", value)
 
 
@@ -368,18 +394,18 @@ def _find_white_space(name: str, values: Mapping[str, str], inherited: str) -> s
     value = values.get("white-space")
     if value in ("inherit", "unset") or (value is None and name not in _LINES_TAGS):
         return inherited
-    return _LINES_VALUES.get(value.split()[0], "") if value else _ALL_BLANKS
+    return _LINES_VALUES.get(value.split()[0], "") if value else "pre"
 
 
 class _Index:
-    """The elements of a page by their names and in document order, so that a rule is compared with few of them."""
+    """An index of a page's elements by name, so that each rule is compared with few elements."""
 
     def __init__(self, page: BeautifulSoup | Tag) -> None:
-        # Numbers in document order.
+        # Elements are numbered in document order.
         self._elements: dict[str, list[int]] = {}
         self._tags: list[Tag] = page.find_all(True)
         self._numbers = {id(element): number for number, element in enumerate(self._tags)}
-        # The number after the last descendant of each element.
+        # For each element the number after its last descendant.
         self._ends = list(range(1, len(self._tags) + 1))
         for number, element in reversed(list(enumerate(self._tags))):
             parent = self._numbers.get(id(element.parent))
@@ -393,7 +419,7 @@ class _Index:
             numbers.reverse()
 
     def select(self, rule: _Rule) -> list[Tag]:
-        """Return the elements that a rule matches. Browsers skip rules that they do not know."""
+        """Return the elements that a rule matches. Unknown selectors match nothing, as in browsers."""
         if any(name not in self._elements for name in rule.names):
             return []
         try:
@@ -403,52 +429,66 @@ class _Index:
         return [element for element in self._list_candidates(rule) if selector.match(element)]
 
     def _list_candidates(self, rule: _Rule) -> Iterator[Tag]:
-        """Yield the elements that have the rule's key and lie within an element that has its rarest name."""
+        """Yield the elements with the rule's key that are inside an element with its rarest name."""
         candidates = self._elements.get(rule.key, [])
         rarest = min((self._elements[name] for name in rule.names), key=len, default=candidates)
         begin = 0
-        for first in sorted({self._find_holder(number, rule) for number in rarest}):
-            end = self._ends[first] if first >= 0 else len(self._tags)
-            begin = max(begin, bisect_left(candidates, first))
+        for scope in sorted({self._find_scope(number, rule) for number in rarest}):
+            end = self._ends[scope] if scope >= 0 else len(self._tags)
+            begin = max(begin, bisect_left(candidates, scope))
             last = bisect_left(candidates, end)
             for candidate in candidates[begin:last]:
                 yield self._tags[candidate]
             begin = max(begin, last)
 
-    def _find_holder(self, number: int, rule: _Rule) -> int:
-        """Return the number of the element around all that a rule can match from a named element; -1 for the page."""
+    def _find_scope(self, number: int, rule: _Rule) -> int:
+        """Return the number of the element that contains all matches of a rule for a named element; -1 for the page."""
         if not rule.has_siblings:
             return number
         return self._numbers.get(id(self._tags[number].parent), -1)
 
 
 def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) -> _Rule:
-    """Return the rule with what its selector needs and weighs. Arguments of pseudo-classes count for nothing."""
+    """Build a rule with the required names and the specificity of its selector.
+
+    Arguments of pseudo-classes are ignored. For a selector with escapes no names are required.
+    """
     plain = selector
     while (shorter := _ARGUMENTS.sub("", plain)) != plain:
         plain = shorter
-    plain, attributes = re.subn(r"\[[^\]]*\]", "", plain)
-    plain, pseudo_classes = re.subn(r"(?<!:):[\w-]+", "", plain)
-    # Names with escapes are left to the comparison.
-    simple = [] if "\\" in plain else _SIMPLE_SELECTOR.findall(plain)
-    names = [f"{mark}{name}" if mark else name.lower() for mark, name in simple if name != "*"]
-    last = _SIMPLE_SELECTOR.findall(re.split(r"[\s>+~]+", plain.strip())[-1]) if simple else []
-    keys = [f"{mark}{name}" if mark else name.lower() for mark, name in sorted(last, key=lambda part: part[0] == "")]
-    ids = sum(name[0] == "#" for name in names)
-    classes = sum(name[0] == "." for name in names)
-    specificity = ids, classes + attributes + pseudo_classes, len(names) - ids - classes
+    plain, n_attributes = re.subn(r"\[[^\]]*\]", "", plain)
+    plain, n_pseudo_classes = re.subn(r"(?<!:):[\w-]+", "", plain)
+    names: list[str] = []
+    key = "*"
+    if "\\" not in plain:
+        names = [name for name in _list_names(plain) if name != "*"]
+        last_names = _list_names(re.split(r"[\s>+~]+", plain.strip())[-1])
+        # Ids and classes are rarer than types, so they are preferred as the key.
+        last_names.sort(key=lambda name: name[0] not in "#.")
+        key = next(iter(last_names), "*")
+    n_ids = sum(name[0] == "#" for name in names)
+    n_classes = sum(name[0] == "." for name in names)
+    specificity = n_ids, n_classes + n_attributes + n_pseudo_classes, len(names) - n_ids - n_classes
     has_siblings = re.search(r"[+~]", plain) is not None
-    return _Rule(selector, tuple(names), keys[0] if keys else "*", has_siblings, specificity, declarations)
+    return _Rule(selector, tuple(names), key, has_siblings, specificity, declarations)
+
+
+def _list_names(selector: str) -> list[str]:
+    """Return the types (in lower case), ids and classes of a selector in their order."""
+    names: list[str] = []
+    for mark, name in _SIMPLE_SELECTOR.findall(selector):
+        names.append(f"{mark}{name}" if mark else name.lower())
+    return names
 
 
 @lru_cache(maxsize=64)
 def _parse_sheet(sheet: str) -> tuple[_Rule, ...]:
-    """Return the rules of a style sheet that hold on a screen and declare something that matters here."""
+    """Return the rules of a style sheet that apply to a screen and set one of the properties in ``_PROPERTIES``."""
     rules: list[_Rule] = []
     pending = list(tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True))
     while pending:
         node = pending.pop(0)
-        if node.type == "at-rule" and node.content is not None and _holds(node):
+        if node.type == "at-rule" and node.content is not None and _applies_at_rule(node):
             pending = [*tinycss2.parse_rule_list(node.content, skip_comments=True, skip_whitespace=True), *pending]
         elif node.type == "qualified-rule":
             declarations = _read_declarations(node.content)
@@ -457,7 +497,7 @@ def _parse_sheet(sheet: str) -> tuple[_Rule, ...]:
     return tuple(rules)
 
 
-def _holds(node: tinycss2.ast.AtRule) -> bool:
+def _applies_at_rule(node: tinycss2.ast.AtRule) -> bool:
     if node.lower_at_keyword == "media":
         return _applies_to_screen(tinycss2.serialize(node.prelude))
     condition = tinycss2.serialize(node.prelude).strip().lower()
@@ -465,7 +505,7 @@ def _holds(node: tinycss2.ast.AtRule) -> bool:
 
 
 def _applies_to_screen(media: str) -> bool:
-    """Return whether a list of media queries includes the screen of this module."""
+    """Return True if a list of media queries includes the screen of this module."""
     queries = media.lower().split(",")
     return not media.strip() or any(_matches_screen(query) for query in queries)
 
@@ -479,13 +519,21 @@ def _matches_screen(query: str) -> bool:
 
 
 def _has_feature(part: str) -> bool:
-    if size := _SIZE_FEATURE.fullmatch(part):
-        pixels = float(size[3]) * (_PIXELS_PER_EM if size[4] in ("em", "rem") else 1)
-        return _SCREEN[size[2]] >= pixels if size[1] == "min" else _SCREEN[size[2]] <= pixels
-    if size := _SIZE_RANGE.fullmatch(part):
-        pixels = float(size[3]) * (_PIXELS_PER_EM if size[4] in ("em", "rem") else 1)
-        return _SCREEN[size[1]] >= pixels if size[2][0] == ">" else _SCREEN[size[1]] <= pixels
+    size = _SIZE_FEATURE.fullmatch(part)
+    if size:
+        return _compare_screen(size[2], size[3], size[4], is_minimum=size[1] == "min")
+    size = _SIZE_RANGE.fullmatch(part)
+    if size:
+        return _compare_screen(size[1], size[3], size[4], is_minimum=size[2][0] == ">")
     return _TRUE_FEATURES.fullmatch(part) is not None
+
+
+def _compare_screen(dimension: str, number: str, unit: str | None, *, is_minimum: bool) -> bool:
+    """Return True if the screen's width or height is at least the size, or at most the size for a maximum."""
+    pixels = float(number)
+    if unit in ("em", "rem"):
+        pixels *= _PIXELS_PER_EM
+    return _SCREEN[dimension] >= pixels if is_minimum else _SCREEN[dimension] <= pixels
 
 
 def _find_imports(sheet: str) -> list[str]:
@@ -494,10 +542,12 @@ def _find_imports(sheet: str) -> list[str]:
         if node.type != "at-rule" or node.lower_at_keyword != "import":
             continue
         tokens = [token for token in node.prelude if token.type != "whitespace"]
-        address, media = (tokens[0], tinycss2.serialize(tokens[1:])) if tokens else (None, "")
-        if address is not None and address.type == "function":
+        if not tokens or not _applies_to_screen(tinycss2.serialize(tokens[1:])):
+            continue
+        address = tokens[0]
+        if address.type == "function":
             address = next((token for token in address.arguments if token.type == "string"), None)
-        if address is not None and address.type in ("string", "url") and _applies_to_screen(media):
+        if address is not None and address.type in ("string", "url"):
             addresses.append(str(address.value))
     return addresses
 
@@ -520,10 +570,10 @@ def _parse_inline(style: str) -> tuple[tuple[str, str, bool], ...]:
 
 
 def _read_declarations(content: Sequence[tinycss2.ast.Node]) -> tuple[tuple[str, str, bool], ...]:
-    """Return name, value in lower case, and importance of the declarations that matter here, in their order."""
-    found = []
+    """Return name, value in lower case, and importance of the declarations of ``_PROPERTIES``, in their order."""
+    declarations = []
     for node in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
         if node.type == "declaration" and node.lower_name in _PROPERTIES:
             value = tinycss2.serialize([token for token in node.value if token.type != "comment"]).strip().lower()
-            found.append((node.lower_name, value, bool(node.important)))
-    return tuple(found)
+            declarations.append((node.lower_name, value, bool(node.important)))
+    return tuple(declarations)

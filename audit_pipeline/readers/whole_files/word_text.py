@@ -1,7 +1,7 @@
-"""The text of a Word document's XML: what a reader of the printed page sees, and how much is left out.
+"""The visible text of a Word document's XML, and the size of the skipped text.
 
-Word wraps text in many elements. Elements without a rule here are read through, so that an unknown wrapper loses
-nothing. Names are compared without their namespaces, because strict and transitional files use different ones.
+Word wraps text in many elements. For elements without a rule the children are read, so that an unknown wrapper loses
+no text. Names are compared without namespaces, because strict and transitional files use different ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def local_name(element: Element) -> str:
 
 
 def get_attribute(element: Element | None, name: str) -> str | None:
-    """Return the attribute with this local name, or None if it or the element is missing."""
+    """Return the attribute with a local name, or None if the attribute or the element is missing."""
     attributes = {} if element is None else element.attrib
     return next((value for key, value in attributes.items() if key.rpartition("}")[2] == name), None)
 
@@ -59,10 +59,10 @@ def count_text(element: Element) -> int:
 
 @dataclass(frozen=True)
 class _Look:
-    """What run properties say about visibility. A field is None if the properties do not set it.
+    """The visibility in run properties. A field is None if the properties do not set it.
 
     Attributes:
-        is_hidden: Word's font effect "hidden".
+        is_hidden: The font effect "hidden" is on.
         colour: Six hexadecimal digits, or "auto".
         half_points: Font size.
         has_background: Shading or highlighting is set.
@@ -74,26 +74,27 @@ class _Look:
     has_background: bool | None = None
 
     def over(self, base: _Look) -> _Look:
-        """Return this look, completed by ``base``."""
-        return _Look(
-            base.is_hidden if self.is_hidden is None else self.is_hidden,
-            self.colour or base.colour,
-            self.half_points or base.half_points,
-            base.has_background if self.has_background is None else self.has_background,
-        )
+        """Return this look. Unset fields are taken from ``base``."""
+        is_hidden = self.is_hidden
+        if is_hidden is None:
+            is_hidden = base.is_hidden
+        has_background = self.has_background
+        if has_background is None:
+            has_background = base.has_background
+        colour = self.colour or base.colour
+        half_points = self.half_points or base.half_points
+        return _Look(is_hidden, colour, half_points, has_background)
 
 
 def _read_look(properties: Element | None) -> _Look:
-    flags = [_read_flag(properties, name) for name in ("vanish", "specVanish")]
-    set_flags = [flag for flag in flags if flag is not None]
-    colour = _read_value(properties, "color")
+    is_hidden = _read_flag(properties, "vanish")
+    is_specially_hidden = _read_flag(properties, "specVanish")
+    if is_specially_hidden is not None:
+        is_hidden = bool(is_hidden) or is_specially_hidden
+    colour = _read_value(properties, "color") or ""
     size = _read_value(properties, "sz") or ""
-    return _Look(
-        any(set_flags) if set_flags else None,
-        colour.upper() if colour else None,
-        int(size) if size.isdecimal() else None,
-        _has_background(properties),
-    )
+    half_points = int(size) if size.isdecimal() else None
+    return _Look(is_hidden, colour.upper() or None, half_points, _has_background(properties))
 
 
 def _read_flag(properties: Element | None, name: str) -> bool | None:
@@ -107,9 +108,10 @@ def _read_value(properties: Element | None, name: str) -> str | None:
 
 
 def _has_background(properties: Element | None) -> bool | None:
-    shading, highlight = find_child(properties, "shd"), _read_value(properties, "highlight")
+    highlight = _read_value(properties, "highlight")
     if highlight is not None:
         return highlight.lower() not in ("none", "white")
+    shading = find_child(properties, "shd")
     if shading is None:
         return None
     fill = (get_attribute(shading, "fill") or "auto").upper()
@@ -118,7 +120,7 @@ def _has_background(properties: Element | None) -> bool | None:
 
 
 def has_page_colour(document: Element) -> bool:
-    """Return whether the pages have a colour other than white."""
+    """Return True if the pages have a colour other than white."""
     background = find_child(document, "background")
     if background is None:
         return False
@@ -126,7 +128,7 @@ def has_page_colour(document: Element) -> bool:
 
 
 class WordStyles:
-    """The styles of a document, as far as they decide which text is seen."""
+    """The styles of a document, reduced to the visibility of text."""
 
     def __init__(self, root: Element | None) -> None:
         self._styles: dict[str, Element] = {}
@@ -142,12 +144,18 @@ class WordStyles:
                 self._default_ids.setdefault(get_attribute(style, "type"), style_id)
 
     def find_look(self, kind: str, style_id: str | None) -> _Look:
-        """Return the look of a style with all styles that it is based on; ``kind``: paragraph or character."""
+        """Return the look of a style, combined with the styles that it is based on.
+
+        Args:
+            kind: paragraph or character.
+            style_id: The style, or None for the default style of this kind.
+        """
         style_id = style_id or self._default_ids.get(kind)
         if style_id is None:
             return _Look()
         if style_id not in self._looks:
-            look, seen = _Look(), {style_id}
+            look = _Look()
+            seen = {style_id}
             current: str | None = style_id
             while (style := self._styles.get(current or "")) is not None:
                 look = look.over(_read_look(find_child(style, "rPr")))
@@ -162,14 +170,15 @@ class WordStyles:
 
 @dataclass
 class WordText:
-    """Reads parts of one Word document, and counts what it leaves out.
+    """A reader of the parts of one Word document that counts the skipped text.
 
     Attributes:
-        read_chunk: Returns the text of an embedded chunk (w:altChunk) by its relationship; counts it if unreadable.
-        has_page_colour: The pages have a colour, so that white text can be seen.
-        unread: Characters left out by reason, white space excluded. ``EMBEDDED`` counts bytes.
-        notes: References to footnotes and endnotes in the order of the text: (kind, id).
-        hidden_notes: References that are hidden themselves.
+        styles: The styles of the document.
+        read_chunk: Returns the text of an embedded chunk (w:altChunk) by its relationship. Counts unreadable chunks.
+        has_page_colour: The pages have a colour, so that white text is visible.
+        unread: Number of skipped characters by reason, without white space. ``EMBEDDED`` counts bytes.
+        notes: Kind and id of references to footnotes and endnotes, in the order of the text.
+        hidden_notes: Kind and id of hidden references.
     """
 
     styles: WordStyles
@@ -178,26 +187,26 @@ class WordText:
     unread: Counter[str] = field(default_factory=Counter)
     notes: list[tuple[str, str]] = field(default_factory=list)
     hidden_notes: list[tuple[str, str]] = field(default_factory=list)
-    # For each open field whether its result has begun; before that comes its code.
+    # True for each open field whose result has begun. The code of a field precedes its result.
     _fields: list[bool] = field(default_factory=list)
     _has_whole_fields: bool = True
     _beside: list[list[str]] = field(default_factory=list)
     _paragraph: _Look = field(default_factory=_Look)
-    # Tables with a style and text boxes have backgrounds that are not looked up.
+    # The number of tables and text boxes around the text. Their backgrounds are not looked up.
     _unknown_backgrounds: int = 0
 
     def read(self, root: Element) -> str:
-        """Return the text below ``root``: paragraphs parted by an empty line, breaks and tabs as white space."""
+        """Return the text below ``root``. An empty line separates paragraphs. Breaks and tabs are white space."""
         pieces: list[str] = []
         self._fields = []
         marks = Counter(get_attribute(mark, "fldCharType") for mark in root.iter() if local_name(mark) == "fldChar")
-        # A field without an end would hide all that follows.
+        # A field without an end would hide the rest of the text.
         self._has_whole_fields = marks["begin"] == marks["end"]
         self._walk(root, pieces, None)
         return "".join(pieces)
 
     def _walk(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Append the text of ``element`` to ``pieces``; ``run`` is the look of the run around it."""
+        """Append the text of an element to ``pieces``. ``run`` is the look of the run around it."""
         _RULES.get(local_name(element), WordText._walk_children)(self, element, pieces, run)
 
     def _walk_children(self, element: Element, pieces: list[str], run: _Look | None) -> None:
@@ -205,7 +214,7 @@ class WordText:
             self._walk(child, pieces, run)
 
     def _skip(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Leave out what is no text, or stands at another place of the document too."""
+        """Skip an element without text, or whose text also stands at another position."""
 
     def _read_letters(self, element: Element, pieces: list[str], run: _Look | None) -> None:
         self._add(_WHITE_SPACE.sub(" ", element.text or ""), pieces, run)
@@ -223,22 +232,22 @@ class WordText:
         pieces.append(text)
 
     def _is_unseen(self, run: _Look) -> bool:
-        is_white = run.colour == _PAPER and not (
-            run.has_background or self.has_page_colour or self._unknown_backgrounds
-        )
-        is_tiny = run.half_points is not None and run.half_points <= _TINY_HALF_POINTS
-        return bool(run.is_hidden) or is_white or is_tiny
+        if run.is_hidden or (run.half_points is not None and run.half_points <= _TINY_HALF_POINTS):
+            return True
+        is_on_paper = not (run.has_background or self.has_page_colour or self._unknown_backgrounds)
+        return run.colour == _PAPER and is_on_paper
 
     def _read_paragraph(self, paragraph: Element, pieces: list[str], run: _Look | None) -> None:
-        outer, properties = self._paragraph, find_child(paragraph, "pPr")
+        outer_paragraph = self._paragraph
+        properties = find_child(paragraph, "pPr")
         style = self.styles.find_look("paragraph", _read_value(properties, "pStyle"))
         self._paragraph = _Look(has_background=_has_background(properties)).over(style)
         self._beside.append([])
         self._walk_children(paragraph, pieces, None)
         beside = self._beside.pop()
-        self._paragraph = outer
+        self._paragraph = outer_paragraph
         if get_attribute(find_child(properties, "framePr"), "dropCap") in ("drop", "margin"):
-            # The large first letter of a word is a paragraph of its own.
+            # Word stores the large first letter of a word (drop cap) as a separate paragraph.
             pieces += beside
             return
         mark = find_child(properties, "rPr")
@@ -246,14 +255,16 @@ class WordText:
         if beside or not (is_joined or _read_look(mark).is_hidden):
             pieces.append(PARAGRAPH_GAP)
         elif not is_joined:
-            # Word runs a heading with a hidden mark into the next paragraph.
+            # Word joins a heading with a hidden paragraph mark to the next paragraph.
             pieces.append(" ")
         pieces += beside
 
     def _read_run(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        paragraph, defaults = self._paragraph, self.styles.defaults
-        direct, style_id = _Look(), None
-        # A run of a formula has properties of the formula besides those of the text.
+        paragraph = self._paragraph
+        defaults = self.styles.defaults
+        direct = _Look()
+        style_id = None
+        # A run in a formula has two elements of properties: one for the formula, one for the text.
         for properties in element:
             if local_name(properties) == "rPr":
                 direct = direct.over(_read_look(properties))
@@ -261,13 +272,13 @@ class WordText:
         style = self.styles.find_look("character", style_id)
         look = direct.over(style).over(paragraph).over(defaults)
         if direct.is_hidden is None:
-            # ISO 29500-1, 17.7.3: a toggle that both styles set is off.
+            # If both styles set a toggle property, it is off (ISO 29500-1, 17.7.3).
             is_toggled = bool(style.is_hidden) != bool(paragraph.is_hidden)
             look = _Look(is_hidden=bool(defaults.is_hidden) or is_toggled).over(look)
         for child in element:
             self._walk(child, pieces, look)
             if get_attribute(child, "customMarkFollows") not in (None, *_OFF):
-                # The rest of the run is the note's own mark.
+                # The rest of the run is the custom mark of the note.
                 break
 
     def _read_table(self, table: Element, pieces: list[str], run: _Look | None) -> None:
@@ -291,19 +302,20 @@ class WordText:
             return
         merged = find_child(cell, "tcPr", "vMerge")
         if merged is not None and get_attribute(merged, "val") != "restart":
-            # Word shows the text of the first of vertically merged cells alone.
+            # Word shows only the text of the first vertically merged cell.
             self.unread[UNSEEN] += count_text(cell)
             return
         self._walk_children(cell, pieces, run)
         pieces.append("\t")
 
     def _read_beside(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Read a text box or drawing. Its text follows the paragraph that it is anchored in."""
+        """Read a text box or drawing. Its text follows the paragraph with the anchor."""
         if run is not None and run.is_hidden:
             self.unread[UNSEEN] += count_text(element)
             return
         target = self._beside[-1] if self._beside else pieces
-        outer_fields, self._fields = self._fields, []
+        outer_fields = self._fields
+        self._fields = []
         self._unknown_backgrounds += 1
         self._walk_children(element, target, None)
         self._unknown_backgrounds -= 1
@@ -323,7 +335,7 @@ class WordText:
         pieces += PARAGRAPH_GAP, self.read_chunk(get_attribute(chunk, "id") or ""), PARAGRAPH_GAP
 
     def _read_alternatives(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Read the first branch with text: all of them show the same content, for newer and older programs."""
+        """Read the first branch with text. All branches show the same content to newer and older programs."""
         branches = [child for child in element if local_name(child) in ("Choice", "Fallback")]
         branch = next((branch for branch in branches if count_text(branch)), None)
         if branch is not None:
@@ -342,7 +354,7 @@ class WordText:
 
     def _add_note(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
         is_hidden = run is not None and run.is_hidden
-        # Word shows no note whose mark is hidden.
+        # Word does not show a note with a hidden mark.
         notes = self.hidden_notes if is_hidden else self.notes
         notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
 
@@ -359,9 +371,9 @@ class WordText:
         self._add(self._find_symbol(symbol), pieces, run)
 
     def _find_symbol(self, symbol: Element) -> str:
-        font, digits = get_attribute(symbol, "font") or "", get_attribute(symbol, "char") or ""
+        font = get_attribute(symbol, "font") or ""
         try:
-            code = int(digits, 16)
+            code = int(get_attribute(symbol, "char") or "", 16)
         except ValueError:
             return ""
         is_symbol_code = code in _SYMBOL_FONT_CODES
@@ -376,8 +388,13 @@ class WordText:
 
 def _delimit(element: Element) -> tuple[str, str]:
     properties = find_child(element, "dPr")
-    begin, end = _read_value(properties, "begChr"), _read_value(properties, "endChr")
-    return "(" if begin is None else begin, ")" if end is None else end
+    begin = _read_value(properties, "begChr")
+    end = _read_value(properties, "endChr")
+    if begin is None:
+        begin = "("
+    if end is None:
+        end = ")"
+    return begin, end
 
 
 def _name_operator(element: Element) -> tuple[str, str]:
@@ -390,10 +407,10 @@ _FORMULA_PARTS: Mapping[str, Callable[[Element], tuple[str, str]]] = {
     "den": lambda element: ("/", ""),
     "oMathPara": lambda element: ("\n", "\n"),
 }
-"""What stands before and after the text of a part of a formula, so that its numbers and letters stay apart."""
+"""The characters before and after the text of a part of a formula. They separate numbers and letters."""
 
 _NO_TEXT = "pPr rPr tblPr tblGrid trPr tcPr sectPr sdtPr sdtEndPr rubyPr ctrlPr instrText delInstrText delText moveFrom"
-# Names without a rule are read through.
+# For names without a rule the children are read.
 _RULES: Mapping[str, Callable[[WordText, Element, list[str], _Look | None], None]] = {
     **dict.fromkeys(_NO_TEXT.split(), WordText._skip),
     **dict.fromkeys(_CHARACTERS, WordText._read_character),

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from audit_pipeline.readers.whole_files.visibility import StyleSheetReader
 
-# Zero-width characters that typesetters put in: they mark an edition, not a text.
+# Typesetters insert zero-width characters. They identify an edition, not a text.
 INVISIBLE = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
-"""For str.translate: zero-width characters go, ligatures become letters."""
+"""Table for str.translate that removes zero-width characters and replaces ligatures by letters."""
 
 _NONCHARACTERS = dict.fromkeys(range(0xFDD0, 0xFDD3), "\ufffd")
 _GAP = "\n\n"
 SECTION_GAP = "\n\n\n\n"
 
-# What stands around a text, or is no text. "head" is not among them: browsers end it at the first element that does
-# not belong there, whether its end is marked or not.
+# Elements around a text or without text. "head" is missing, because browsers end it at the first element that does
+# not belong there, even without an end tag.
 _UNREAD_TAGS = """
 title script style audio video object iframe frameset button select datalist nav rp param
 """
@@ -44,10 +44,10 @@ tbody textarea tfoot thead tr ul xmp
 _UNWANTED = "elements of unwanted types"
 _UNREAD = frozenset(_UNREAD_TAGS.split())
 _BLOCKS = frozenset(_BLOCK_TAGS.split())
-# White space that is kept is written with noncharacters while the rest is collapsed.
+# Preserved white space is encoded as noncharacters while the rest is collapsed.
 _KEEP_LINES = {ord("\n"): "\ufdd0"}
 _KEEP_BLANKS = _KEEP_LINES | {ord(" "): "\ufdd1", ord("\t"): "\ufdd2"}
-# XHTML may write text as a section of characters, which HTML takes for a comment up to the first ">".
+# XHTML may contain text in CDATA sections, which an HTML parser reads as a comment up to the first ">".
 _CHARACTER_DATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _XHTML_START = re.compile(
     r"\s*(?:<\?xml\b|<!DOCTYPE[^>]*XHTML|(?:<!DOCTYPE[^>]*>\s*)?<html[^>]*\sxmlns\s*=)", re.IGNORECASE
@@ -56,18 +56,18 @@ _KEPT = {0xFDD0: "\n", 0xFDD1: " ", 0xFDD2: "\t"}
 
 
 def find_no_style_sheet(address: str) -> None:
-    """Return None: only the style sheets within the page are at hand."""
+    """Return None, so that only style sheets within the page are used."""
 
 
 @dataclass(frozen=True)
 class Prose:
-    """A page or chapter as it is read.
+    """The running text of a page or chapter.
 
     Attributes:
-        text: Paragraphs parted by an empty line.
-        types: Types of its body and of the element that holds all of it.
-        heading: The text of the first heading, whether it is read or not.
-        unread: Characters left out by reason, white space excluded.
+        text: Paragraphs, separated by an empty line.
+        types: Types of the body and of the elements around all of its content.
+        heading: The text of the first heading, even if the heading is not part of the text.
+        unread: Number of skipped characters by reason, without white space.
         unwanted_words: Words in elements of unwanted types.
     """
 
@@ -81,7 +81,8 @@ class Prose:
 class Page:
     """A parsed page of HTML or XHTML, with its styles applied.
 
-    lxml parses as browsers do: it ends elements whose end is left out, and keeps text after </body>.
+    The parser is lxml, because it works as browsers do: it closes elements without an end tag, and keeps text after
+    </body>.
     """
 
     def __init__(self, markup: str, read_style_sheet: StyleSheetReader = find_no_style_sheet) -> None:
@@ -90,24 +91,30 @@ class Page:
         from audit_pipeline.readers.whole_files.visibility import find_styles  # noqa: PLC0415
 
         with warnings.catch_warnings():
-            # Chapters of an EPUB are XHTML, and broken ones are read too.
+            # Chapters of an EPUB are XHTML. The HTML parser also reads broken ones.
             warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
             self.soup = BeautifulSoup(_unwrap_character_data(markup).translate(_NONCHARACTERS), "lxml")
         self._styles = find_styles(self.soup, read_style_sheet)
 
     def extract_prose(self, root: Tag | None = None, unwanted_types: Collection[str] = ()) -> Prose:
-        """Return the running text below ``root`` (default: of the whole page) without the ``unwanted_types``."""
+        """Return the running text without elements of unwanted types.
+
+        Args:
+            root: The element to read. By default the whole page.
+            unwanted_types: Types of elements that are skipped (see :func:`find_element_types`).
+        """
         body = self.soup.body or self.soup
         outer = root or body
-        heading = outer.find(["h1", "h2", "h3", "h4"])
-        words = heading.get_text(" ").translate(INVISIBLE).split() if heading is not None else ()
         unread: Counter[str] = Counter()
         text = self._read(root or self.soup, frozenset(unwanted_types), unread)
         unwanted_words = unread.pop(_UNWANTED, 0)
-        return Prose(text, _top_types(outer), " ".join(words), unread, unwanted_words)
+        return Prose(text, _list_top_types(outer), _find_heading(outer), unread, unwanted_words)
 
     def _read(self, root: Tag, unwanted_types: frozenset[str], unread: Counter[str]) -> str:
-        """Return the text below ``root``, walked without recursion: a hostile file nests as deep as it likes."""
+        """Return the text below ``root``, and count skipped text in ``unread``.
+
+        The walk is not recursive, because a hostile file can nest its elements deeply.
+        """
         from bs4 import NavigableString, Tag  # noqa: PLC0415
 
         pieces: list[str] = []
@@ -128,13 +135,17 @@ class Page:
                 if node.name == "br":
                     pieces.append("\n")
                     continue
-                mark = _GAP if node.name in _BLOCKS else "\t" if node.name in ("td", "th") else ""
-                # On the stack the end lies below the children, which are pushed in reverse.
-                stack.append(mark)
+                separator = ""
+                if node.name in _BLOCKS:
+                    separator = _GAP
+                elif node.name in ("td", "th"):
+                    separator = "\t"
+                # The separator at the end is below the children on the stack. The children are pushed in reverse.
+                stack.append(separator)
                 stack.extend(reversed(node.contents))
-                pieces.append(mark)
+                pieces.append(separator)
             elif type(node) is NavigableString:
-                # A subclass is a comment, a declaration, a style sheet.
+                # Subclasses of NavigableString are comments, declarations and style sheets.
                 if id(node.parent) in self._styles.unseen:
                     unread[UNSEEN] += _count_characters(node)
                 else:
@@ -142,15 +153,15 @@ class Page:
         return collapse_whitespace("".join(pieces).translate(INVISIBLE)).translate(_KEPT)
 
     def _mark_white_space(self, text: NavigableString) -> str:
-        """Return a text with the white space marked that its element keeps; the rest are mere spaces."""
-        kept = self._styles.lines.get(id(text.parent))
-        if kept is None:
+        """Encode the white space that the element preserves. Other white space becomes single blanks."""
+        white_space = self._styles.lines.get(id(text.parent))
+        if white_space is None:
             return re.sub(r"\s+", " ", text)
         lines = re.sub(r"\r\n?", "\n", text)
         if text.previous_sibling is None and text.parent is not None and text.parent.name in ("pre", "textarea"):
-            # HTML: a line break right after <pre> is not part of the text.
+            # In HTML a line break directly after <pre> is not part of the text.
             lines = lines.removeprefix("\n")
-        if kept == "pre":
+        if white_space == "pre":
             return lines.translate(_KEEP_BLANKS)
         return re.sub(r"[ \t]*\n[ \t]*", "\n", lines).translate(_KEEP_LINES)
 
@@ -160,16 +171,21 @@ def extract_prose(
     unwanted_types: Collection[str] = (),
     read_style_sheet: StyleSheetReader = find_no_style_sheet,
 ) -> Prose:
-    """Return the running text of a page or chapter, without elements of the ``unwanted_types``.
+    """Return the running text of a page or chapter, without elements of the unwanted types.
 
-    White space is collapsed except in preformatted text. Zero-width characters go. A line break stays one. Text that
-    nobody sees is left out and counted. ``types`` and ``heading`` serve to find what a chapter is.
+    White space is collapsed, except in preformatted text. Line breaks (<br>) stay. Zero-width characters are removed.
+    Text that no reader sees is skipped and counted.
+
+    Args:
+        markup: HTML or XHTML.
+        unwanted_types: Types of elements that are skipped (see :func:`find_element_types`).
+        read_style_sheet: Returns the text of a linked style sheet, or None if it is missing.
     """
     return Page(markup, read_style_sheet).extract_prose(unwanted_types=unwanted_types)
 
 
 def _unwrap_character_data(markup: str) -> str:
-    """Return XHTML with the text of its CDATA sections in place of the sections; HTML has none."""
+    """Replace the CDATA sections of XHTML by their text. HTML has no CDATA sections."""
     if "<![CDATA[" not in markup or _XHTML_START.match(markup) is None:
         return markup
     return _CHARACTER_DATA.sub(lambda section: section[1].replace("&", "&amp;").replace("<", "&lt;"), markup)
@@ -180,17 +196,20 @@ def _count_characters(text: str) -> int:
 
 
 def find_element_types(element: Tag) -> frozenset[str]:
-    """An element's words of epub:type and role (without doc-), and its classes with a dot before them; lower case."""
-    found: list[str] = []
-    for attribute, mark in (("epub:type", ""), ("role", ""), ("class", ".")):
+    """Return the words of an element's epub:type and role, and its classes with a leading dot, in lower case.
+
+    The prefix "doc-" of roles is removed.
+    """
+    types: list[str] = []
+    for attribute, prefix in (("epub:type", ""), ("role", ""), ("class", ".")):
         value = element.get(attribute)
-        words = value if isinstance(value, list) else (value or "").split()
-        found += [mark + word.lower().removeprefix("doc-") for word in words]
-    return frozenset(found)
+        names = value if isinstance(value, list) else (value or "").split()
+        types += [prefix + name.lower().removeprefix("doc-") for name in names]
+    return frozenset(types)
 
 
 def collapse_whitespace(text: str) -> str:
-    """Return paragraphs parted by one empty line, their lines stripped, blanks within lines collapsed."""
+    """Return paragraphs separated by one empty line, with stripped lines and single blanks."""
     paragraphs = []
     for paragraph in re.split(r"\n[ \t]*\n\s*", text):
         lines = [" ".join(line.split()) for line in paragraph.split("\n")]
@@ -198,15 +217,23 @@ def collapse_whitespace(text: str) -> str:
     return _GAP.join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def _top_types(body: Tag) -> frozenset[str]:
-    """Types of the body, and of the one element that holds all of it, and of the one in that, …"""
+def _find_heading(element: Tag) -> str:
+    """Return the text of the first heading in an element, or an empty string."""
+    heading = element.find(["h1", "h2", "h3", "h4"])
+    if heading is None:
+        return ""
+    return " ".join(heading.get_text(" ").translate(INVISIBLE).split())
+
+
+def _list_top_types(body: Tag) -> frozenset[str]:
+    """Return the types of the body, and of its descendants that contain all content of the body."""
     from bs4 import Tag  # noqa: PLC0415
 
-    found = find_element_types(body)
-    only = body
+    types = find_element_types(body)
+    container = body
     while True:
-        children = [child for child in only.contents if isinstance(child, Tag) or str(child).strip()]
+        children = [child for child in container.contents if isinstance(child, Tag) or str(child).strip()]
         if len(children) != 1 or not isinstance(children[0], Tag):
-            return found
-        only = children[0]
-        found |= find_element_types(only)
+            return types
+        container = children[0]
+        types |= find_element_types(container)

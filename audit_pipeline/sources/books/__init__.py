@@ -1,4 +1,4 @@
-"""Books with the day or year of their first publication: a folder of the user's own, and Project Gutenberg.
+"""Source of books with the date of their first publication: a user's folder, and Project Gutenberg.
 
-What belongs here: reading them, and their dates. What does not: the inside of an EPUB (readers/whole_files/).
+This package reads books and their dates. The content of an EPUB belongs to readers/whole_files/.
 """

@@ -1,10 +1,10 @@
-"""Books in a folder: .txt and .epub files, and the books.csv or books.jsonl next to them that says when they came out.
+"""Books in a folder: .txt and .epub files, and metadata files (books.csv, books.jsonl) with their dates.
 
-A folder may hold folders; each may have its own metadata file, whose entries name files from there on down.
+Each subfolder may have its own metadata file for the files in it and below it.
 
-A book whose year alone is known may have come out on any day of it. ``published`` is then the last day, so that it is a
-member only where the whole year lies before the cutoff, and ``earliest`` the first, so that it is a non-member only
-where the whole year lies after it.
+If only the year of a book is known, it may have been published on any day of that year. Then ``published`` is the last
+day: the book is a member only if the whole year is before the cutoff. ``earliest`` is the first day: the book is a
+non-member only if the whole year is after the cutoff.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
 
 METADATA_FILES = ("books.csv", "books.jsonl")
@@ -41,7 +41,20 @@ _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\
 
 @dataclass(frozen=True)
 class BookEntry:
-    """One row of a metadata file; ``key`` is the file's name as written there, or the catalogue's number."""
+    """A row of a metadata file.
+
+    Attributes:
+        location: The location of the row.
+        key: The name of the book's file, or its number in the catalogue.
+        dating: The date of first publication.
+        title: The title, or None. The same holds for the other fields.
+        author: The author.
+        language: The language (ISO 639).
+        licence: The licence.
+        url: The address.
+        group: The group of dependent books.
+        encoding: The encoding of a .txt file.
+    """
 
     location: str
     key: str
@@ -56,23 +69,28 @@ class BookEntry:
 
 
 def find_years(prose: str) -> list[int]:
-    """Return the years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
+    """Return the years 1000 to 2099 in a text, in their order. A range such as 1851-53 yields both years."""
     years: list[int] = []
     for match in _YEAR_IN_PROSE.finditer(prose):
         years.append(int(match.group()))
         short = re.match(r"\s?[-–/](\d\d)(?!\d)", prose[match.end() :])
         if short:
-            last = years[-1] // 100 * 100 + int(short[1])
-            years += [last] if last > years[-1] else []
+            last_year = years[-1] // 100 * 100 + int(short[1])
+            if last_year > years[-1]:
+                years.append(last_year)
     return years
 
 
 def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
-    """Return the entries of a metadata file (.csv or .jsonl), and the rows that cannot be used, with the reason.
+    """Read the entries of a metadata file (.csv or .jsonl), and the rows that cannot be used with the reason.
 
-    ``key_column`` holds what a row is about (``file``, or ``id`` of a catalogue); the others are in COLUMNS, and only
-    ``published`` must be filled in. Other columns are ignored. Of two rows with the same key the first holds.
-    Raises DataError if the file cannot be read at all.
+    Args:
+        path: The file. It must have the column ``published``. Other columns in COLUMNS are optional.
+        key_column: The column with the file name or the number of the book. If two rows have the same key, the first
+            row is used.
+
+    Raises:
+        DataError: If the file cannot be read.
     """
     file = read_rows(path)
     entries: dict[str, BookEntry] = {}
@@ -80,12 +98,14 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
     for row in file.rows:
         try:
             entry = _parse_entry(row.location, row.values, key_column)
-            first = entries.setdefault(entry.key, entry)
-            if first is not entry:
-                raise UnusableDocumentError(f"described before, at {first.location}, which holds")
+            earlier_entry = entries.setdefault(entry.key, entry)
+            if earlier_entry is not entry:
+                raise UnusableDocumentError(f"described before, at {earlier_entry.location}, which holds")
         except (UnusableDocumentError, UnusableRowError) as unusable:
             key = row.values.get(key_column)
-            part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
+            part = row.location
+            if isinstance(key, str | int) and str(key).strip():
+                part += f" ({key})"
             left_out.append(LeftOut(part, str(unusable)))
     return [*entries.values(), *left_out]
 
@@ -100,26 +120,38 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
         raise UnusableDocumentError(f"'published': {error}. {DATE_ADVICE}") from error
     if dating is None:
         raise UnusableDocumentError("no date of first publication; fill in 'published'")
-    found = {column: read_name(values, column) for column in COLUMNS if column != "published"}
-    labels = {column: name.strip() if name is not None else None for column, name in found.items()}
-    language = labels["language"]
+    fields: dict[str, str | None] = {}
+    for column in COLUMNS:
+        if column != "published":
+            name = read_name(values, column)
+            fields[column] = None if name is None else name.strip()
+    language = fields["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
         raise UnusableDocumentError(f"'language' is not an ISO 639 code such as en: {language!r}")
-    return BookEntry(location=location, key=key, dating=dating, **labels)
+    return BookEntry(location=location, key=key, dating=dating, **fields)
 
 
-def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[HarvestItem]:
-    """Yield the books below ``folder`` as documents of ``collection``, named by their paths.
+def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[FetchedItem]:
+    """Yield the books in a folder as documents with the names of their files.
 
-    ``language`` and ``licence`` hold where an entry has none. A file without an entry is left out, since nothing says
-    when it was published; an entry without a file is missing. Hidden files and links out of the folder are not read.
+    A file without an entry is skipped, because its date is unknown. An entry without a file is a missing part. Hidden
+    files and links out of the folder are not read.
+
+    Args:
+        folder: The folder.
+        collection: The collection of the documents.
+        language: The language of books whose entry has none.
+        licence: The licence of books whose entry has none.
     """
     if not folder.is_dir():
         yield MissingPart(collection, f"{folder}: no such folder", collection)
         return
-    found = list(walk_files(folder))
-    files = {name: path for name, path, problem in found if problem is None}
-    yield from (LeftOut(name, problem) for name, _, problem in found if problem is not None)
+    files: dict[str, Path] = {}
+    for name, path, refusal in walk_files(folder):
+        if refusal is None:
+            files[name] = path
+        else:
+            yield LeftOut(name, refusal)
     entries: dict[str, BookEntry] = {}
     for item in _iterate_entries(files, collection):
         if isinstance(item, tuple):
@@ -132,15 +164,19 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
         else:
             yield MissingPart(name, f"{entry.location} describes it, but there is no such file", collection, name)
     for name in sorted(files.keys() - entries):
-        if files[name].suffix.lower() in BOOK_FILES:
-            yield LeftOut(name, f"no entry in {' or '.join(METADATA_FILES)} says when it was published")
-        elif files[name].name not in METADATA_FILES:
-            yield LeftOut(name, _OTHER_FILE)
+        if files[name].name not in METADATA_FILES:
+            yield LeftOut(name, _explain_file_without_entry(files[name]))
+
+
+def _explain_file_without_entry(path: Path) -> str:
+    if path.suffix.lower() in BOOK_FILES:
+        return f"no entry in {' or '.join(METADATA_FILES)} says when it was published"
+    return _OTHER_FILE
 
 
 def _read_book(
     name: str, path: Path, entry: BookEntry, collection: str, language: str, licence: str
-) -> Iterator[HarvestItem]:
+) -> Iterator[FetchedItem]:
     try:
         whole = _read_book_file(path, entry)
     except OSError as error:
@@ -164,14 +200,20 @@ def _read_book(
 
 
 def apply_entry(entry: BookEntry, document: Document, author: str | None = None) -> Document:
-    """Return the book with what its ``entry`` says, which goes before what ``document`` and ``author`` say.
+    """Return the document with the fields of its entry.
 
-    Dates and group are the entry's; without a group it is one of its own.
+    Args:
+        entry: The entry. Its fields override those of the document. Dates and group always come from the entry.
+        document: The document.
+        author: The author if the entry has none.
     """
-    title, author = entry.title or document.title, entry.author or author
+    title = entry.title or document.title
+    author = entry.author or author
+    if author:
+        title = f"{title}, by {author}"
     return replace(
         document,
-        title=f"{title}, by {author}" if author else title,
+        title=title,
         published=entry.dating.published,
         language=entry.language or document.language,
         licence=entry.licence or document.licence,
@@ -183,7 +225,11 @@ def apply_entry(entry: BookEntry, document: Document, author: str | None = None)
 
 
 def require_book_text(text: str) -> str:
-    """``text``; raises UnusableDocumentError where nothing is left of a book, or what is left is no text."""
+    """Return the text of a book unchanged.
+
+    Raises:
+        UnusableDocumentError: If the text is empty or unreadable.
+    """
     if not text.strip():
         raise UnusableDocumentError("no text is left once front and back matter are gone")
     problem = explain_invalid_unicode(text) or explain_illegible(text)
@@ -193,9 +239,14 @@ def require_book_text(text: str) -> str:
 
 
 def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
-    """The text of a book's .txt; a byte-order mark goes, lines end in \\n.
+    """Decode a .txt file without its byte-order mark. Lines end in line feeds.
 
-    ``encoding`` is utf-8 or latin-1; raises UnusableDocumentError, naming the byte, for a file that is in another.
+    Args:
+        content: The bytes.
+        encoding: utf-8 or latin-1.
+
+    Raises:
+        UnusableDocumentError: If the file has another encoding. The message contains the position of the invalid byte.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UnusableDocumentError("in UTF-16; save it as UTF-8")
@@ -209,7 +260,11 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
 
 
 def clean_book_text(text: str) -> str:
-    """``text`` with lines that end in \\n; raises UnusableDocumentError where a zero byte shows that it is none."""
+    """Return the text with line feeds as line ends.
+
+    Raises:
+        UnusableDocumentError: If the text contains a zero byte, so that the file is binary.
+    """
     if "\x00" in text:
         raise UnusableDocumentError(f"a zero byte at character {text.index(chr(0))}: not a text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -218,9 +273,11 @@ def clean_book_text(text: str) -> str:
 def _iterate_entries(
     files: Mapping[str, Path], collection: str
 ) -> Iterator[tuple[str, BookEntry] | MissingPart | LeftOut]:
-    """Yield what the metadata files say, with the name of the file that it is about."""
+    """Yield the entries of the metadata files, each with the name of its book's file."""
     locations: dict[str, str] = {}
-    for name in sorted(name for name, path in files.items() if path.name in METADATA_FILES):
+    for name in sorted(files):
+        if files[name].name not in METADATA_FILES:
+            continue
         try:
             items = read_metadata(files[name], "file")
         except DataError as error:
@@ -239,7 +296,10 @@ def _iterate_entries(
                 problem = f"'encoding' must be utf-8 or latin-1, not {item.encoding!r}"
             elif locations.setdefault(described, item.location) != item.location:
                 problem = f"described before, at {locations[described]}"
-            yield LeftOut(f"{item.location} ({item.key})", problem) if problem else (described, item)
+            if problem:
+                yield LeftOut(f"{item.location} ({item.key})", problem)
+            else:
+                yield described, item
 
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:

@@ -1,8 +1,8 @@
-"""Books of the folder and of Project Gutenberg, one document per book.
+"""Fetching of books from the folder and from Project Gutenberg: one document per book.
 
-Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror. The catalogue's date is that of
-the release at Project Gutenberg; a work's own date it does not have. Newer texts name the original publication in their
-heads; of the others the year must come from the user, or they are left out.
+For Project Gutenberg the steps are: read the catalogue, select books, and fetch plain texts from a mirror. The
+catalogue contains the date of release by Project Gutenberg, but not the date of the work. The header of newer texts
+names the original publication. For other texts the user must supply the year. Otherwise they are skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.dates import Dating, dating_from_years
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
     BookEntry,
     apply_entry,
     clean_book_text,
+    fetch_folder,
     find_years,
-    harvest_folder,
     read_metadata,
     require_book_text,
 )
@@ -35,7 +35,7 @@ from audit_pipeline.tables import digest
 
 LICENCE = "public domain in the USA (Project Gutenberg License)"
 COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
-# Project Gutenberg makes the catalogue once a day.
+# Project Gutenberg updates the catalogue once a day.
 CATALOGUE_AGE = timedelta(days=1)
 
 _ABSENT = frozenset((403, 404, 410))
@@ -47,9 +47,16 @@ _LIFE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |appr
 
 @dataclass(frozen=True)
 class CatalogueBook:
-    """A row of the catalogue: a text, or of another ``kind`` (Sound, Dataset).
+    """A row of the catalogue.
 
-    Several languages, subjects and bookshelves are possible.
+    Attributes:
+        number: The number of the book.
+        kind: The kind: Text, Sound, Dataset.
+        title: The title.
+        author: The first author, or None.
+        languages: Its languages.
+        subjects: Its subjects.
+        bookshelves: Its bookshelves.
     """
 
     number: int
@@ -61,12 +68,15 @@ class CatalogueBook:
     bookshelves: tuple[str, ...]
 
 
-def harvest_gutenberg(
+def fetch_gutenberg(
     settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry]
-) -> Iterator[HarvestItem]:
-    """Yield the chosen books as documents, named by their numbers.
+) -> Iterator[FetchedItem]:
+    """Yield the selected books as documents with their numbers as names.
 
-    ``entries`` (by number, as a text) come from the user's file of dates and go before what a text says of itself.
+    Args:
+        settings: The settings of the library.
+        client: The client.
+        entries: The entries of the user's file of dates by number. They override the date in a text.
     """
     collection = settings.collection
     try:
@@ -89,8 +99,11 @@ def harvest_gutenberg(
 
 
 def _fetch_text(client: PoliteClient, number: int, mirror: str) -> FetchedPage:
-    """Return a book's text from where a mirror may keep it: the cache, then the folders of the old layout (1342 in
-    1/3/4); other addresses are not tried where the library gives no answer."""
+    """Fetch a book's text from the first existing address of a mirror.
+
+    The addresses are the cache, and the folders of the old layout (1342 is in 1/3/4). The next address is tried only if
+    the server reports that the file is missing.
+    """
     folder = f"{mirror}/{'/'.join(str(number)[:-1]) or '0'}/{number}/{number}"
     for address in (f"{mirror}/cache/epub/{number}/pg{number}.txt", f"{folder}-0.txt"):
         try:
@@ -102,28 +115,33 @@ def _fetch_text(client: PoliteClient, number: int, mirror: str) -> FetchedPage:
 
 
 def read_catalogue(text: str) -> Iterator[CatalogueBook | LeftOut]:
-    """Yield the rows of pg_catalog.csv, also those that cannot be read; raises SourceError for another file."""
+    """Yield the rows of pg_catalog.csv. Unreadable rows are skipped with the reason.
+
+    Raises:
+        SourceError: If the text is not the catalogue.
+    """
     reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""))
-    absent = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]
-    if absent:
-        raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {', '.join(absent)}")
+    missing_columns = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]
+    if missing_columns:
+        listed = ", ".join(missing_columns)
+        raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {listed}")
     try:
         for row in reader:
             if None in row or None in row.values() or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
                 fields = ", ".join(filter(None, row.values()))[:80]
                 yield LeftOut(f"pg_catalog.csv:{reader.line_num}", f"not a row of the catalogue: {fields}")
             else:
-                yield _catalogue_book(row)
+                yield _build_catalogue_book(row)
     except csv.Error as error:
         raise SourceError(f"the catalogue of Project Gutenberg cannot be read: {error}") from error
 
 
-def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
+def _build_catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
     return CatalogueBook(
         number=int(row["Text#"]),
         kind=row["Type"].strip(),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
-        # ``Austen, Jane, 1775-1817`` without the years of life and the role.
+        # The field is ``Austen, Jane, 1775-1817``. Years and role are removed.
         author=_LIFE.sub("", next(iter(_split_field(row["Authors"])), "")).strip(" ,") or None,
         languages=_split_field(row["Language"]),
         subjects=_split_field(row["Subjects"]),
@@ -132,17 +150,26 @@ def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
 
 
 def _split_field(field: str) -> tuple[str, ...]:
-    return tuple(part for part in (" ".join(piece.split()) for piece in field.split(";")) if part)
+    parts = [" ".join(part.split()) for part in field.split(";")]
+    return tuple(filter(None, parts))
 
 
 def choose_books(
     catalogue: Iterable[CatalogueBook | LeftOut], settings: GutenbergSettings, dated_numbers: Container[str] = ()
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
-    """Return the books to fetch, at most ``settings.limit``, and what of catalogue and list is left out, with reasons.
+    """Select the books to fetch.
 
-    With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
-    bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated_numbers``
-    names, then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
+    If ``settings.ids`` is set, the result contains these books in their order. Otherwise it contains the books with one
+    of the languages, subjects and bookshelves. Books with a date come first. The order of the others depends only on
+    their numbers, so that a growing catalogue changes little.
+
+    Args:
+        catalogue: The catalogue.
+        settings: The settings of the library.
+        dated_numbers: The numbers in the user's file of dates.
+
+    Returns:
+        At most ``settings.limit`` books, and the skipped rows and books with reasons.
     """
     left_out: list[LeftOut] = []
     books: dict[int, CatalogueBook] = {}
@@ -151,40 +178,42 @@ def choose_books(
             left_out.append(row)
         else:
             books.setdefault(row.number, row)
-    fitting: list[CatalogueBook] = []
+    selected: list[CatalogueBook] = []
     if settings.ids:
         for number in dict.fromkeys(settings.ids):
             book = books.get(number)
             if book is not None and book.kind == "Text":
-                fitting.append(book)
+                selected.append(book)
             else:
                 reason = f"no text but: {book.kind}" if book else "not in the catalogue"
                 left_out.append(LeftOut(f"{settings.collection} {number}", reason))
     else:
-        fitting = [
-            book
-            for book in books.values()
-            if book.kind == "Text"
-            and (not settings.languages or set(book.languages) & set(settings.languages))
-            and _has_selected_name(book.subjects, settings.subjects)
-            and _has_selected_name(book.bookshelves, settings.bookshelves)
-        ]
-        fitting.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
-    if len(fitting) > settings.limit:
-        reason = f"{len(fitting) - settings.limit} more books fit; books.gutenberg.limit is {settings.limit}"
+        selected = [book for book in books.values() if _is_selected(book, settings)]
+        selected.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
+    if len(selected) > settings.limit:
+        reason = f"{len(selected) - settings.limit} more books fit; books.gutenberg.limit is {settings.limit}"
         left_out.append(LeftOut(f"{settings.collection}: the catalogue", reason))
-    return fitting[: settings.limit], left_out
+    return selected[: settings.limit], left_out
 
 
-def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
+def _is_selected(book: CatalogueBook, settings: GutenbergSettings) -> bool:
+    if book.kind != "Text":
+        return False
+    if settings.languages and not set(book.languages) & set(settings.languages):
+        return False
+    has_subject = _contains_any_name(book.subjects, settings.subjects)
+    return has_subject and _contains_any_name(book.bookshelves, settings.bookshelves)
+
+
+def _contains_any_name(names: Iterable[str], selected: Sequence[str]) -> bool:
+    """Return True if a name contains a selected part, regardless of capitals, or if nothing is selected."""
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
 def dating_from_gutenberg_text(text: str) -> Dating | None:
-    """Return when the work came out, as the head of a text says in its line ``Original publication:``; None without
-    one.
+    """Return the date of the work in the line ``Original publication:`` of a text's header, or None.
 
-    The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
+    The line names place, publisher and year. If it contains several years (a reprint), the dating covers all of them.
     """
     line = _ORIGINAL.search(find_gutenberg_head(text))
     return dating_from_years(find_years(line[1])) if line else None
@@ -192,8 +221,8 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
 
 def _build_items(
     book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str
-) -> Iterator[HarvestItem]:
-    """Yield the book, and what of its text is left out."""
+) -> Iterator[FetchedItem]:
+    """Yield the book, and the skipped parts of its text."""
     text = clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
@@ -201,7 +230,7 @@ def _build_items(
             "its text does not say when the work was first published; give the year in the file books.dates"
         )
     name = str(book.number)
-    copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
+    is_copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
     whole = remove_front_and_back_matter(text)
     document = Document(
         collection=collection,
@@ -211,21 +240,25 @@ def _build_items(
         places=whole.places,
         published=None,
         language=next(iter(book.languages), "und"),
-        licence=COPYRIGHTED if copyrighted else LICENCE,
+        licence=COPYRIGHTED if is_copyrighted else LICENCE,
         url=_PAGE.format(id=book.number),
     )
     yield apply_entry(entry or BookEntry(location="", key=name, dating=dating), document, book.author)
     yield from (LeftOut(f"{collection} {name}!{part}", reason) for part, reason in whole.problems)
 
 
-def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the books of the folder and of the library that are set; answers are kept below ``downloads``.
+def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[FetchedItem]:
+    """Yield the books of the folder and of the library.
 
-    ``published`` is the last day on which the work can have come out first, ``earliest`` the first one where only the
-    year or the month is known. With a broken file of dates the library is not asked, and its earlier documents stay.
+    ``published`` is the last possible day of the first publication. ``earliest`` is the first possible day if only the
+    year or the month is known. If the file of dates is broken, the library's earlier documents stay.
+
+    Args:
+        settings: The settings of the source.
+        downloads: The folder of stored responses.
     """
     if settings.folder is not None:
-        yield from harvest_folder(settings.folder, settings.collection, settings.language, settings.licence)
+        yield from fetch_folder(settings.folder, settings.collection, settings.language, settings.licence)
     library = settings.gutenberg
     if library.mirror is None:
         return
@@ -237,4 +270,4 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Harves
     yield from (row for row in dated if isinstance(row, LeftOut))
     entries = {row.key: row for row in dated if isinstance(row, BookEntry)}
     with PoliteClient(downloads / NAME, Politeness(settings.contact or "", library.seconds_between)) as client:
-        yield from harvest_gutenberg(library, client, entries)
+        yield from fetch_gutenberg(library, client, entries)

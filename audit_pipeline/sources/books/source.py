@@ -1,4 +1,4 @@
-"""The source `books`: what may be set, and the source as the registry knows it."""
+"""Declaration of the source `books`, and its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv
 
 
 class GutenbergSettings(SourceSection):
-    """Which books of Project Gutenberg are taken, and from which mirror."""
+    """The selection of books of Project Gutenberg, and the mirror."""
 
     mirror: Url | None = Field(
         default=None, description="base address of a mirror; None: no book of this library is fetched"
@@ -31,7 +31,7 @@ class GutenbergSettings(SourceSection):
     languages: tuple[Language, ...] = Field(default=("en",), description="only books in these languages")
     subjects: tuple[Text, ...] = Field(default=(), description="only books with one of these subjects")
     bookshelves: tuple[Text, ...] = Field(default=(), description="only books on one of these bookshelves")
-    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="at most so many books")
+    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="maximum number of books")
     seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
         default=2.0, description="pause between two requests, in seconds"
     )
@@ -39,10 +39,9 @@ class GutenbergSettings(SourceSection):
 
 
 class BooksSettings(SourceSection):
-    """A folder of books with its metadata files, and Project Gutenberg; each may be left out.
+    """The settings of the source: a folder of books with metadata files, and Project Gutenberg. Both are optional.
 
-    ``dates`` is a .csv or .jsonl with the columns ``id`` (a Gutenberg number) and ``published``. ``contact`` goes into
-    the user agent, so that the library can write to the user who fetches from it.
+    ``contact`` becomes part of the user agent, so that the library can write to the user.
     """
 
     folder: Path | None = Field(
@@ -50,8 +49,8 @@ class BooksSettings(SourceSection):
         description="a folder of .txt and .epub files, with a books.csv or books.jsonl: title, author, published",
     )
     collection: Collection = Field(default="books", description="a name for the books of the folder")
-    language: Language = Field(default="en", description="of the folder's books where its list does not say")
-    licence: Text = Field(default="unknown", description="of the folder's books where its list does not say")
+    language: Language = Field(default="en", description="of the folder's books without a language in its list")
+    licence: Text = Field(default="unknown", description="of the folder's books without a licence in its list")
     dates: Path | None = Field(
         default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
     )
@@ -62,7 +61,7 @@ class BooksSettings(SourceSection):
 
     @property
     def missing_setting(self) -> str | None:
-        """What has to be set before books can be read; None where they can be."""
+        """Return the instruction for a missing setting, or None if the source is ready."""
         if self.gutenberg.mirror is not None and self.contact is None:
             return (
                 f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "

@@ -1,4 +1,5 @@
-"""Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
+"""Source of patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication.
 
-What belongs here: pages and exports, their dates, families and cleaning. What does not: windows (benchmarks/).
+Each country is a collection. This package reads pages and exports, dates and families, and cleans the texts. Windows
+belong to benchmarks/.
 """

@@ -1,9 +1,9 @@
-"""Cleaning of Chinese texts before they are audited: what is taken out of a text, and which texts are left out.
+"""Cleaning of Chinese texts before an audit: the removed characters and lines, and the skipped texts.
 
 Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
-in ChineseWebText" and do not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
-EvalWeb applies before its models (Chen et al. 2023: length, share of Chinese characters, repetition within a text).
-The steps that mend a text are ours; docs/benchmarks/patentmia.md lists both, and what is not done.
+in ChineseWebText" and do not list the steps. The rules and thresholds here are those of EvalWeb, the tool chain of
+ChineseWebText (Chen et al. 2023): length, share of Chinese characters, repetition within a text. The steps that change
+a text are not from EvalWeb. docs/benchmarks/patentmia.md lists both.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MOST_ROUNDS = 8
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _HAN_CHARACTER = re.compile(f"[{_HAN}]")
-# Chinese punctuation and full-width forms: around them a space is an artefact as well.
+# Spaces around Chinese punctuation and full-width forms are artefacts, too.
 _CHINESE = rf"{_HAN}\u3001-\u301f\uff01-\uff5e\u201c\u201d\u2018\u2019\u2014\u2026"
 _SPACE_IN_CHINESE = re.compile(f"(?<=[{_CHINESE}]) +(?=[{_CHINESE}])")
 
 _LINE_END = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _COMMENT = re.compile(r"<!--[^<>]*-->")
-# Names of elements only: patents compare quantities, as in a<b且c>d.
+# Only names of elements count as tags, because patents compare quantities, as in a<b且c>d.
 _BLOCK_TAG = re.compile(r"</?(?:p|br|div|li|ul|ol|tr|table|h[1-6]|section)(?:\s[^<>]{0,2000})?/?>", re.IGNORECASE)
 _INLINE_TAG = re.compile(
     r"</?(?:span|sub|sup|b|i|u|em|strong|font|a|img|td|th|tbody|thead|maths|math|mi|mo|mn|mrow|msub|msup"
@@ -53,13 +53,13 @@ _LOST_CHARACTER = 0xFFFD
 
 
 class CleaningRules(SourceSection):
-    """Parameters of the cleaning; the defaults of the thresholds are EvalWeb's."""
+    """Parameters of the cleaning. The default thresholds are those of EvalWeb."""
 
     repeated_line_from: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=10, description="a line of so many characters or more is kept once in a text; None: all are kept"
+        default=10, description="repeated lines of at least this number of characters are removed; None: all are kept"
     )
     more_than_characters: Annotated[int, Field(ge=0, strict=True)] = Field(
-        default=200, description="a text of so many characters or fewer is left out"
+        default=200, description="a text of at most this number of characters is left out"
     )
     mean_line: Annotated[float, Field(ge=0)] = Field(
         default=10, description="a text whose lines have fewer characters on average is left out"
@@ -68,23 +68,22 @@ class CleaningRules(SourceSection):
         default=0.3, description="a text with a smaller share of Chinese characters is left out"
     )
     repeated_share: Share = Field(
-        default=0.5, description="a text is left out where more of its 13-character sequences occur twice or more"
+        default=0.5, description="a text with a larger share of repeated 13-character sequences is left out"
     )
 
 
 class NestedMarkupError(Exception):
-    """A text whose markup is escaped over and over, so that cleaning it does not end."""
+    """A text with markup that is escaped too often, so that its cleaning does not end."""
 
 
 class _KeptCharacters(dict[int, int | None]):
-    """A table for str.translate that drops characters by category, filled as they are met."""
+    """A table for str.translate that removes characters by category. Entries are computed on demand."""
 
     def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        dropped = code == _LOST_CHARACTER or (
-            character not in _KEPT_CONTROLS and unicodedata.category(character) in _DROPPED_CATEGORIES
-        )
-        self[code] = None if dropped else code
+        is_dropped = code == _LOST_CHARACTER
+        if chr(code) not in _KEPT_CONTROLS and unicodedata.category(chr(code)) in _DROPPED_CATEGORIES:
+            is_dropped = True
+        self[code] = None if is_dropped else code
         return self[code]
 
 
@@ -92,44 +91,44 @@ _KEPT = _KeptCharacters()
 
 
 def remove_markup(text: str) -> str:
-    """Without the remains of HTML: entities become their characters, tags of blocks line ends, others nothing.
+    """Remove the remains of HTML. Entities become characters, tags of blocks become line ends, other tags are removed.
 
-    Only names of elements count as tags: a<b is a comparison. One layer of escaping comes off at a time.
+    Only names of elements count as tags, because a<b is a comparison. Each call removes one layer of escaping.
     """
     text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
     return _INLINE_TAG.sub("", _BLOCK_TAG.sub("\n", _COMMENT.sub("", text)))
 
 
 def normalise_spaces(text: str) -> str:
-    """Any run of white space within a line as one space, none at its ends nor between Chinese characters; no blank
-    lines.
-    """
-    lines = (_SPACE_IN_CHINESE.sub("", line).strip() for line in _SPACES.sub(" ", text).split("\n"))
-    return "\n".join(line for line in lines if line)
+    """Normalise white space: single spaces within lines, no spaces between Chinese characters, no blank lines."""
+    lines = [_SPACE_IN_CHINESE.sub("", line).strip() for line in _SPACES.sub(" ", text).split("\n")]
+    return "\n".join(filter(None, lines))
 
 
 def remove_repeated_lines(text: str, minimum_length: int | None) -> str:
-    """Return each line of ``minimum_length`` characters or more once, at its first place; shorter lines always."""
+    """Remove repetitions of lines with ``minimum_length`` characters or more. None removes nothing."""
     if minimum_length is None:
         return text
     seen: set[str] = set()
-    kept: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
         if len(line) >= minimum_length:
             if line in seen:
                 continue
             seen.add(line)
-        kept.append(line)
-    return "\n".join(kept)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def clean(text: str, rules: CleaningRules) -> str:
-    """``text`` after every step, over again until none of them changes anything; so cleaning twice is cleaning once.
+    """Clean a text. The steps are repeated until they change nothing, so that a second call changes nothing.
 
-    Line ends become line feeds. Markup goes; so do control, zero-width, direction and private-use characters, lone
-    surrogates and U+FFFD, numbers before paragraphs ([0001]), and lines with a publication or page number alone.
-    Traditional characters, full-width forms, digits and Latin words stay as they are. Raises NestedMarkupError where
-    that takes more than 8 rounds.
+    Line ends become line feeds. These parts are removed: markup; control, zero-width, direction and private-use
+    characters; lone surrogates and U+FFFD; paragraph numbers ([0001]); lines with only a publication or page number.
+    Traditional characters, full-width forms, digits and Latin words stay unchanged.
+
+    Raises:
+        NestedMarkupError: If more than 8 rounds are necessary.
     """
     for _ in range(_MOST_ROUNDS):
         before = text
@@ -142,10 +141,13 @@ def clean(text: str, rules: CleaningRules) -> str:
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
-    """Return which rule the cleaned ``text`` breaks, as 'rule: detail'; None where it breaks none.
+    """Return the rule that a cleaned text breaks, as 'rule: detail', or None if it breaks no rule.
 
-    Repetition is looked for in ``body`` where one is given: a patent's claims restate its description by law, which is
-    not the noise that the rule is after.
+    Args:
+        text: The cleaned text.
+        rules: The rules.
+        body: The part of the text that is searched for repetitions. By default the whole text. The claims of a patent
+            must repeat its description by law, so that they are not the noise that the rule removes.
     """
     length = len(text)
     if length <= rules.more_than_characters:
@@ -168,12 +170,13 @@ def chinese_share(text: str) -> float:
 
 
 def repeated_share(text: str, size: int = 13) -> float:
-    """Return the share, in [0, 1], of sequences of ``size`` characters that occur more than once, all counted.
+    """Return the share of sequences of ``size`` characters that occur more than once, in [0, 1].
 
-    White space does not count and case makes no difference, as in EvalWeb; its code forgets the last sequence, this
-    does not. 0 for a text shorter than ``size``.
+    White space and capitals are ignored, as in EvalWeb. EvalWeb's code omits the last sequence, and this function
+    includes it. The share is 0 for a text shorter than ``size``.
     """
     joined = "".join(text.lower().split())
     counts = Counter(joined[start : start + size] for start in range(len(joined) - size + 1))
-    total = counts.total()
-    return sum(count for count in counts.values() if count > 1) / total if total else 0.0
+    if not counts:
+        return 0.0
+    return sum(count for count in counts.values() if count > 1) / counts.total()

@@ -1,8 +1,8 @@
-"""Patents of every input as documents.
+"""Reading of patents from saved pages and exports: one document per publication.
 
-A document's text is the abstract, the description and the claims, in this order, or those of them that are set. Its
-date is the day of publication; the priority date, before which the text cannot have existed, is kept as the earliest.
-Publications of one family, or of one application, form one group.
+The text of a document consists of abstract, description and claims, or of the parts in the settings. Its date is the
+day of publication. The text cannot be older than the priority date, which is stored as ``earliest``. Publications of
+one family or of one application form a group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.regular_files import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.sources.patents.page import parse_page
@@ -42,17 +42,25 @@ Found = Patent | LeftOut | MissingPart
 
 
 def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
-    """Yield every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the
-    reason.
+    """Yield the patents in an exported file or folder, and the skipped rows and files with the reason.
 
-    Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
+    Rows of other countries are counted. An unreadable file is a missing part without a collection.
+
+    Args:
+        root: The file or folder.
+        countries: The country codes of the patents.
+        parts: The parts of the text.
+        today: The current day.
     """
     if not root.exists():
         yield MissingPart(root.name, f"{root}: no such file or folder")
         return
-    paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
+    paths = [root]
+    if not root.is_file():
+        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
-        if (kind := find_irregular_kind(path)) is not None:
+        kind = find_irregular_kind(path)
+        if kind is not None:
             yield LeftOut(path.name, kind)
         elif find_suffix(path) not in ROW_SUFFIXES:
             yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
@@ -66,10 +74,10 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
 def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
     file = read_rows(path)
     columns = column_names(file.rows)
-    if absent := [name for name in (*_NEEDED, *parts) if name not in columns]:
-        raise DataError(
-            f"{path}: no column {', '.join(absent)}; export them too (docs/benchmarks/patentmia.md has the query)"
-        )
+    missing_columns = [name for name in (*_NEEDED, *parts) if name not in columns]
+    if missing_columns:
+        listed = ", ".join(missing_columns)
+        raise DataError(f"{path}: no column {listed}; export them too (docs/benchmarks/patentmia.md has the query)")
     for skipped in file.skipped:
         yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
@@ -83,12 +91,16 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
         except UnusableDocumentError as problem:
             yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
     if elsewhere:
-        named = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
-        yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})")
+        counts = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
+        yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({counts})")
 
 
 def build_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
-    """Return the patent in one row; raises UnusableDocumentError where a field cannot be read, or dates do not hold."""
+    """Build the patent of a row.
+
+    Raises:
+        UnusableDocumentError: If a field cannot be read, or the dates are not consistent.
+    """
     values = row.values
     number = parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
@@ -99,10 +111,11 @@ def build_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
         build_family_key(_to_text(values.get("family_id"))),
         build_application_key(_to_text(values.get("application_number"))),
     )
+    texts: dict[Part, str] = {part: _read_text(values, part) for part in PARTS if part in parts}
     return Patent(
         number=number,
         title=" ".join(_read_text(values, "title").split()),
-        parts={part: _read_text(values, part) for part in PARTS if part in parts},
+        parts=texts,
         published=published,
         priority=priority,
         keys=tuple(key for key in keys if key is not None),
@@ -111,7 +124,7 @@ def build_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
 
 
 def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
-    """Return the date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
+    """Return the date in a column (a date, or yyyymmdd as number or text). Empty if the value is empty or 0."""
     value = values.get(column)
     if isinstance(value, datetime):
         return (value.date(),)
@@ -122,7 +135,11 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
 
 
 def _read_text(values: Mapping[str, object], name: str) -> str:
-    """Return the text in the column ``name``; raises UnusableDocumentError where it is none."""
+    """Return the text in a column, or "" if it is null.
+
+    Raises:
+        UnusableDocumentError: If the value is not a valid text.
+    """
     text = values.get(name)
     if text is None:
         return ""
@@ -135,18 +152,19 @@ def _read_text(values: Mapping[str, object], name: str) -> str:
 
 
 def _to_text(value: object) -> str:
-    # A column of whole numbers with gaps comes as 20210209.0 out of some tools.
-    return "" if value is None else str(value).strip().removesuffix(".0")
+    if value is None:
+        return ""
+    # Some tools write a column of integers with gaps as 20210209.0.
+    return str(value).strip().removesuffix(".0")
 
 
 SUFFIXES = (".html", ".htm")
 
 
 def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | MissingPart]:
-    """Yield name and content of every page in the file or folder ``root``, and every file that holds none, with the
-    reason.
+    """Yield name and content of every page in a file or folder, and the skipped files with the reason.
 
-    Missing, without a collection, are files that cannot be read: the caller knows whose documents they may hold.
+    An unreadable file is a missing part without a collection, because its country is unknown.
     """
     if not root.exists():
         yield MissingPart(root.name, f"{root}: no such file or folder")
@@ -164,32 +182,41 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
 
-def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
-    """Yield the patents of every input that is set; ``downloads`` is not used, since nothing is fetched.
+def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[FetchedItem]:
+    """Yield the patents of all inputs.
 
-    Pages and rows that make no document are left out, each with its reason as 'reason: detail'. No date can lie after
-    ``today``.
+    Unusable pages and rows are skipped with a reason such as 'reason: detail'.
+
+    Args:
+        settings: The settings.
+        downloads: Not used, because nothing is downloaded.
+        today: The current day. Later dates are refused.
     """
     patents: list[tuple[Patent, str]] = []
-    for found in _read_inputs(settings, today or datetime.now(UTC).date()):
-        if isinstance(found, Patent):
+    for item in _read_inputs(settings, today or datetime.now(UTC).date()):
+        if isinstance(item, Patent):
             try:
-                patents.append((found, clean_patent_text(found, settings)))
+                patents.append((item, clean_patent_text(item, settings)))
             except UnusableDocumentError as problem:
-                yield LeftOut(found.number, str(problem))
-        elif isinstance(found, MissingPart) and found.collection is None:
-            # It may have held any document: earlier ones of all collections are kept.
-            yield from (replace(found, collection=country) for country in settings.countries)
+                yield LeftOut(item.number, str(problem))
+        elif isinstance(item, MissingPart) and item.collection is None:
+            # The part may have contained any document. So the earlier documents of all collections stay.
+            for country in settings.countries:
+                yield replace(item, collection=country)
         else:
-            yield found
+            yield item
     groups = group_patents([patent for patent, _ in patents])
-    yield from (_build_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True))
+    for (patent, text), group in zip(patents, groups, strict=True):
+        yield _build_document(patent, text, group)
 
 
 def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
-    """Return the patent's parts, cleaned and joined; raises UnusableDocumentError where they make no document.
+    """Return the patent's parts, cleaned and joined.
 
-    The description is the body whose repetitions count; without it, the whole text is.
+    The rule of repetitions applies to the description. Without a description it applies to the whole text.
+
+    Raises:
+        UnusableDocumentError: If the text breaks a rule of the cleaning.
     """
     if patent.country not in settings.countries:
         raise UnusableDocumentError(f"not of {', '.join(settings.countries)}: {patent.country}")
@@ -206,7 +233,8 @@ def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
 
 
 def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
-    for page in () if settings.pages is None else read_saved_pages(settings.pages):
+    pages = () if settings.pages is None else read_saved_pages(settings.pages)
+    for page in pages:
         if not isinstance(page, tuple):
             yield page
             continue

@@ -1,7 +1,7 @@
-"""One page of Google Patents, as the server sends it: bytes to a patent.
+"""Parser of a page of Google Patents.
 
-The page must be the source that the server sends, not what a browser made of it. A page in another language holds a
-machine translation together with the original (class google-src-text); the original is taken.
+The page must be the source that the server sends, not the page after a browser has changed it. A page in another
+language contains a machine translation and the original (class google-src-text). The original is read.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _NO_TEXT = frozenset(("script", "style", "template", "noscript", "head", "img", 
 
 
 def parse_page(content: bytes, today: date) -> Patent:
-    """Return the patent on the page; ``today`` is the day after which no date can lie.
+    """Parse the patent on a page.
 
-    Raises UnusableDocumentError where the page cannot be decoded, is none of a patent, or has no usable dates.
+    Raises:
+        UnusableDocumentError: If the page cannot be decoded, is no patent page, or has no usable dates.
     """
     try:
         text = decode_page(content)
@@ -52,16 +53,16 @@ def parse_page(content: bytes, today: date) -> Patent:
     number = _find_publication_number(tree)
     if number is None:
         raise UnusableDocumentError(NOT_A_PATENT)
-    published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
+    published, priority = require_consistent_dates(*_find_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
     links = [str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']")]
-    # A page can name any address as its own; only one of the site and of this patent is passed on.
+    # A page can name any address. Only an address of the site and of this patent is used.
     url = next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), build_page_address(number))
-    return Patent(number, _title(tree), parts, published, priority, _list_invention_keys(tree), url)
+    return Patent(number, _find_title(tree), parts, published, priority, _list_invention_keys(tree), url)
 
 
 def _parse_html(text: str) -> etree._Element:
-    # Without an explicit encoding, libxml2 would believe the page's own declaration, which is of its bytes.
+    # Without an explicit encoding libxml2 would use the page's declaration, but the text is already decoded.
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
         tree = html.document_fromstring(text.encode("utf-8", errors="replace"), parser=parser)
@@ -71,7 +72,7 @@ def _parse_html(text: str) -> etree._Element:
 
 
 def _find_fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
-    """Yield the elements of the page's own field ``name``: those of cited and similar patents are in tables."""
+    """Yield the elements of a field of this patent. Fields of cited and similar patents are in tables."""
     for element in tree.iterfind(f".//*[@itemprop='{name}']"):
         if next(element.iterancestors("tr"), None) is None:
             yield element
@@ -87,41 +88,40 @@ def _find_meta_tags(tree: etree._Element, name: str) -> Iterator[tuple[str, str]
 
 
 def _find_publication_number(tree: etree._Element) -> str | None:
-    stated = [
-        _first_text(tree, "publicationNumber"),
-        *(
-            content
-            for name in ("citation_patent_number", "citation_patent_publication_number")
-            for content, _ in _find_meta_tags(tree, name)
-        ),
-    ]
-    numbers = list(dict.fromkeys(number for text in stated if (number := parse_publication_number(text)) is not None))
+    stated = [_first_text(tree, "publicationNumber")]
+    for name in ("citation_patent_number", "citation_patent_publication_number"):
+        stated += [content for content, _ in _find_meta_tags(tree, name)]
+    numbers: list[str] = []
+    for text in stated:
+        number = parse_publication_number(text)
+        if number is not None and number not in numbers:
+            numbers.append(number)
     if len(numbers) > 1:
         raise UnusableDocumentError(f"contradictory publication numbers: {' and '.join(numbers)}")
     return numbers[0] if numbers else None
 
 
-def _title(tree: etree._Element) -> str:
-    """Return the title in its own language, on one line."""
-    title = _extract_original_text(next(_find_fields(tree, "title"), None)) or next(
-        (text for text, _ in _find_meta_tags(tree, "DC.title")), ""
-    )
+def _find_title(tree: etree._Element) -> str:
+    """Return the title in the original language, on one line."""
+    title = _extract_original_text(next(_find_fields(tree, "title"), None))
+    if not title:
+        title, _ = next(_find_meta_tags(tree, "DC.title"), ("", ""))
     return " ".join(title.split())
 
 
-def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
-    """Return days of publication, of filing and of priority: those of the header, of the meta tags and of the timeline.
+def _find_stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
+    """Return the dates of publication, filing and priority in the header, the meta tags and the timeline.
 
-    The timeline is of the whole application: of its publications only that of ``number`` counts, and what it says
-    of filing and priority only where the header says nothing. A priority that is older than the header's counts too.
+    The timeline describes the whole application. So only the publication with this ``number`` is used. Filing and
+    priority dates of the timeline are used if the header has none. An older priority date is always used.
     """
     days = {field: _find_days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}
     for content, scheme in _find_meta_tags(tree, "DC.date"):
-        # The page's meta tags give the filing date with a scheme, and publication or grant as issue or with none.
+        # The filing date has its own scheme. Publication and grant have the scheme issue or none.
         field = {"dateSubmitted": "filingDate", "issue": "publicationDate", "": "publicationDate"}.get(scheme)
         if field is not None and content:
             days[field].append(parse_day(content, "DC.date"))
-    events = list(_events(tree))
+    events = list(_iterate_events(tree))
     days["publicationDate"] += [day for kind, title, day in events if kind == "publication" and number in title.split()]
     if not days["filingDate"]:
         days["filingDate"] += [day for kind, _, day in events if kind == "filed"][:1]
@@ -132,16 +132,16 @@ def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[d
 
 
 def _find_days(tree: etree._Element, field: str) -> list[date]:
-    """Return the days that the header states in ``field``: an attribute and a text that differ are two."""
-    found: list[date] = []
+    """Return the days in a field of the header. If attribute and text differ, both are returned."""
+    days: list[date] = []
     for element in _find_fields(tree, field):
         texts = {str(element.get("datetime") or "").strip(), _extract_inline_text(element)} - {""}
-        found += [parse_day(text, field) for text in sorted(texts)]
-    return found
+        days += [parse_day(text, field) for text in sorted(texts)]
+    return days
 
 
-def _events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
-    """Kind, title and day of the events of the application's timeline; those without a day are none."""
+def _iterate_events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
+    """Yield kind, title and day of the events with a day in the application's timeline."""
     for event in _find_fields(tree, "events"):
         values = {name: _first_text(event, name) for name in ("type", "title", "date")}
         if values["date"]:
@@ -149,27 +149,26 @@ def _events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
 
 
 def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
-    family = next(
-        (
-            match.group(1)
-            for section in tree.iterfind(".//section[@itemprop='family']")
-            for heading in section.iterfind(".//h2")
-            if (match := _FAMILY_ID.search(_extract_inline_text(heading)))
-        ),
-        "",
-    )
     applications = [_first_text(tree, "applicationNumber")]
-    applications += [
-        match.group(1)
-        for event in _find_fields(tree, "events")
-        if _first_text(event, "type") == "priority" and (match := _PRIORITY_TO.search(_first_text(event, "title")))
-    ]
-    keys = (build_family_key(family), *map(build_application_key, applications))
+    for event in _find_fields(tree, "events"):
+        match = _PRIORITY_TO.search(_first_text(event, "title"))
+        if match and _first_text(event, "type") == "priority":
+            applications.append(match.group(1))
+    keys = (build_family_key(_find_family_id(tree)), *map(build_application_key, applications))
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
+def _find_family_id(tree: etree._Element) -> str:
+    for section in tree.iterfind(".//section[@itemprop='family']"):
+        for heading in section.iterfind(".//h2"):
+            match = _FAMILY_ID.search(_extract_inline_text(heading))
+            if match:
+                return match.group(1)
+    return ""
+
+
 def _find_section_text(tree: etree._Element, name: str) -> str:
-    """Return the text of a section's content, one paragraph per line; empty where the page has none."""
+    """Return the text of a section, one paragraph per line, or an empty text if the section is missing."""
     for section in tree.iterfind(f".//section[@itemprop='{name}']"):
         content = section.find(".//*[@itemprop='content']")
         if content is not None:
@@ -178,7 +177,7 @@ def _find_section_text(tree: etree._Element, name: str) -> str:
 
 
 def _extract_original_text(element: etree._Element | None) -> str:
-    """Return the text of ``element`` with a line end around each block; of translated passages the original alone."""
+    """Return the text of an element with a line end around each block. Translations are replaced by the original."""
     if element is None:
         return ""
     pieces: list[str] = []
@@ -192,22 +191,22 @@ def _extract_original_text(element: etree._Element | None) -> str:
                 pieces += translated
                 hidden = node
             pieces.append(_separator_for_tag(tag))
-            pieces.append((node.text or "") if hidden is None else "")
+            if hidden is None:
+                pieces.append(node.text or "")
         else:
             if hidden is node:
                 hidden = None
             pieces.append(_separator_for_tag(tag))
-            pieces.append((node.tail or "") if hidden is None and node is not element else "")
+            if hidden is None and node is not element:
+                pieces.append(node.tail or "")
     return "".join(pieces).strip()
 
 
 def _find_original_passages(node: etree._Element) -> list[str]:
-    """Return the original passages within a translated one; empty where ``node`` is none."""
+    """Return the original passages in a translated element. Empty for other elements."""
     if "notranslate" not in str(node.get("class") or "").split():
         return []
-    return [
-        "".join(str(text) for text in source.itertext()) for source in node.iterfind(".//*[@class='google-src-text']")
-    ]
+    return ["".join(map(str, source.itertext())) for source in node.iterfind(".//*[@class='google-src-text']")]
 
 
 def _separator_for_tag(tag: str) -> str:

@@ -1,4 +1,4 @@
-"""One patent publication: its number, the check of its dates, and which publications are one invention."""
+"""Patent publications: their numbers, the check of their dates, and the grouping by invention."""
 
 from __future__ import annotations
 
@@ -23,9 +23,16 @@ _APPLICATION_END = re.compile(r"(?:\.[0-9X])?(?:[A-Z]\d?)?$")
 
 @dataclass(frozen=True)
 class Patent:
-    """One publication: ``parts`` are raw texts; ``published`` and ``priority`` have passed the check of dates.
+    """A patent publication.
 
-    ``keys`` say which invention it is: its family and the applications that it is or takes priority from.
+    Attributes:
+        number: The publication number.
+        title: The title.
+        parts: The texts before cleaning.
+        published: The date of publication, after the check of dates.
+        priority: The priority date, after the check of dates.
+        keys: The keys of the invention: its family, its application, and the applications whose priority it claims.
+        url: The address of its page.
     """
 
     number: str
@@ -38,11 +45,12 @@ class Patent:
 
     @property
     def country(self) -> str:
+        """Return the country code."""
         return self.number[:2]
 
 
 def parse_publication_number(text: str) -> str | None:
-    """Return a publication number without separators, as in CN107196804A; None where ``text`` is none."""
+    """Return a publication number without separators, such as CN107196804A, or None if the text is not a number."""
     number = _SEPARATORS.sub("", text).upper()
     return number if _PUBLICATION.fullmatch(number) else None
 
@@ -53,7 +61,11 @@ def build_page_address(number: str) -> str:
 
 
 def parse_day(text: str, field: str) -> date:
-    """Return the day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; UnusableDocumentError names ``field``."""
+    """Parse a day such as 2024-05-31, 2024-05-31T00:00:00Z or 20240531.
+
+    Raises:
+        UnusableDocumentError: If the text is not a day. The message contains ``field``.
+    """
     try:
         return date.fromisoformat(text.strip().partition("T")[0])
     except ValueError as error:
@@ -63,10 +75,20 @@ def parse_day(text: str, field: str) -> date:
 def require_consistent_dates(
     publication: Sequence[date], filing: Sequence[date], priority: Sequence[date], today: date
 ) -> tuple[date, date]:
-    """Return the day of publication and the priority date, out of every day that is stated of each.
+    """Check the dates of a patent.
 
-    Raises UnusableDocumentError where one of them is missing, where two statements differ, where they are out of order
-    (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
+    Args:
+        publication: All stated dates of publication.
+        filing: All stated filing dates. They may be missing.
+        priority: All stated priority dates.
+        today: The current day.
+
+    Returns:
+        The date of publication and the priority date.
+
+    Raises:
+        UnusableDocumentError: If a date is missing, contradictory, in the future, or not in the order priority, filing,
+            publication.
     """
     published = _require_single_date(publication, "publication")
     earliest = _require_single_date(priority, "priority")
@@ -91,7 +113,7 @@ def _require_single_date(days: Sequence[date], kind: str) -> date:
 
 
 def build_family_key(family: str) -> str | None:
-    """Return the key of a family by its id; None for the ids that mean 'no family' (empty, 0, -1)."""
+    """Return the key of a family by its id, or None for the ids without a family (empty, 0, -1)."""
     family = family.strip()
     return f"family:{family}" if family.isdigit() and int(family) > 0 else None
 
@@ -103,10 +125,10 @@ def build_application_key(text: str) -> str | None:
 
 
 def group_patents(patents: Sequence[Patent]) -> list[str]:
-    """Return the group of each patent, in order: those that share a key, directly or through others, have the same.
+    """Return the group of each patent. Patents that share a key, directly or through others, share a group.
 
-    It is named by the smallest family id among them, else by the smallest application number, else by the smallest
-    publication number.
+    The name of a group is its smallest family id. Without a family it is the smallest application number, and without
+    both it is the publication number.
     """
     leader: dict[str, str] = {}
 

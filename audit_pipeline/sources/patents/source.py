@@ -1,4 +1,4 @@
-"""The source `patents`: what may be set, and the source as the registry knows it."""
+"""Declaration of the source `patents`, and its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 
 
 class PatentsSettings(SourceSection):
-    """Where patents are read from (one of two ways, or both), which of them, and how they are cleaned."""
+    """The settings of the source: saved pages or an export (or both), the selection of patents, and the cleaning."""
 
     pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
     export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
@@ -36,7 +36,7 @@ class PatentsSettings(SourceSection):
 
     @property
     def missing_setting(self) -> str | None:
-        """What the user has to set before the source can be fetched, in words; None where it is ready."""
+        """Return the instruction to set a path, or None if the source is ready."""
         if self.pages is None and self.export is None:
             return f"set patents.pages or patents.export in config/{FILE_NAME} to your file or folder"
         return None

@@ -1,4 +1,4 @@
-"""Event pages of a Wikipedia with the day on which each was created: what the dynamic WikiMIA is built from.
+"""Source of Wikipedia's event pages with the day of their creation, for the dynamic WikiMIA.
 
-What belongs here: pages and their dates, from the API. What does not: excerpts (benchmarks/).
+This package fetches pages and dates from the API. Excerpts belong to benchmarks/.
 """

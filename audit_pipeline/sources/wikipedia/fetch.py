@@ -1,9 +1,9 @@
-"""Pages of Wikipedia through the MediaWiki Action API: those of categories, when each was created, its text as of now.
+"""Wikipedia's pages in categories, from the MediaWiki Action API: the day of creation and the current text.
 
-Shi et al. 2024, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
+Shi et al. 2024 (section 2.2) use event pages by the day of their creation, without "Timeline of" and "List of" pages.
 
-robots.txt is not read: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
-programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
+robots.txt is not read, because on Wikimedia's sites it closes /w/ only to search engines. For programs the API's
+etiquette applies: a user agent with a contact, one request at a time, maxlag, and back-off.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.readers.text_rows import explain_unusable_text
-from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.sources.wikipedia.source import LICENCE, NAME, WikipediaSettings
 
 _MAXLAG = "5"
 _PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
-_ARTICLES, _CATEGORIES = 0, 14
+_ARTICLES = 0
+_CATEGORIES = 14
 _PART = "API"
-"""What the pages that are not fetched, and those that are left out, are parts of."""
-_EXAMPLES = 3
+_MAX_EXAMPLES = 3
 
 DATE_KIND = "first revision"
 _TAIL_SECTIONS = frozenset(
@@ -49,10 +49,15 @@ _TAIL_SECTIONS = frozenset(
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
 
-def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[HarvestItem]:
-    """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php.
+def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[FetchedItem]:
+    """Yield the pages in the categories and their subcategories.
 
-    Of the pages that are left out it yields how many there are, by reason and with the titles of a few.
+    Skipped pages are summarised by reason: their number and the titles of a few.
+
+    Args:
+        settings: The settings.
+        client: The client.
+        address: The address of api.php.
     """
 
     def ask(query: Mapping[str, str]) -> dict[str, Any]:
@@ -81,14 +86,18 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
         yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
-    for reason, found in left_out.items():
-        examples = ", ".join(found[:_EXAMPLES])
-        yield LeftOut(f"{_PART}: {len(found)} ({examples}{', …' if len(found) > _EXAMPLES else ''})", reason)
+    for reason, skipped_titles in left_out.items():
+        examples = ", ".join(skipped_titles[:_MAX_EXAMPLES])
+        if len(skipped_titles) > _MAX_EXAMPLES:
+            examples += ", …"
+        yield LeftOut(f"{_PART}: {len(skipped_titles)} ({examples})", reason)
 
 
 def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
-    """Yield page id and title of each article of the categories, breadth first; articles and categories once."""
-    level = [name if ":" in name else f"Category:{name}" for name in settings.categories]
+    """Yield page id and title of each article of the categories, breadth first, without duplicates."""
+    level: list[str] = []
+    for name in settings.categories:
+        level.append(name if ":" in name else f"Category:{name}")
     visited: set[int | str] = {*level}
     for _ in range(settings.depth + 1):
         subcategories: list[str] = []
@@ -112,7 +121,7 @@ def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[i
 
 
 def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
-    """Yield the pages and subcategories of a category, however many answers they come in."""
+    """Yield the pages and subcategories of a category from all parts of the response."""
     query = {"list": "categorymembers", "cmtitle": category, "cmtype": "page|subcat", "cmlimit": "500"}
     next_part: dict[str, str] | None = {}
     while next_part is not None:
@@ -122,12 +131,22 @@ def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
 
 
 def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> Document:
-    """Return the page's document; raises UnusableDocumentError. One request brings first revision and text."""
+    """Fetch first revision and text of a page with one request, and return its document.
+
+    Raises:
+        UnusableDocumentError: If the page has no usable text.
+    """
     query = {
-        **{"prop": "extracts|info|revisions", "pageids": str(page_id), "explaintext": "1"},
-        **{"exsectionformat": "plain", "rvdir": "newer", "rvlimit": "1", "rvprop": "timestamp"},
-        **({"exintro": "1"} if settings.part == "lead" else {}),
+        "prop": "extracts|info|revisions",
+        "pageids": str(page_id),
+        "explaintext": "1",
+        "exsectionformat": "plain",
+        "rvdir": "newer",
+        "rvlimit": "1",
+        "rvprop": "timestamp",
     }
+    if settings.part == "lead":
+        query["exintro"] = "1"
     page = ask(query)["query"]["pages"][0]
     if "revisions" not in page:
         raise UnusableDocumentError("deleted, or has no revision that can be seen")
@@ -141,7 +160,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
     address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
     return Document(
         collection=settings.collection,
-        # The page's id, which a move to another title does not change.
+        # The page id does not change if the page gets another title.
         name=str(page_id),
         title=title,
         text=text,
@@ -154,17 +173,21 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
 
 
 def remove_tail_sections(text: str) -> str:
-    """Return the text up to its references and links; headings are on lines of their own, unmarked."""
-    kept: list[str] = []
+    """Return the text before its references and links. Headings are separate lines without markup."""
+    lines: list[str] = []
     for line in map(str.strip, text.split("\n")):
         if line.rstrip(":： ").casefold() in _TAIL_SECTIONS:
             break
-        kept.append(line)
-    return "\n".join(kept).strip()
+        lines.append(line)
+    return "\n".join(lines).strip()
 
 
 def find_refusal(page: FetchedPage) -> str | None:
-    """Return why an answer must not be kept; raises FetchError where asking again is no use."""
+    """Return the reason why a response must not be stored, or None if it is valid.
+
+    Raises:
+        FetchError: If another request would have the same error.
+    """
     try:
         answer = json.loads(page.content)
     except ValueError:
@@ -180,11 +203,15 @@ def find_refusal(page: FetchedPage) -> str | None:
     raise FetchError(page.url, problem)
 
 
-def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[HarvestItem]:
-    """Yield the event pages, and how many are left out, by reason.
+def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[FetchedItem]:
+    """Yield the event pages, and the numbers of skipped pages by reason.
 
-    Answers of the API are kept in ``downloads``/wikipedia for ``days_kept`` days: a killed harvest goes on where it
-    was. ``api`` is the address of api.php, that of the language's Wikipedia by default.
+    Responses of the API are stored for ``days_kept`` days, so that an interrupted fetch continues there.
+
+    Args:
+        settings: The settings.
+        downloads: The folder of stored responses.
+        api: The address of api.php. By default that of the language's Wikipedia.
     """
     politeness = Politeness(settings.contact or "", settings.seconds_between, obey_robots=False)
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"

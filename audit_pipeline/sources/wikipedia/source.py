@@ -1,4 +1,4 @@
-"""The source `wikipedia`: what may be set, and the source as the registry knows it."""
+"""Declaration of the source `wikipedia`, and its settings."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_req
 
 
 class WikipediaSettings(SourceSection):
-    """Event pages of a Wikipedia: those of the ``categories`` that its API is asked for."""
+    """The settings of the source: event pages in categories of a Wikipedia."""
 
     categories: tuple[Text, ...] = Field(
         default=(), description="categories that the API is asked for, such as 2023 events; they need contact"
     )
     depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
-    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="at most so many pages of the API")
+    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
     contact: Text | None = Field(
         default=None, description="an address at which the site can reach you; it is sent with every request"
     )
@@ -57,7 +57,7 @@ class WikipediaSettings(SourceSection):
 
     @property
     def missing_setting(self) -> str | None:
-        """What has to be set before pages can be read; None where they can be."""
+        """Return the instruction for a missing setting, or None if the source is ready."""
         if not self.categories:
             missing = "categories, such as 2023 events, and wikipedia.contact"
         elif self.contact is None:

@@ -10,7 +10,7 @@ from made_whole_files import docx, paragraph, pdf, scan
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.documents import cut_excerpt, read_documents
-from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
+from audit_pipeline.sources.local_files import LocalFilesSettings, fetch_local_files
 from audit_pipeline.tables import EXCERPT_WORDS
 
 
@@ -25,9 +25,9 @@ def test_a_folder_holds_what_check_reads_and_names_what_it_does_not(tmp_path: Pa
     (tmp_path / "g.mobi").write_text("x")
     (tmp_path / "h.pdf").write_bytes(scan())
     documents, skipped = read_documents(tmp_path, None)
-    harvest = harvest_local_files(LocalFilesSettings(path=tmp_path))
+    fetched = fetch_local_files(LocalFilesSettings(path=tmp_path))
     assert [(one.name, one.text, one.places) for one in documents] == [
-        (one.name, one.text, one.places) for one in harvest.documents
+        (one.name, one.text, one.places) for one in fetched.documents
     ]
     assert {one.name: one.text for one in documents} == {
         "a.txt": "a text",

@@ -73,11 +73,11 @@ def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_bo
     assert len(content) < 5_000
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_MOST_MEMBER_BYTES", 100_000)
+        patch.setattr(module, "_MAX_MEMBER_BYTES", 100_000)
         epub = read(content)
     assert texts(epub) == ["Text."]
     assert epub.problems == (("OPS/bomb.xhtml", "unpacks to more than 100000 bytes"),)
-    monkeypatch.setattr(module, "_MOST_UNPACKED_BYTES", 500_000)
+    monkeypatch.setattr(module, "_MAX_UNPACKED_BYTES", 500_000)
     with pytest.raises(EpubError, match="unpacks to more than 500000 bytes"):
         read(book({"a.xhtml": bomb, "b.xhtml": bomb}))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from made_epubs import epub, page
 
 from audit_pipeline.readers.whole_files.document import NO_LINES
-from audit_pipeline.sources.base import Harvest, collect
-from audit_pipeline.sources.books.book_folder import harvest_folder
+from audit_pipeline.sources.base import FetchedDocuments, collect
+from audit_pipeline.sources.books.book_folder import fetch_folder
 from audit_pipeline.sources.books.fetch import fetch_documents
 from audit_pipeline.sources.books.source import BooksSettings
 
@@ -17,11 +17,11 @@ RUNNING = "\n".join(["The lamps were lit before the carriage came down the long 
 CHAPTER = " ".join(RUNNING.split())
 
 
-def read(folder: Path) -> Harvest:
-    return collect(harvest_folder(folder, "shelf", "en", "unknown"))
+def read(folder: Path) -> FetchedDocuments:
+    return collect(fetch_folder(folder, "shelf", "en", "unknown"))
 
 
-def reasons(got: Harvest) -> dict[str, str]:
+def reasons(got: FetchedDocuments) -> dict[str, str]:
     return {item.part: item.reason for item in got.left_out}
 
 

@@ -10,7 +10,7 @@ import pytest
 from made_books import Library, impatient_client
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.books.book_folder import BookEntry, Dating
 from audit_pipeline.sources.books.fetch import (
     COPYRIGHTED,
@@ -18,7 +18,7 @@ from audit_pipeline.sources.books.fetch import (
     CatalogueBook,
     choose_books,
     dating_from_gutenberg_text,
-    harvest_gutenberg,
+    fetch_gutenberg,
     read_catalogue,
 )
 from audit_pipeline.sources.books.source import GutenbergSettings
@@ -60,9 +60,11 @@ def settings(shelf: Library | None = None, **changes: object) -> GutenbergSettin
     return GutenbergSettings.model_validate({**served, **changes})
 
 
-def harvest(shelf: Library, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object) -> Harvest:
+def fetch_all(
+    shelf: Library, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object
+) -> FetchedDocuments:
     with impatient_client(folder) as client:
-        return collect(harvest_gutenberg(settings(shelf, **changes), client, dates or {}))
+        return collect(fetch_gutenberg(settings(shelf, **changes), client, dates or {}))
 
 
 def test_the_catalogue() -> None:
@@ -142,13 +144,13 @@ def test_a_line_in_the_book_itself_dates_nothing() -> None:
     assert dating_from_gutenberg_text(text(body=body).decode().replace("\r\n", "\n")) is None
 
 
-def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
+def test_a_fetch(shelf: Library, tmp_path: Path) -> None:
     shelf.pages["/pg/cache/epub/7/pg7.txt"] = text(ORIGINAL)
     shelf.pages["/pg/1/3/4/1342/1342.txt"] = text(
         ORIGINAL.replace("1871", "1899"), "** This is a COPYRIGHTED Project Gutenberg eBook **"
     )
     shelf.pages["/pg/cache/epub/20/pg20.txt"] = text()
-    got = harvest(shelf, tmp_path)
+    got = fetch_all(shelf, tmp_path)
     documents = {document.name: document for document in got.documents}
     assert set(documents) == {"7", "1342"}
     lamp = documents["7"]
@@ -174,7 +176,7 @@ def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
     assert "does not say when the work was first published" in got.left_out[3].reason
 
     first = len(shelf.asked())
-    dated = harvest(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
+    dated = fetch_all(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
     added = {document.name: document for document in dated.documents}["20"]
     assert (added.published, added.earliest, added.group) == (date(1880, 5, 1), None, "books:sea")
     # Nothing that arrived is asked for again, only where there was nothing.
@@ -184,7 +186,7 @@ def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
 def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(shelf: Library, tmp_path: Path) -> None:
     shelf.pages["/pg/cache/epub/7/pg7.txt"] = b"The Lamp \x00\x00"
     shelf.pages["/pg/cache/epub/12/pg12.txt"] = 404
-    got = harvest(shelf, tmp_path, ids=[7, 12])
+    got = fetch_all(shelf, tmp_path, ids=[7, 12])
     assert got.documents == ()
     assert [(item.part, item.collection, item.name) for item in got.missing] == [
         ("gutenberg 12 (Die Lampe)", "gutenberg", "12")
@@ -194,7 +196,7 @@ def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(sh
     shelf.pages.update({f"/pg/cache/epub/{number}/pg{number}.txt": 503 for number in (12, 1342, 20)})
     del shelf.pages["/pg/cache/epub/7/pg7.txt"]
     shelf.requests.clear()
-    again = harvest(shelf, tmp_path / "fresh", ids=[12, 1342, 20, 7])
+    again = fetch_all(shelf, tmp_path / "fresh", ids=[12, 1342, 20, 7])
     assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
     assert "not fetched after 3 failures in a row" in again.missing[-1].reason
     # Twice each, as the client was told; other addresses are not tried where there is no answer.
@@ -204,6 +206,6 @@ def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(sh
 
 def test_without_the_catalogue_all_of_the_collection_is_missing(shelf: Library, tmp_path: Path) -> None:
     shelf.pages["/feeds/pg_catalog.csv"] = b"<html>"
-    got = harvest(shelf, tmp_path)
+    got = fetch_all(shelf, tmp_path)
     assert got.documents == ()
     assert got.missing[0].can_contain("gutenberg", "7")

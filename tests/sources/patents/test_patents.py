@@ -13,10 +13,10 @@ from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.patents import fetch as patents
 from audit_pipeline.sources.patents.source import PatentsSettings
-from audit_pipeline.sources.store import store_harvest
+from audit_pipeline.sources.store import store_documents
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
 
 TODAY = date(2024, 12, 31)
@@ -27,11 +27,11 @@ def settings(**changes: object) -> PatentsSettings:
     return PatentsSettings.model_validate(changes)
 
 
-def harvest(tmp_path: Path, **changes: object) -> Harvest:
+def fetch_all(tmp_path: Path, **changes: object) -> FetchedDocuments:
     return collect(patents.fetch_documents(settings(**changes), tmp_path / "downloads", TODAY))
 
 
-def reasons(found: Harvest) -> Counter[str]:
+def reasons(found: FetchedDocuments) -> Counter[str]:
     return Counter(item.reason.partition(":")[0] for item in found.left_out)
 
 
@@ -49,7 +49,7 @@ def export(path: Path, *numbers: str) -> Path:
 
 def test_a_document(tmp_path: Path) -> None:
     folder = save(tmp_path / "pages", "a.html", page())
-    (document,) = harvest(tmp_path, pages=folder).documents
+    (document,) = fetch_all(tmp_path, pages=folder).documents
     assert document.text == TEXT
     assert (document.collection, document.name, document.title) == ("CN", "CN112345678A", TITLE)
     assert (document.published, document.earliest) == (date(2021, 2, 9), date(2020, 10, 12))
@@ -62,7 +62,7 @@ def test_a_document(tmp_path: Path) -> None:
 def test_pages_and_export_together(tmp_path: Path) -> None:
     folder = save(tmp_path / "pages", "a.html", page())
     save(folder, "b.html", page("CN112345678B", published="2022-08-19", family="74512345"))
-    found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A", "CN-118000001-B"))
+    found = fetch_all(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A", "CN-118000001-B"))
     assert [(document.name, document.group) for document in found.documents] == [
         ("CN112345678A", "patents:family:74512345"),
         ("CN112345678B", "patents:family:74512345"),
@@ -90,7 +90,7 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
     save(folder, "repeats.html", page("CN100000003A", description=[f"第{n}段，{DESCRIPTION[-1]}" for n in range(9)]))
     save(folder, "empty.html", page("CN100000004A", abstract="", description=(), claims=()))
     save(folder, "nested.html", page("CN100000005A", abstract="&amp;" + "amp;" * 40 + "lt;"))
-    found = harvest(tmp_path, pages=folder)
+    found = fetch_all(tmp_path, pages=folder)
     assert [document.name for document in found.documents] == ["CN112345678A"]
     assert found.missing == ()
     assert reasons(found) == {
@@ -111,9 +111,9 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
 
 def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     folder = save(tmp_path / "pages", "a.html", page(description=("[0001] 本发明涉及\u200b照明。", *DESCRIPTION)))
-    (document,) = harvest(tmp_path, pages=folder).documents
+    (document,) = fetch_all(tmp_path, pages=folder).documents
     assert "本发明涉及照明。" in document.text.split("\n")
-    found = harvest(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
+    found = fetch_all(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
     assert found.documents == ()
     assert reasons(found) == {"5000 characters or fewer": 1}
 
@@ -122,10 +122,10 @@ def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     now = datetime(2024, 12, 31, tzinfo=UTC)
     folder = save(tmp_path / "pages", "a.html", page())
-    store_harvest("patents", harvest(tmp_path, pages=folder), paths, step_of("run1"), now)
-    gone = harvest(tmp_path, pages=tmp_path / "nowhere", export=export(tmp_path / "e.csv", "CN-118000001-A"))
+    store_documents("patents", fetch_all(tmp_path, pages=folder), paths, step_of("run1"), now)
+    gone = fetch_all(tmp_path, pages=tmp_path / "nowhere", export=export(tmp_path / "e.csv", "CN-118000001-A"))
     assert [(item.part, item.collection) for item in gone.missing] == [("nowhere", "CN")]
-    report = store_harvest("patents", gone, paths, step_of("run2"), now)
+    report = store_documents("patents", gone, paths, step_of("run2"), now)
     assert report.documents == 2
     assert report.kept == {"CN": 1}
 
@@ -133,10 +133,12 @@ def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
 def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     folder = save(tmp_path / "pages", "a.html", page())
-    found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
+    found = fetch_all(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
     # Of one family they would be one group: here one is old, the other new.
     different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
-    store_harvest("patents", Harvest(tuple(different)), paths, step_of("run1"), datetime(2024, 12, 31, tzinfo=UTC))
+    store_documents(
+        "patents", FetchedDocuments(tuple(different)), paths, step_of("run1"), datetime(2024, 12, 31, tzinfo=UTC)
+    )
     shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)["patentmia_64"]
     assert (shipped.sources, shipped.settings.unit) == (("patents",), "jieba")
     report = build(replace(shipped, words=16), paths, "run")

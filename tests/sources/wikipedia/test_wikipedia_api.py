@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bad_server import Answer, BadServer, Request, fault, truncated
 
-from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
 from audit_pipeline.sources.wikipedia import fetch as whole
 from audit_pipeline.sources.wikipedia.source import WikipediaSettings
@@ -104,7 +104,9 @@ def wiki(server: BadServer) -> Wiki:
     return made
 
 
-def harvested(server: BadServer, folder: Path, pauses: list[float] | None = None, **settings: object) -> Harvest:
+def fetch_pages(
+    server: BadServer, folder: Path, pauses: list[float] | None = None, **settings: object
+) -> FetchedDocuments:
     values = {"categories": ("2023 events",), "contact": "ann@example.org", **settings}
 
     def quick(place: Path, politeness: Politeness, **named: object) -> PoliteClient:
@@ -117,15 +119,15 @@ def harvested(server: BadServer, folder: Path, pauses: list[float] | None = None
 
 
 def test_pages_of_a_category_and_its_subcategories(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    harvest = harvested(server, tmp_path)
-    assert harvest.missing == ()
-    assert [(page.name, page.title, page.published, page.text) for page in harvest.documents] == [
+    fetched = fetch_pages(server, tmp_path)
+    assert fetched.missing == ()
+    assert [(page.name, page.title, page.published, page.text) for page in fetched.documents] == [
         ("1", "2023 Orla floods", date(2023, 2, 1), "The 2023 Orla floods began.\n\n\nCourse\nIt rained."),
         ("2", "Velm fair", date(2015, 6, 30), "The Velm fair of 2017."),
     ]
-    assert harvest.documents[0].url == "https://en.wikipedia.org/w/index.php?curid=1&oldid=12"
-    assert harvest.documents[0].date_kind == "first revision"
-    assert {item.part: item.reason for item in harvest.left_out} == {
+    assert fetched.documents[0].url == "https://en.wikipedia.org/w/index.php?curid=1&oldid=12"
+    assert fetched.documents[0].date_kind == "first revision"
+    assert {item.part: item.reason for item in fetched.left_out} == {
         "API: 1 (List of floods in 2023)": "a timeline or list by its title",
         "API: 1 (2023 flood)": "a redirect",
         "API: 1 (Gone)": "deleted, or has no revision that can be seen",
@@ -138,20 +140,18 @@ def test_pages_of_a_category_and_its_subcategories(server: BadServer, wiki: Wiki
 
 
 def test_depth_and_most_pages(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    assert [one.name for one in harvested(server, tmp_path / "a", depth=0).documents] == ["1"]
-    few = harvested(server, tmp_path / "b", most_pages=1)
+    assert [one.name for one in fetch_pages(server, tmp_path / "a", depth=0).documents] == ["1"]
+    few = fetch_pages(server, tmp_path / "b", most_pages=1)
     assert [one.name for one in few.documents] == ["1"]
     assert ("API: 3", "not fetched: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
 
 
-def test_a_second_harvest_asks_for_nothing_while_answers_are_kept(
-    server: BadServer, wiki: Wiki, tmp_path: Path
-) -> None:
-    first = harvested(server, tmp_path)
+def test_a_second_fetch_asks_for_nothing_while_answers_are_kept(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
+    first = fetch_pages(server, tmp_path)
     server.requests.clear()
-    assert harvested(server, tmp_path) == first
+    assert fetch_pages(server, tmp_path) == first
     assert server.requests == []
-    harvested(server, tmp_path, days_kept=0)
+    fetch_pages(server, tmp_path, days_kept=0)
     assert len(server.requests) == 3 + 2 + 4
 
 
@@ -161,25 +161,25 @@ def test_a_busy_server_is_asked_again_after_the_pause_it_wants(server: BadServer
     )
     wiki.faults = [lag, fault(429, retry_after=3), fault(503), truncated(b"x" * 2000), Answer(b"<html>busy</html>")]
     pauses: list[float] = []
-    harvest = harvested(server, tmp_path, pauses, most_pages=2, depth=0)
-    assert [page.name for page in harvest.documents] == []  # five attempts, and the category is missing
-    assert harvest.missing[0].collection == "events"
-    assert "not the API's" in harvest.missing[0].reason
+    fetched = fetch_pages(server, tmp_path, pauses, most_pages=2, depth=0)
+    assert [page.name for page in fetched.documents] == []  # five attempts, and the category is missing
+    assert fetched.missing[0].collection == "events"
+    assert "not the API's" in fetched.missing[0].reason
     assert [pause for pause in pauses if pause > 1] == [5, 3]
-    assert [one.name for one in harvested(server, tmp_path).documents] == ["1", "2"]
+    assert [one.name for one in fetch_pages(server, tmp_path).documents] == ["1", "2"]
 
 
 def test_a_lasting_error_of_the_api_is_not_repeated(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
     wiki.faults = [answer({"error": {"code": "invalidcategory", "info": "The category name is not valid."}})]
-    harvest = harvested(server, tmp_path)
-    assert harvest.documents == ()
-    assert "invalidcategory: The category name is not valid." in harvest.missing[0].reason
+    fetched = fetch_pages(server, tmp_path)
+    assert fetched.documents == ()
+    assert "invalidcategory: The category name is not valid." in fetched.missing[0].reason
     assert len(server.requests) == 1
 
 
 def test_a_category_without_pages_is_named(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    harvest = harvested(server, tmp_path, categories=("No such thing",))
-    assert [(item.part, item.reason) for item in harvest.left_out] == [
+    fetched = fetch_pages(server, tmp_path, categories=("No such thing",))
+    assert [(item.part, item.reason) for item in fetched.left_out] == [
         ("Category:No such thing", "empty, or there is no such category")
     ]
 
@@ -189,9 +189,9 @@ def test_a_page_that_cannot_be_had_is_missing_by_name(server: BadServer, wiki: W
         return fault(404) if request.query.get("pageids") == "2" else wiki(request)
 
     server.serve_by("/w/api.php", no_second_page)
-    harvest = harvested(server, tmp_path)
-    assert [page.name for page in harvest.documents] == ["1"]
-    (missing,) = harvest.missing
+    fetched = fetch_pages(server, tmp_path)
+    assert [page.name for page in fetched.documents] == ["1"]
+    (missing,) = fetched.missing
     assert (missing.part, missing.collection, missing.name) == ("API: Velm fair", "events", "2")
 
 
@@ -201,10 +201,10 @@ def test_answers_of_another_form_are_named(server: BadServer, wiki: Wiki, tmp_pa
         return answer(strange) if request.query.get("pageids") == "1" else wiki(request)
 
     server.serve_by("/w/api.php", odd)
-    harvest = harvested(server, tmp_path, depth=0)
-    assert "its answer is not the API's" in harvest.missing[0].reason
+    fetched = fetch_pages(server, tmp_path, depth=0)
+    assert "its answer is not the API's" in fetched.missing[0].reason
 
 
 def test_pages_without_text_are_counted(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
     wiki.pages[1]["extract"] = "References\nA book"
-    assert LeftOut("API: 1 (2023 Orla floods)", "its text is empty") in harvested(server, tmp_path, depth=0).left_out
+    assert LeftOut("API: 1 (2023 Orla floods)", "its text is empty") in fetch_pages(server, tmp_path, depth=0).left_out
