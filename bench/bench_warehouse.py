@@ -385,7 +385,7 @@ class Maker:
         }
         if more.get("file_sha256") is not None and (written := TABLES[table].file_of(self.paths, partition, run_id)):
             fields["rows"] = pq.read_metadata(written).num_rows
-        file = self.paths.ledger / "000001.jsonl"
+        file = self.paths.ledger_file
         file.parent.mkdir(parents=True, exist_ok=True)
         if self.last_digest is None:
             self.last_digest = read_ledger(self.paths).head

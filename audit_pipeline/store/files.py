@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError, RebuiltWarning, is_full_disk
-from audit_pipeline.store.bucket_folder import put_in_place, temporary_file
 from audit_pipeline.store.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.store.paths import explain_unwritable
 from audit_pipeline.tables.table import Table
@@ -40,6 +40,18 @@ def add_path_to_disk_error(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
+    """Yield an empty file in ``folder`` whose name starts with a dot and ``prefix``. Remove it after the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """A temporary path next to ``path`` to write to; at the end of the block it is moved into place.
 
@@ -57,7 +69,7 @@ def move_into_place(temporary: Path, path: Path) -> None:
     umask = os.umask(0)
     os.umask(umask)
     temporary.chmod(0o666 & ~umask)
-    put_in_place(temporary, path)
+    temporary.replace(path)
 
 
 def require_usable_output(path: Path, *inputs: Path) -> None:

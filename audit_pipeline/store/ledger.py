@@ -6,8 +6,7 @@ removed, put in or moved is found. The line is written first, then its file move
 between the two leaves a line without a file, never a file without a line. A forgotten line keeps its digest and its
 link, and nothing else. Reading compares every line with its digest; the fields of a line are parsed when asked for.
 
-In a folder of this machine all lines are in one segment, under a lock of the file system. In a bucket each line is a
-segment of its own, which is created only where it is absent: the writer that loses takes the next number.
+All lines are in one file. Writers take turns by a lock of the file system.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, Unpack
 
 from audit_pipeline.errors import OTHER_VERSION, DataError
-from audit_pipeline.store.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.store.files import move_into_place, write_atomically
-from audit_pipeline.store.integrity import DamagedError, cached_sha256
+from audit_pipeline.store.integrity import DamagedError, FileIdentity, cached_sha256, find_file_identity
 from audit_pipeline.store.locks import hold_lock
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
@@ -210,7 +208,7 @@ class Ledger:
 
 
 def parse_lines(content: bytes) -> list[Line]:
-    """The whole lines of a segment; a torn last one, of a writer that was killed, is left out."""
+    """The whole lines of a ledger file; a torn last one, of a writer that was killed, is left out."""
     return [_parse_and_verify_line(line) for line in content.split(b"\n")[:-1]]
 
 
@@ -251,53 +249,50 @@ def _outcome_from_fields(fields: Mapping[str, Any]) -> PairOutcome:
     )
 
 
-class _Segment(NamedTuple):
-    """A file of the ledger as it was when it was read."""
-
-    file: Path
-    inode: int
-    bytes: int
-    changed_ns: int
-
-
 class _Reader:
-    """The ledger of a folder as this process has read it. What is appended is read on; what is rewritten, anew."""
+    """The lines of one ledger file as this process has read them.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._segments: list[_Segment] = []
-        self._consumed = 0
+    Lines that another process appends are read on. A file that was rewritten is read from the start.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._identity: FileIdentity | None = None
+        self._consumed_bytes = 0
         self._ledger = Ledger()
         self._lock = threading.Lock()
 
     def read(self) -> Ledger:
         with self._lock:
-            stats = [(file, file.stat()) for file in list_segments(self._folder)]
-            segments = [_Segment(file, stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
-            if segments != self._segments:
-                if not self._is_extended(segments):
-                    self._segments, self._consumed, self._ledger = [], 0, Ledger()
-                # Known again when all are read: after an error the next call reads from the beginning.
-                known, self._segments = len(self._segments), []
-                for number in range(max(known - 1, 0), len(segments)):
-                    self._read_on(segments[number].file, self._consumed if number < known else 0)
-                self._segments = segments
+            identity = find_file_identity(self._file)
+            if identity is None:
+                self._reset()
+            elif identity != self._identity:
+                if not self._is_extension(identity):
+                    self._reset()
+                # After an error the next call reads from the start.
+                self._identity = None
+                self._read_appended_lines()
+                self._identity = identity
             return self._ledger
 
-    def _is_extended(self, segments: Sequence[_Segment]) -> bool:
-        """Whether nothing has changed but that the last segment that was read is longer, and others follow it."""
-        if not self._segments or len(segments) < len(self._segments):
-            return False
-        *before, last = self._segments
-        now = segments[len(before)]
-        is_longer = now[:2] == last[:2] and now.bytes > last.bytes
-        return segments[: len(before)] == before and (now == last or is_longer)
+    def _reset(self) -> None:
+        self._identity = None
+        self._consumed_bytes = 0
+        self._ledger = Ledger()
 
-    def _read_on(self, file: Path, start: int) -> None:
-        with file.open("rb") as opened:
-            opened.seek(start)
+    def _is_extension(self, identity: FileIdentity) -> bool:
+        if self._identity is None:
+            return False
+        size, _, inode = identity
+        known_size, _, known_inode = self._identity
+        return inode == known_inode and size > known_size
+
+    def _read_appended_lines(self) -> None:
+        with self._file.open("rb") as opened:
+            opened.seek(self._consumed_bytes)
             content = opened.read()
-        self._consumed = start + content.rfind(b"\n") + 1
+        self._consumed_bytes += content.rfind(b"\n") + 1
         self._ledger.extend(parse_lines(content))
 
 
@@ -310,12 +305,7 @@ def read_ledger(paths: DataPaths) -> Ledger:
     Raises DataError where the data folder is of another layout.
     """
     _require_layout(paths)
-    return _readers.setdefault(paths.ledger, _Reader(paths.ledger)).read()
-
-
-def list_segments(folder: Path) -> list[Path]:
-    """The files of a ledger, in order."""
-    return sorted(folder.glob("*.jsonl"))
+    return _readers.setdefault(paths.ledger_file, _Reader(paths.ledger_file)).read()
 
 
 def _require_layout(paths: DataPaths) -> None:
@@ -339,8 +329,7 @@ def record_entry(
     """Append the line of what ``step`` has made of a partition, then move its file into place.
 
     ``written``: the finished temporary file and its place; None where the rows are in no file of their own.
-    ``upstream``: the data versions of its inputs, by input. Where the file cannot be moved, the line is taken back; in
-    a bucket it stays, as after a kill.
+    ``upstream``: the data versions of its inputs, by input. Where the file cannot be moved, the line is taken back.
     Raises DataError where another process keeps the ledger.
     """
     fields = {
@@ -396,25 +385,25 @@ def _clean_reason(reason: str) -> str:
 def erase_lines(paths: DataPaths, digests: Collection[str]) -> None:
     """Empty lines; their digests and links stay. Raises DataError where another process keeps the ledger."""
     with _hold(paths):
-        refresh(paths.ledger)
-        for file in list_segments(paths.ledger):
-            content = file.read_bytes()
-            kept = _erase_lines(content, lambda line: line.digest not in digests)
-            if kept != content:
-                with write_atomically(file) as temporary:
-                    temporary.write_bytes(kept)
+        if not paths.ledger_file.exists():
+            return
+        content = paths.ledger_file.read_bytes()
+        remaining = _erase_lines(content, lambda line: line.digest not in digests)
+        if remaining != content:
+            with write_atomically(paths.ledger_file) as temporary:
+                temporary.write_bytes(remaining)
 
 
 def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Write the ledger of another data folder: the lines whose fields are kept as they are, the others emptied."""
-    segments = [file.read_bytes() for file in list_segments(paths.ledger)]
-    lines = [_erase_lines(content, lambda line: line.fields is None or is_kept(line.fields)) for content in segments]
-    with write_atomically(to.ledger / "000001.jsonl") as temporary:
-        temporary.write_bytes(b"".join(lines))
+    content = paths.ledger_file.read_bytes() if paths.ledger_file.exists() else b""
+    lines = _erase_lines(content, lambda line: line.fields is None or is_kept(line.fields))
+    with write_atomically(to.ledger_file) as temporary:
+        temporary.write_bytes(lines)
 
 
 def _erase_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
-    """The lines of a segment, those that are not kept without their fields."""
+    """The lines of a ledger file, those that are not kept without their fields."""
     link = b'{"digest": "%b", "previous": "%b"}\n'
     lines = zip(parse_lines(content), content.splitlines(keepends=True), strict=False)
     return b"".join(
@@ -429,16 +418,10 @@ def _hold(paths: DataPaths) -> AbstractContextManager[None]:
 def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Path] | None = None) -> None:
     _require_layout(paths)
     with _hold(paths):
-        bucket_folder = find_bucket_folder(paths.ledger)
-        if bucket_folder is None:
-            _append_to_segment(paths.ledger / f"{1:06}.jsonl", fields, written)
-        else:
-            _create_segment(paths, bucket_folder, fields)
-            if written is not None:
-                move_into_place(*written)
+        _append_to_file(paths.ledger_file, fields, written)
 
 
-def _append_to_segment(file: Path, fields: Mapping[str, Any], written: tuple[Path, Path] | None) -> None:
+def _append_to_file(file: Path, fields: Mapping[str, Any], written: tuple[Path, Path] | None) -> None:
     with file.open("ab+") as opened:
         previous, size = _read_end(opened)
         opened.truncate(size)
@@ -456,28 +439,13 @@ def _append_to_segment(file: Path, fields: Mapping[str, Any], written: tuple[Pat
 
 
 def _read_end(opened: IO[bytes]) -> tuple[str, int]:
-    """The digest of the last whole line of an open segment, and where that line ends; only its end is read."""
+    """The digest of the last whole line of the open ledger file, and where that line ends; only its end is read."""
     if opened.seek(0, os.SEEK_END) == 0:
         return START, 0
     with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         end = content.rfind(b"\n")
         begin = content.rfind(b"\n", 0, max(end, 0)) + 1
         return (_parse_and_verify_line(content[begin:end]).digest, end + 1) if end >= 0 else (START, 0)
-
-
-def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mapping[str, Any]) -> None:
-    """Put a line into the bucket as the first segment that is not there yet."""
-    while True:
-        last = next(reversed(list_segments(paths.ledger)), None)
-        previous = START if last is None else parse_lines(last.read_bytes())[-1].digest
-        number = 1 if last is None else int(last.stem) + 1
-        file, line = paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)
-        if bucket_folder.create_if_absent(file, line):
-            return
-        bucket_folder.refresh(paths.ledger.name)
-        # Another machine has taken the number, or this line has it and the store's answer was lost.
-        if file.exists() and file.read_bytes() == line:
-            return
 
 
 def partition_of(partition_key: str | Pair) -> str:

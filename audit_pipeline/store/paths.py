@@ -16,7 +16,6 @@ import filelock
 from platformdirs import user_data_path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.store.bucket_folder import find_bucket_folder, resolve_data_root
 
 OWNER_ONLY = 0o700
 _WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this as it is"
@@ -209,7 +208,9 @@ class DataPaths:
     downloads = _Below("downloads")
     digest_cache = _Below("models/digests.json")
     ledger = _Below("ledger")
-    """The folder of the ledger's segments (store/ledger.py)."""
+    """The folder of the ledger and its lock."""
+    ledger_file = _Below("ledger/000001.jsonl")
+    """The lines of the ledger (store/ledger.py)."""
     warehouse = _Below("audit.duckdb")
     reports = _Below("reports")
     report = _Below("reports/contamination_report.html")
@@ -233,19 +234,15 @@ class DataPaths:
     def from_environment(cls) -> DataPaths:
         """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of :func:`find_workspace`, else the user's own.
 
-        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
-        (s3://…) it is the cache on this machine, brought up to date; raises BucketError if that fails.
+        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit.
+        Raises DataError if CORPUS_AUDIT_DATA is a URL.
         """
         if given := os.environ.get("CORPUS_AUDIT_DATA"):
-            return cls(resolve_data_root(given))
+            if "://" in given:
+                raise DataError(f"CORPUS_AUDIT_DATA={given} is a URL. Set it to a folder, such as a mounted volume.")
+            return cls(Path(given).expanduser().resolve())
         root = find_workspace()
         return cls.of_workspace(root) if root is not None else cls(user_data_path("corpus-audit", appauthor=False))
-
-    @property
-    def address(self) -> str:
-        """What names this folder to a process in another folder or on another machine: a path, or a bucket's URL."""
-        folder = find_bucket_folder(self.root)
-        return str(self.root.absolute()) if folder is None else folder.bucket.url
 
     def documents(self, source: str) -> Path:
         return self.rewritten_file("documents", "source", source)

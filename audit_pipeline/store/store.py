@@ -8,8 +8,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.store.bucket_folder import refetch_damaged_file, refresh, temporary_file
-from audit_pipeline.store.files import cast_to_columns, read_table, write_parquet
+from audit_pipeline.store.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.store.ledger import (
     LineageStep,
@@ -85,7 +84,7 @@ def require_intact_partition(
     path = file_of(paths, table, partition, run_id)
     named = {entry.file_sha256 for entry in read_ledger(paths).list_entries(table.name, partition)}
     try:
-        if cached_sha256(path) in named or (refetch_damaged_file(path) and cached_sha256(path) in named):
+        if cached_sha256(path) in named:
             return
     except OSError:
         # The reader reports why it cannot be read.
@@ -107,7 +106,6 @@ def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Pa
 def list_cache_folders(paths: DataPaths) -> list[Path]:
     """The folder of every kind of token statistics and every model in the cache, in order."""
     folder = paths.table(TOKEN_STATISTICS.name)
-    refresh(folder)
     return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())
 
 

@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.store.bucket_folder import publish_warehouse, refresh
 from audit_pipeline.store.duckdb_connections import hide_progress_bar, open_in_memory
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import hold_lock
@@ -79,10 +78,8 @@ def build_warehouse_file(
     with _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            ledger = read_ledger(paths)
-            version = f"{len(ledger.lines):06}-{ledger.forgotten:06}"
             report = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
-            report.moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
+            report.moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
             raise DataError(
                 f"the warehouse could not be built, the earlier warehouse is unchanged: {to_one_line(error)} "
@@ -97,7 +94,6 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
     """Give a folder, next to the warehouse, for everything that a build writes; one build at a time. What killed builds
     left is deleted first."""
     with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
-        refresh(warehouse.parent)
         for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
             shutil.rmtree(left_over)
         with tempfile.TemporaryDirectory(".building", f"{warehouse.name}.", warehouse.parent) as folder:

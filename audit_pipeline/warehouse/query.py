@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.config.problems import did_you_mean, find_nearest_names
 from audit_pipeline.errors import AuditError, DataError, to_one_line
-from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.tables.sql import quote_identifier, quote_literal
@@ -32,7 +31,6 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     process has one instance a path, so a second connection there would be handed the first one's old snapshot.
     Raises DataError where the warehouse is missing or cannot be read.
     """
-    refresh_warehouse(warehouse)
     if not warehouse.exists():
         raise DataError(
             f"there is no warehouse at {warehouse} yet: audit a model first "

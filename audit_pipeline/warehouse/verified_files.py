@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.integrity import FileIdentity, file_sha256, find_file_identity
 from audit_pipeline.store.ledger import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths
@@ -77,7 +76,6 @@ def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
         if (file := entry.file(paths)) is not None:
             entries.setdefault(entry.table, {}).setdefault(file, []).append(entry)
     cache = paths.token_statistics("base", "any").parent
-    refresh(cache)
     for table in TABLES.values():
         if not table.in_warehouse or not (table.has_files or table.storage == "cache"):
             continue

@@ -76,10 +76,6 @@ def write_rows(paths: DataPaths, table: Table, partition: str, run_id: str, *sco
     return file_of(paths, table, partition, run_id)
 
 
-def segment_of(paths: DataPaths) -> Path:
-    return paths.ledger / "000001.jsonl"
-
-
 # The chain.
 
 
@@ -143,7 +139,7 @@ def test_whatever_happens_to_a_line_is_found(length: int, data: st.DataObject) -
 @pytest.mark.slow
 def test_a_hundred_thousand_lines_are_checked_in_about_a_second(paths: DataPaths) -> None:
     paths.ledger.mkdir(parents=True)
-    segment_of(paths).write_bytes(b"".join(chain_of(100_000)))
+    paths.ledger_file.write_bytes(b"".join(chain_of(100_000)))
     started = time.process_time()
     ledger = read_ledger(paths)
     assert time.process_time() - started < 3, "below 1 s where nothing else runs"
@@ -194,14 +190,14 @@ def test_each_line_names_the_one_before_and_its_file(paths: DataPaths) -> None:
 
 def test_an_append_reads_only_the_end(paths: DataPaths) -> None:
     record(paths, "run-0")
-    line = segment_of(paths).read_bytes()
-    with segment_of(paths).open("wb") as file:
+    line = paths.ledger_file.read_bytes()
+    with paths.ledger_file.open("wb") as file:
         # A hole of 64 gigabytes: reading it would take a minute.
         file.truncate(1 << 36)
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + line)
     record_entry(paths, step("run-1"), SCORES, "b|m", data_version="v", upstream={})
-    with segment_of(paths).open("rb") as file:
+    with paths.ledger_file.open("rb") as file:
         file.seek(1 << 36)
         first, second = parse_lines(file.read().lstrip(b"\n"))
     assert second.previous == first.digest
@@ -210,7 +206,7 @@ def test_an_append_reads_only_the_end(paths: DataPaths) -> None:
 @pytest.mark.parametrize("length", [1, 10, 70_000])
 def test_a_torn_last_line_is_cut_off(paths: DataPaths, length: int) -> None:
     record(paths, "run-0")
-    with segment_of(paths).open("ab") as file:
+    with paths.ledger_file.open("ab") as file:
         file.write(format_line(read_ledger(paths).head, {"table": "scores", "partition": "x" * length})[:-5])
     assert len(read_ledger(paths).lines) == 1
     record(paths, "run-1")
@@ -250,7 +246,7 @@ def test_the_line_of_a_file_that_cannot_be_moved_is_taken_back(
     paths: DataPaths, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     write_rows(paths, MADE_SCORES, "b|m", "run-0", 0.5)
-    before, move = segment_of(paths).read_bytes(), ledger_module.move_into_place
+    before, move = paths.ledger_file.read_bytes(), ledger_module.move_into_place
 
     def fail(*given: Path) -> None:
         raise error
@@ -262,7 +258,7 @@ def test_the_line_of_a_file_that_cannot_be_moved_is_taken_back(
     monkeypatch.setattr(ledger_module, "move_into_place", fail)
     with pytest.raises(type(error)):
         write_rows(paths, MADE_SCORES, "b|m", "run-1", 0.5)
-    assert segment_of(paths).read_bytes() == before
+    assert paths.ledger_file.read_bytes() == before
     assert len(read_ledger(paths).entries) == 1
     assert [file.name for file in paths.table("scores").rglob("*") if file.is_file()] == ["run_id=run-0.parquet"]
     monkeypatch.setattr(ledger_module, "move_into_place", fail_afterwards)
@@ -307,7 +303,7 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     assert [entry.place for entry in ledger.entries] == [1, 4]
     assert (ledger.forgotten, ledger.problems) == (2, [])
     assert not ledger.list_entries("scores", "secret_1|m")
-    content = segment_of(paths).read_bytes()
+    content = paths.ledger_file.read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content
     erase_lines(paths, [digests[3]])
@@ -337,10 +333,10 @@ def test_the_latest_run_is_the_last_whose_file_is_there(paths: DataPaths) -> Non
     write_rows(paths, MADE_SCORES, "b|m2", "run-4", 0.5)
     assert read_latest_run(paths, "scores", "b|m").run_id == "run-2"
     assert read_latest_run(paths, "scores", "b|m2").run_id == "run-4"
-    content = segment_of(paths).read_bytes()
-    other = segment_of(paths).with_name("other")
+    content = paths.ledger_file.read_bytes()
+    other = paths.ledger_file.with_name("other")
     other.write_bytes(content.replace(b'"run_id": "run-2"', b'"run_id": "run-9"'))
-    other.replace(segment_of(paths))
+    other.replace(paths.ledger_file)
     with pytest.raises(DamagedError, match=r"no whole line of the ledger explains .*run_id=run-2\.parquet"):
         read_latest_run(paths, "scores", "b|m")
 

@@ -28,12 +28,10 @@ from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokeni
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
-from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.integrity import DamagedError, file_sha256
 from audit_pipeline.store.ledger import Entry, read_ledger
-from audit_pipeline.store.object_store import BucketError
 from audit_pipeline.store.paths import (
     OWN_CONFIGURATION,
     DataPaths,
@@ -131,12 +129,6 @@ def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     elif is_open_to_others(root):
         words += f"; others on this machine can read it, and it holds full texts: chmod 700 {root}"
     yield DoctorCheck("data folder", True, words)
-    if (folder := find_bucket_folder(root)) is not None:
-        try:
-            folder.bucket.require_conditional_put()
-            yield DoctorCheck("bucket", True, f"{folder.bucket.url}, of which the data folder is this machine's cache")
-        except BucketError as error:
-            yield DoctorCheck("bucket", False, str(error))
     free = shutil.disk_usage(nearest).free
     yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
