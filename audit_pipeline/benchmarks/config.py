@@ -87,7 +87,7 @@ class Benchmarks(Entries[BenchmarkSpec]):
             for name, family in families.items()
             for words in family.settings.words or (None,)
         ]
-        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs}, given=families.given)
+        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs}, raw_values=families.raw_values)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

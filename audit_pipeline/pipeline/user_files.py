@@ -329,7 +329,7 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
 
 def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
     """The entry as it is written, its path whole: that counts from the folder of its file."""
-    given = entries.given.get(entry.name)
+    given = entries.raw_values.get(entry.name)
     found = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
     fields = dict(given) if isinstance(given, Mapping) else found
     if entry.adapter is not None:
@@ -406,7 +406,7 @@ def _entries_of_control(entries: Entries[Any]) -> dict[str, Mapping[str, Any]]:
     """The entries of the default configuration that the instrument check needs, as they are written."""
     return {
         name: given
-        for name, given in entries.given.items()
+        for name, given in entries.raw_values.items()
         if isinstance(given, Mapping) and INSTRUMENT_CHECK in _controls_of(given)
     }
 

@@ -135,17 +135,19 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     }
     for file, _ in _READ:
         entries = files[file.name]
-        names[file.what] = entries.names if isinstance(entries, Entries) else None
+        names[file.entry_kind] = entries.names if isinstance(entries, Entries) else None
     # Of all that could be read by itself, also where what it names is wrong.
     compared = {
-        file.name: file.compare(entries, files)
+        file.name: file.find_conflicts(entries, files)
         for file, _ in _READ
-        if file.compare is not None and isinstance(entries := files[file.name], Entries)
+        if file.find_conflicts is not None and isinstance(entries := files[file.name], Entries)
     }
     for file, _ in _READ:
         entries = files[file.name]
         if file.references and not isinstance(entries, AuditError):
-            files[file.name] = entries.with_faults(_find_dangling_references(entries.given, file.references, names))
+            files[file.name] = entries.with_faults(
+                _find_dangling_references(entries.raw_values, file.references, names)
+            )
     for name, faults in compared.items():
         files[name] = files[name].with_faults(faults)
     return Configuration(folder, files)
@@ -158,11 +160,11 @@ def _find_dangling_references(
     found: dict[str, list[Fault]] = defaultdict(list)
     for entry, given in entries.items():
         for lead in references:
-            known = names[lead.to]
+            known = names[lead.target_kind]
             for keys, name in _texts_at(given, lead.keys):
                 if known is not None and name not in known and not (lead.allow_external and is_path_or_hub_id(name)):
                     hint = did_you_mean(name, known)
-                    found[entry].append(Fault(keys, f"{lead.key}: there is no {lead.to} '{name}'; {hint}"))
+                    found[entry].append(Fault(keys, f"{lead.key}: there is no {lead.target_kind} '{name}'; {hint}"))
     return found
 
 

@@ -74,7 +74,7 @@ def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "command", "message"),
     [
-        ("models", "models: [", ("models",), "is not readable YAML"),
+        ("models", "models: [", ("models",), "is not valid YAML"),
         ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "holds no family"),
         ("sources", "release_notes: 3", ("benchmarks", "--build", "made"), "section release_notes: must be a mapping"),
     ],
