@@ -21,7 +21,7 @@ from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.display_title import format_title_by_card, read_latest_cards
 from audit_pipeline.store.files import read_json
-from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
 from audit_pipeline.tables import (
     BENCHMARKS,

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.store.ledger import Entry
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.sql import (
@@ -136,7 +136,7 @@ def fill_derived_tables(
     ``loaded_files``: the entries of the files whose rows were loaded; ``missing_files``: those whose file is not there
     or was left out, for the reason that ``left_out`` gives by its path; ``entries``: all of them.
     """
-    last_of_step = {(entry.run_id, entry.asset_key): entry.place for entry in entries}
+    last_of_step = {(entry.run_id, entry.asset_key): entry.line_number for entry in entries}
     loaded = [
         {**dict(zip(TABLES[entry.table].partition_columns, entry.partition.split("|", 1), strict=False)), **vars(entry)}
         for entry in loaded_files
@@ -145,7 +145,7 @@ def fill_derived_tables(
     missing = [
         {
             **vars(entry),
-            "run_went_on": last_of_step[entry.run_id, entry.asset_key] > entry.place,
+            "run_went_on": last_of_step[entry.run_id, entry.asset_key] > entry.line_number,
             "left_out": left_out.get(file) if (file := entry.file(paths)) else None,
         }
         for entry in missing_files

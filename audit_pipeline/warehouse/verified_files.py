@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audit_pipeline.store.integrity import FileIdentity, file_sha256, find_file_identity
-from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.table import Table

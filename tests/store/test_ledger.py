@@ -26,22 +26,20 @@ from audit_pipeline.store.files import write_table
 from audit_pipeline.store.integrity import DamagedError, file_sha256
 from audit_pipeline.store.ledger import (
     MAX_REASON,
-    START,
-    Ledger,
     LineageStep,
     erase_lines,
     file_of,
     find_run_outcome,
     find_writing_run,
-    format_line,
     has_entries,
     is_latest_file_whole,
-    parse_lines,
     read_latest_run,
     read_ledger,
     record_entry,
     record_outcome,
 )
+from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
+from audit_pipeline.store.ledger_records import Ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import EXAMPLES, SCORES, TABLES, Pair
@@ -171,7 +169,7 @@ def test_an_entry_says_all_that_is_known_of_rows(paths: DataPaths) -> None:
     assert (entry.asset_key, entry.code_version, entry.data_version) == ("scores", "7", "v1")
     assert {name: getattr(entry, name) for name in origin} == origin
     assert (entry.upstream, entry.packages) == ({"examples/b_32": "e1"}, dict(package_versions()))
-    assert (entry.rows, entry.file_sha256, entry.place, entry.previous) == (None, None, 1, START)
+    assert (entry.rows, entry.file_sha256, entry.line_number, entry.previous) == (None, None, 1, START)
     assert before < entry.started_at <= entry.finished_at
     assert has_entries(paths, SCORES, PAIR)
     assert not has_entries(paths, SCORES, "b|m")
@@ -300,8 +298,8 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     ledger = read_ledger(paths)
     assert [line.digest for line in ledger.lines] == digests
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
-    assert [entry.place for entry in ledger.entries] == [1, 4]
-    assert (ledger.forgotten, ledger.problems) == (2, [])
+    assert [entry.line_number for entry in ledger.entries] == [1, 4]
+    assert (ledger.forgotten_count, ledger.problems) == (2, [])
     assert not ledger.list_entries("scores", "secret_1|m")
     content = paths.ledger_file.read_bytes()
     assert b"secret_1" not in content
@@ -309,7 +307,7 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     erase_lines(paths, [digests[3]])
     erase_lines(paths, digests)
     record(paths, "run-4")
-    assert (read_ledger(paths).forgotten, read_ledger(paths).problems) == (4, [])
+    assert (read_ledger(paths).forgotten_count, read_ledger(paths).problems) == (4, [])
 
 
 # Reading.
@@ -337,7 +335,7 @@ def test_the_latest_run_is_the_last_whose_file_is_there(paths: DataPaths) -> Non
     other = paths.ledger_file.with_name("other")
     other.write_bytes(content.replace(b'"run_id": "run-2"', b'"run_id": "run-9"'))
     other.replace(paths.ledger_file)
-    with pytest.raises(DamagedError, match=r"no whole line of the ledger explains .*run_id=run-2\.parquet"):
+    with pytest.raises(DamagedError, match=r"no intact line of the ledger explains .*run_id=run-2\.parquet"):
         read_latest_run(paths, "scores", "b|m")
 
 
@@ -349,7 +347,7 @@ def test_the_latest_run_of_a_table_that_is_rewritten_is_the_one_that_wrote_its_f
         store.write(paths, step(run), EXAMPLES, "b", rows, data_version=f"of {run}", upstream={})
     assert read_latest_run(paths, "examples", "b").run_id == "run-2"
     paths.examples("b").write_bytes(b"other bytes")
-    with pytest.raises(DamagedError, match="no whole line of the ledger explains"):
+    with pytest.raises(DamagedError, match="no intact line of the ledger explains"):
         read_latest_run(paths, "examples", "b")
 
 

@@ -31,7 +31,8 @@ from audit_pipeline.pipeline.whole_configuration import FILES, load_configuratio
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.integrity import DamagedError, file_sha256
-from audit_pipeline.store.ledger import Entry, read_ledger
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import (
     OWN_CONFIGURATION,
     DataPaths,
@@ -179,7 +180,7 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     on_check("the ledger")
     ledger, files = read_ledger(paths), _list_table_files(paths)
     advice = f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
-    fine = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
+    fine = f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them forgotten; {len(files)} files of tables"
     yield _build_check("ledger", ledger.problems, advice, fine)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"
