@@ -359,7 +359,7 @@ def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, p
     content = bytearray(file.read_bytes())
     content[place] ^= 4
     file.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is not as it was written"):
+    with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is corrupt"):
         read()
     file.unlink()
     with pytest.raises(DataError, match="has not been built yet"):
