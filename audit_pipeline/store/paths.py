@@ -133,8 +133,8 @@ def explain_invalid_partition(dimension: str, name: str) -> str | None:
     max_bytes = _MAX_BYTES[dimension]
     if length > max_bytes:
         return (
-            f"{name[:40]}… cannot name a {dimension}: as part of a folder name it takes {length} bytes, but it may take "
-            f"{max_bytes} bytes. A slash or a non-English letter takes three bytes or more. Choose a shorter name."
+            f"{name[:40]}… cannot name a {dimension}: as part of a folder name it takes {length} bytes, but it may "
+            f"take {max_bytes} bytes. A slash or a non-English letter takes three bytes or more. Choose a shorter name."
         )
     return None
 
