@@ -1,4 +1,4 @@
-"""The composition root: assets and orchestration as one Dagster code location (named in workspace.yaml)."""
+"""The Dagster code location, which workspace.yaml names: assets, jobs, schedules, sensors and resources."""
 
 import warnings
 
@@ -18,16 +18,16 @@ from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return everything that the UI, the daemon and the command line run, and add the configured partitions."""
+    """Return all definitions for the UI, the daemon and the command line, and register the configured partitions."""
     plan_cells_one_by_one()
     register_configured()
     try:
         owners = list(load_watched().get("owners", ()))
     except ConfigError:
-        # Nobody watches over the assets then; the hub watcher and doctor report the file.
+        # Without owners the assets still work. The hub watcher and doctor report the invalid file.
         owners = []
     with warnings.catch_warnings():
-        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
+        # Users cannot act on warnings that a later version of Dagster may change these functions.
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
         assets = dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), build_assets())

@@ -1,7 +1,7 @@
-"""Errors that a user can act on.
+"""Errors and warnings that a user can act on, and the formatting of their messages.
 
-What belongs here: the exception types that the command line turns into one line and exit code 2, and that line, less
-what it should not quote. What does not: programming errors, which stay ordinary exceptions with a traceback.
+The command line reports an AuditError in one line and exits with code 2. Programming errors are other exceptions, which
+keep their traceback.
 """
 
 from __future__ import annotations
@@ -11,50 +11,53 @@ import json
 import os
 import shutil
 import unicodedata
-from itertools import groupby
 
 OTHER_VERSION = "made by another version of Corpus Audit: start a new folder"
-"""The end of what is said of files of another layout: none is read."""
+"""The end of error messages about files with an incompatible layout."""
 
 
 class AuditError(Exception):
-    """What is wrong with the user's input or surroundings, and what to do about it, in one line."""
+    """A problem with the user's input or environment. The message is one line: what happened, then what to do."""
 
 
 class ConfigError(AuditError):
-    """A file under config/ (or an entry in it) that cannot be used as it is."""
+    """An invalid file under config/, or an invalid entry in it."""
 
 
 class DataError(AuditError):
-    """Input data that cannot be used at all: no readable row, no such column, one class only."""
+    """Unusable input data: no readable row, a missing column, or only one class."""
 
 
 class FailedCheckError(DataError):
-    """A blocking check of a product failed. The product stays in place."""
+    """A failed blocking check of a product. The product stays in place."""
 
 
 class ModelError(AuditError):
-    """A model or tokenizer that cannot be found, read or trusted."""
+    """A model or tokenizer that is missing, unreadable or untrusted."""
 
 
 class NotApplicableError(DataError):
-    """A benchmark that was made for other models: it has nothing to ask of this one."""
+    """A benchmark that was made for other models and does not apply to this model."""
 
 
 class SourceError(AuditError):
-    """A source of documents that yielded nothing: not reachable, or not what it says it is."""
+    """A source without documents: it is unreachable, or its content is not as declared."""
 
 
 class BudgetError(AuditError):
-    """Work that would exceed a limit the user has set, found out before it starts."""
+    """Planned work that would exceed a limit of the user."""
 
 
 class TransientError(AuditError):
-    """A fault of the surroundings that may be gone in a moment: a host that does not answer."""
+    """A temporary fault of the environment, such as a host that does not respond."""
 
 
 class UnansweredError(TransientError):
-    """A request that a server did not answer in spite of all attempts; ``status`` where there was one."""
+    """A request without a usable response after all attempts.
+
+    Attributes:
+        status: The last HTTP status, or None if there was no response.
+    """
 
     def __init__(self, message: str, status: int | None) -> None:
         super().__init__(message)
@@ -62,34 +65,34 @@ class UnansweredError(TransientError):
 
 
 class ClusterError(AuditError):
-    """Machines that were to run a model, and did not: not reachable, or without a result for too long."""
+    """A cluster of machines that is unreachable, or that returned no result in time."""
 
 
 class PairsFailedError(AuditError):
-    """Some pairs of a run met a fault; the others are done, and those can be run again."""
+    """A run with failed pairs. The other pairs are done, and the failed pairs can be run again."""
 
 
 class RebuiltWarning(UserWarning):
-    """Something that was kept is damaged, or cannot be read, and is made again."""
+    """A stored file that is corrupt or unreadable, and is rebuilt."""
 
 
 class SkippedPluginWarning(UserWarning):
-    """Something that an installed package brings, and that cannot be used."""
+    """A plug-in of an installed package that cannot be used."""
 
 
 class OtherTokenizerWarning(UserWarning):
-    """A tokenizer that transformers builds otherwise than its file says."""
+    """A tokenizer that transformers builds differently from its file."""
 
 
 class ModelFilesWarning(UserWarning):
-    """A choice among the files of a model that its user should know: some are not read, or two disagree."""
+    """A choice among the files of a model: some are skipped, or two contradict each other."""
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether the system says that a disk, or a quota, is full."""
-    # Of a folder that is copied: all that failed, each in words.
-    of_copy = isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
-    return of_copy or error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Return whether the error reports a full disk or an exhausted quota."""
+    # The error of a copied folder has no errno. It lists the messages of all files.
+    is_full_in_copy = isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
+    return is_full_in_copy or error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def to_one_line(error: BaseException | str) -> str:
@@ -97,39 +100,46 @@ def to_one_line(error: BaseException | str) -> str:
     return escape_unprintable(" ".join(str(error).split()))
 
 
-# Persian and the scripts of India need the joiners to be spelled right.
-_HARMLESS = "\u200c\u200d"
+# Persian and the scripts of India need these joiners in correct spelling.
+_JOINERS = "\u200c\u200d"
 
 
 def escape_unprintable(text: str, keep: str = "") -> str:
-    """Return ``text`` with each character spelled out that a terminal obeys, or that hides or reorders others.
+    """Escape the characters of a text that a terminal interprets, or that hide or reorder other characters.
 
-    Line breaks are among them, since a name with a line break could forge a line of output. So are escape sequences,
-    marks of direction and lone surrogates. Blanks of any width stay.
+    Line breaks are escaped, because a name with a line break could forge a line of output. So are escape sequences,
+    direction marks and lone surrogates. Blanks of any width stay.
 
     Args:
-        keep: Characters that stay as well.
+        text: The text.
+        keep: Other characters that stay.
     """
     if text.isprintable():
         return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter in keep or letter in _HARMLESS or unicodedata.category(letter) == "Zs"
-        else repr(letter)[1:-1]
-        for letter in text
-    )
+    escaped: list[str] = []
+    for letter in text:
+        is_safe = letter.isprintable() or letter in keep or letter in _JOINERS or unicodedata.category(letter) == "Zs"
+        escaped.append(letter if is_safe else repr(letter)[1:-1])
+    return "".join(escaped)
 
 
-# Characters in a row that are the prompt's: no message has as many of its own.
-_QUOTE = 12
+# The minimum length of a quote of the prompt. Shorter matches occur by chance.
+_QUOTE_CHARACTERS = 12
 
 
-def redact_prompt(words: str, prompt: str) -> str:
-    """What a server says, less what it quotes of the prompt that it was sent."""
-    ways = to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
-    quoted = [False] * len(words)
-    for start in range(len(words) - _QUOTE + 1):
-        if any(words[start : start + _QUOTE] in way for way in ways):
-            quoted[start : start + _QUOTE] = [True] * _QUOTE
-    parts = groupby(zip(words, quoted, strict=True), key=lambda pair: pair[1])
-    return "".join("…" if is_quote else "".join(letter for letter, _ in part) for is_quote, part in parts)
+def redact_prompt(message: str, prompt: str) -> str:
+    """Replace quotes of the prompt in a server's message by an ellipsis."""
+    # A server may quote the prompt as text, as JSON or as a Python literal.
+    forms = (to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt))
+    is_quoted = [False] * len(message)
+    for start in range(len(message) - _QUOTE_CHARACTERS + 1):
+        end = start + _QUOTE_CHARACTERS
+        if any(message[start:end] in form for form in forms):
+            is_quoted[start:end] = [True] * _QUOTE_CHARACTERS
+    redacted = ""
+    for position, letter in enumerate(message):
+        if not is_quoted[position]:
+            redacted += letter
+        elif position == 0 or not is_quoted[position - 1]:
+            redacted += "…"
+    return redacted

@@ -42,7 +42,8 @@ from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import write_json, write_parquet
 from audit_pipeline.store.integrity import file_sha256
-from audit_pipeline.store.ledger import format_line, parse_lines, read_ledger
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.ledger_lines import format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import (
@@ -385,7 +386,7 @@ class Maker:
         }
         if more.get("file_sha256") is not None and (written := TABLES[table].file_of(self.paths, partition, run_id)):
             fields["rows"] = pq.read_metadata(written).num_rows
-        file = self.paths.ledger / "000001.jsonl"
+        file = self.paths.ledger_file
         file.parent.mkdir(parents=True, exist_ok=True)
         if self.last_digest is None:
             self.last_digest = read_ledger(self.paths).head

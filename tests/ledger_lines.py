@@ -11,7 +11,8 @@ import pyarrow as pa
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_parquet
 from audit_pipeline.store.integrity import file_sha256
-from audit_pipeline.store.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
+from audit_pipeline.store.ledger import LineageStep, read_ledger
+from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table
 from audit_pipeline.warehouse.non_parquet_rows import build_lineage_row
@@ -32,24 +33,20 @@ def step_of(run_id: str) -> LineageStep:
 
 def read_fields(paths: DataPaths) -> list[dict[str, Any]]:
     """The fields of every line."""
-    segments = (file.read_bytes() for file in list_segments(paths.ledger))
-    return [dict(line.fields or {}) for content in segments for line in parse_lines(content)]
+    content = paths.ledger_file.read_bytes() if paths.ledger_file.exists() else b""
+    return [dict(line.fields or {}) for line in parse_lines(content)]
 
 
 def append_line(paths: DataPaths, fields: Fields) -> None:
     """A line of these fields (times as datetimes) after the last one."""
     paths.ledger.mkdir(parents=True, exist_ok=True)
-    with (paths.ledger / "000001.jsonl").open("ab") as segment:
-        segment.write(_format(read_ledger(paths).head, fields))
+    with paths.ledger_file.open("ab") as file:
+        file.write(_format(read_ledger(paths).head, fields))
 
 
 def rewrite_lines(paths: DataPaths, change: Callable[[dict[str, Any]], Fields | None]) -> None:
     """The ledger with the fields that ``change`` gives for each line's; None takes a line out."""
-    lines = [
-        change(dict(line.fields or {}))
-        for file in list_segments(paths.ledger)
-        for line in parse_lines(file.read_bytes())
-    ]
+    lines = [change(fields) for fields in read_fields(paths)]
     _write(paths, [line for line in lines if line is not None])
 
 
@@ -82,7 +79,7 @@ def _write(paths: DataPaths, lines: list[Fields]) -> None:
     paths.ledger.mkdir(parents=True, exist_ok=True)
     rewritten = paths.ledger / "rewritten"
     rewritten.write_bytes(content)
-    rewritten.replace(paths.ledger / "000001.jsonl")
+    rewritten.replace(paths.ledger_file)
 
 
 def lineage_rows(paths: DataPaths) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ class Benchmarks(Entries[BenchmarkSpec]):
             for words in family.settings.words or (None,):
                 spec = BenchmarkSpec(name, words, family.settings, family.relative)
                 specs[spec.name] = spec
-        super().__init__(families.path, "benchmark", specs, given=families.given)
+        super().__init__(families.path, "benchmark", specs, raw_values=families.raw_values)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -59,7 +59,9 @@ def evaluate(
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     if done.external_scores.left_out:
-        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.external_scores.left_out.items())
+        reasons = (
+            f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.external_scores.left_out.items()
+        )
         print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.left_out))
     print_damaged_files(done.paths)
     print_result(

@@ -65,7 +65,8 @@ def dev(
         os.environ[WEEKLY_IS_ON] = "1"
         print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
-    os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
+    os.environ["CORPUS_AUDIT_CONFIG"] = str(config_dir())
+    os.environ["CORPUS_AUDIT_DATA"] = str(paths.root.absolute())
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "--report-port", str(report_port)]
     os.execv(  # noqa: S606
         sys.executable, [*services, "-w", str(workspace_file()), "-h", host, "-p", str(port)]

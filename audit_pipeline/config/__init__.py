@@ -1,5 +1,4 @@
-"""Reading the files of config/: one loader of named entries, hints at misspelt names, all problems at once.
+"""Reading the files of config/: the loader of named entries, suggestions for misspelt names, and lists of problems.
 
-What belongs here: what is the same for every file, and what must hold between files. What does not: what an entry may
-hold (the config.py of each domain).
+This package has the code that all files share. The config.py of each domain declares the keys of its entries.
 """

@@ -1,4 +1,8 @@
-"""Files of named entries: read them, keep the good entries, and say what is wrong with the others."""
+"""Files of named entries: reading a file, keeping its valid entries, and reporting the others.
+
+A file of config/ is declared by an :class:`EntryFile` and read into :class:`Entries`. A broken entry does not keep the
+others from being used.
+"""
 
 from __future__ import annotations
 
@@ -26,62 +30,93 @@ from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.readers.regular_files import read_regular_file
 from audit_pipeline.store.paths import config_dir, explain_unusable_name
 
-_MERGE = "tag:yaml.org,2002:merge"
-Repeated = tuple[tuple[str, ...], Fault]
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+class RepeatedKey(NamedTuple):
+    """A key that occurs twice in its mapping.
+
+    Attributes:
+        path: The keys that lead to it from the top of the file, and the key itself.
+        fault: The message, with the line of the second occurrence.
+    """
+
+    path: tuple[str, ...]
+    fault: Fault
 
 
 class YamlFile(NamedTuple):
-    """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice, by their path."""
+    """The content of a YAML file.
+
+    Attributes:
+        value: The parsed value. Dates stay texts.
+        positions: The positions of all keys, or None if the file is empty.
+        repeated_keys: The keys that occur twice in their mapping.
+    """
 
     value: Any
     positions: SourcePositionTree | None
-    repeated_keys: Sequence[Repeated]
+    repeated_keys: Sequence[RepeatedKey]
 
 
 def read_yaml(path: Path, purpose: str) -> YamlFile:
-    """Read the file at ``path``; ``purpose`` says what it is for, where it is missing.
+    """Read a YAML file.
 
-    Raises BrokenFileError, naming the file and the line, where it is missing, cannot be read, or is not one YAML
-    document.
+    Args:
+        path: The file.
+        purpose: The purpose of the file, which the error message quotes if the file is missing.
+
+    Raises:
+        BrokenFileError: If the file is missing, unreadable, or not exactly one YAML document.
     """
     try:
         file = _parse_yaml(read_regular_file(path).decode("utf-8"), str(path))
     except FileNotFoundError as error:
         raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
     except yaml.MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        words = to_one_line(", ".join(part for part in (error.context, error.problem) if part))
-        raise BrokenFileError(Problem(path, line, f"cannot be read: it is not readable YAML: {words}")) from error
+        raise BrokenFileError(_build_syntax_problem(path, error)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
+    # The parsed value is cached, so every caller gets a copy that it may change.
     return file._replace(value=deepcopy(file.value))
+
+
+def _build_syntax_problem(path: Path, error: yaml.MarkedYAMLError) -> Problem:
+    line = None if error.problem_mark is None else error.problem_mark.line + 1
+    details = [part for part in (error.context, error.problem) if part]
+    return Problem(path, line, f"cannot be read: it is not valid YAML: {to_one_line(', '.join(details))}")
 
 
 @lru_cache(maxsize=64)
 def _parse_yaml(text: str, filename: str) -> YamlFile:
-    """Parse a text once, however often its file is read."""
     documents = parse_yamls_with_source_position(text, filename)
-    value, positions = documents[0] if documents else (None, None)
+    if not documents:
+        return YamlFile(None, None, ())
+    value, positions = documents[0]
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     return YamlFile(value, positions, tuple(_iterate_repeated_keys(root)))
 
 
-def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[Repeated]:
-    """Yield the keys below ``node`` that are twice in their mapping: a copied entry that was not renamed would vanish.
+def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
+    """Yield the keys below a node that occur twice in their mapping.
 
-    What is merged (<<) belongs to the entry that it is merged from.
+    YAML keeps the last of them. So an entry that was copied and not renamed would vanish without an error.
     """
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
             yield from _iterate_repeated_keys(child, (*path, str(number)))
     elif isinstance(node, yaml.MappingNode):
-        own = [(str(key.value), key, value) for key, value in node.value if key.tag != _MERGE]
-        names: set[str] = set()
-        for name, key, value in own:
-            if name in names:
-                yield (*path, name), Fault((), f"key '{name}' occurs twice", key.start_mark.line + 1)
-            names.add(name)
-            yield from _iterate_repeated_keys(value, (*path, name))
+        seen_names: set[str] = set()
+        for key, child in node.value:
+            # The keys of a merged mapping (<<) are checked in the entry that declares them.
+            if key.tag == _MERGE_TAG:
+                continue
+            name = str(key.value)
+            if name in seen_names:
+                fault = Fault((), f"key '{name}' occurs twice", key.start_mark.line + 1)
+                yield RepeatedKey((*path, name), fault)
+            seen_names.add(name)
+            yield from _iterate_repeated_keys(child, (*path, name))
 
 
 E = TypeVar("E")
@@ -89,18 +124,23 @@ E = TypeVar("E")
 
 @dataclass(eq=False)
 class Entries(Mapping[str, E]):
-    """The entries of a file that can be used, by name and in the file's order; the others are ``broken``.
+    """The valid entries of a file, by name and in the file's order.
 
-    A broken entry is still one of the file's ``names``: it was not taken out. ``given`` are the plain values of every
-    entry that has any, broken entries too.
+    Attributes:
+        path: The file.
+        entry_kind: The name of an entry's kind in messages, such as ``model``.
+        good: The valid entries by name.
+        broken: The problems of the invalid entries by name.
+        positions: The positions of the entries' keys in the file.
+        raw_values: The plain values of the valid and the broken entries by name. Entries without values are missing.
     """
 
     path: Path
-    what: str
+    entry_kind: str
     good: Mapping[str, E]
     broken: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
     positions: SourcePositionTree | None = None
-    given: Mapping[str, object] = field(default_factory=dict)
+    raw_values: Mapping[str, object] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> E:
         return self.good[name]
@@ -113,82 +153,106 @@ class Entries(Mapping[str, E]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every name in the file, those of broken entries among them."""
-        in_file = () if self.positions is None else map(str, self.positions.children)
-        return tuple(dict.fromkeys([*in_file, *self.good, *self.broken]))
+        """Return the names of all entries, valid or broken, in the file's order."""
+        names: dict[str, None] = {}
+        if self.positions is not None:
+            names.update((str(key), None) for key in self.positions.children)
+        names.update(dict.fromkeys(self.good))
+        names.update(dict.fromkeys(self.broken))
+        return tuple(names)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Return all that is wrong with the broken entries, in the file's order."""
+        """Return the problems of all broken entries, in the file's order."""
         return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
-        """Return whether the file has an entry of that name that cannot be used."""
+        """Return whether the entry exists and cannot be used."""
         return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
-        """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
+        """Raise ConfigError with all problems of the entry if it is broken."""
         if self.is_broken(name):
             raise ConfigError(format_problems(self.broken[name]))
 
     def get_entry(self, name: str) -> E:
-        """Return the entry of that name; raises ConfigError where it is broken or missing, with the nearest names."""
+        """Return the entry with this name.
+
+        Raises:
+            ConfigError: If the entry is broken or missing. For a missing entry the message suggests similar names.
+        """
         self.require_not_broken(name)
         if name not in self:
             hint = did_you_mean(name, self.names, "configured")
-            raise ConfigError(f"there is no {self.what} '{name}' in config/{self.path.name}; {hint}")
+            raise ConfigError(f"there is no {self.entry_kind} '{name}' in config/{self.path.name}; {hint}")
         return self[name]
 
     def build_problem(self, name: str, fault: Fault) -> Problem:
-        """Return a fault of the entry of that name, with its line."""
+        """Add the file, the line and the entry's name to a fault of an entry."""
         line = fault.line
         if line is None and self.positions is not None:
-            line = self.positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
-        return Problem(self.path, line, fault.words, f"{self.what} {name}")
+            span, _ = self.positions.lookup_closest_and_path([name, *fault.keys], None)
+            line = span.start.line
+        return Problem(self.path, line, fault.words, f"{self.entry_kind} {name}")
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
-        """Return the entries with those broken that have ``faults``, by name."""
-        found = {name: [self.build_problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
-        broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
+        """Return a copy in which the entries with faults are broken.
+
+        Args:
+            faults: The faults by entry name. They are added to the problems that an entry already has.
+        """
+        broken = {name: list(problems) for name, problems in self.broken.items()}
+        for name, entry_faults in faults.items():
+            problems = [self.build_problem(name, fault) for fault in entry_faults]
+            broken.setdefault(name, []).extend(problems)
         good = {name: entry for name, entry in self.good.items() if name not in broken}
-        return Entries(self.path, self.what, good, broken, self.positions, self.given)
+        return Entries(self.path, self.entry_kind, good, broken, self.positions, self.raw_values)
 
 
 @dataclass(frozen=True)
 class EntryReference:
-    """A key whose text, or texts, name an entry elsewhere, or a source or detector.
+    """A key whose value names one or several other entries, sources or detectors.
 
-    ``to`` is what that is called (`EntryFile.what`). ``allow_external``: of models also a hub id or a path.
+    Attributes:
+        keys: The keys that lead to the value.
+        target_kind: The kind of the named things: ``EntryFile.entry_kind``, ``source`` or a kind of detector.
+        allow_external: Also allow a hub id or a path, which no entry needs to have.
     """
 
     keys: tuple[str, ...]
-    to: str
+    target_kind: str
     allow_external: bool = False
 
     @property
     def key(self) -> str:
-        """Return the key as messages write it."""
+        """Return the keys as messages write them, such as ``members.sources``."""
         return ".".join(self.keys)
 
 
 @dataclass(frozen=True)
 class EntryFile(Generic[E]):
-    """A file of config/ and how its entries are read.
+    """The declaration of a file of config/.
 
-    ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
-    out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
-    and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError.
-    ``references`` are the keys that name what must exist: pipeline/whole_configuration.py checks whether it does. ``may_be_paths``:
-    names may be paths, because folders are named after their quoted form.
-
-    ``affects_audits``: audits depend on it without naming it. ``dimension``: what products are of that are made of an
-    entry each, of ``always`` whether there is an entry or not. ``compare`` finds what is wrong with entries beside
-    those of other files, by entry: it gets the entries and all files by name, of one that cannot be read its error.
+    Attributes:
+        name: The file name.
+        key: The only top-level key, which holds the entries. None if the top-level keys are the entries; then an entry
+            may be missing or empty.
+        entry_kind: The name of an entry's kind in messages, such as ``model``.
+        purpose: The purpose of the file, as a clause for the error message that reports the file as missing.
+        read: Builds an entry from its name, its values and the folder of the file. Raises InvalidEntryError.
+        is_optional: A missing file counts as a file without entries.
+        references: The keys whose values name other entries. pipeline/whole_configuration.py checks that these exist.
+        may_be_paths: Entry names may be paths. Folders that are named after an entry use the quoted name.
+        affects_audits: Audits depend on the file without naming it.
+        dimension: The partition dimension of the products that are made per entry, or None.
+        permanent_partitions: The partitions of ``dimension`` that exist without an entry.
+        find_conflicts: Returns faults by entry name that only a comparison with other files shows. Gets the entries,
+            and all files by name. The value of an unreadable file is its error.
     """
 
     name: str
     key: str | None
-    what: str
+    entry_kind: str
     purpose: str
     read: Callable[[str, Any, Path], E]
     is_optional: bool = False
@@ -196,56 +260,91 @@ class EntryFile(Generic[E]):
     may_be_paths: bool = False
     affects_audits: bool = False
     dimension: str | None = None
-    always: tuple[str, ...] = ()
-    compare: Callable[[Entries[E], Mapping[str, object]], Mapping[str, Sequence[Fault]]] | None = None
+    permanent_partitions: tuple[str, ...] = ()
+    find_conflicts: Callable[[Entries[E], Mapping[str, object]], Mapping[str, Sequence[Fault]]] | None = None
 
     def load(self, folder: Path | None = None) -> Entries[E]:
-        """Load the file in ``folder``, by default the configuration's; no entries where an optional file is missing.
+        """Read the entries of the configuration.
 
-        Raises BrokenFileError, naming the file, if no entry of it can be read.
+        Args:
+            folder: The folder of the file. By default the folder of the configuration.
+
+        Returns:
+            The entries. Empty if the file is optional and missing.
+
+        Raises:
+            BrokenFileError: If no entry can be read.
         """
         path = (folder or config_dir()) / self.name
         if self.is_optional and not path.exists():
-            return Entries(path, self.what, {})
+            return Entries(path, self.entry_kind, {})
         return self.read_file(path)
 
     def read_file(self, path: Path) -> Entries[E]:
-        """Read the entries of one file of this form, whatever its name."""
+        """Read the entries of a file with any name.
+
+        Raises:
+            BrokenFileError: If no entry can be read.
+        """
         file = read_yaml(path, self.purpose)
-        content, positions = self._find_entries(path, file)
-        repeated: dict[str, list[Fault]] = defaultdict(list)
-        depth = 0 if self.key is None else 1
-        for keys, fault in file.repeated_keys:
-            if len(keys) <= depth:
-                raise BrokenFileError(Problem(path, fault.line, fault.words))
-            repeated[keys[depth]].append(fault)
-        given: dict[str, object] = {}
+        values, positions = self._find_entries(path, file)
+        repeated = self._group_repeated_keys(path, file)
+        raw_values: dict[str, object] = {}
         good: dict[str, E] = {}
         faults: dict[str, Sequence[Fault]] = {}
-        for name, value in content.items():
+        for name, value in values.items():
             try:
                 if name in repeated:
                     raise InvalidEntryError(repeated[name])
-                if not self.may_be_paths and (problem := explain_unusable_name(self.what, name)) is not None:
-                    raise InvalidEntryError([Fault((), problem)])
-                given[name] = self._require_fields(value)
-                good[name] = self.read(name, given[name], path.parent)
+                self._require_usable_name(name)
+                raw_values[name] = self._require_fields(value)
+                good[name] = self.read(name, raw_values[name], path.parent)
             except InvalidEntryError as error:
                 faults[name] = error.faults
-        return Entries(path, self.what, {**good}, {}, positions, given).with_faults(faults)
+        entries = Entries(path, self.entry_kind, good, positions=positions, raw_values=raw_values)
+        return entries.with_faults(faults)
 
     def _find_entries(self, path: Path, file: YamlFile) -> tuple[dict[str, Any], SourcePositionTree | None]:
-        """Find the values of the entries by name, and their positions."""
-        content, positions = file.value, file.positions
-        if self.key is not None:
-            if not isinstance(content, dict) or list(content) != [self.key] or not isinstance(content[self.key], dict):
-                words = f"must hold one key, '{self.key}', with an entry for each {self.what} under it"
-                raise BrokenFileError(Problem(path, None, words))
-            content = content[self.key]
-            positions = None if positions is None else positions.children[self.key]
-        elif content is not None and not isinstance(content, dict):
-            raise BrokenFileError(Problem(path, 1, f"must hold {self.what}s by name"))
-        return {str(name): value for name, value in (content or {}).items()}, positions
+        """Return the values of the entries by name, and the positions of their keys."""
+        if self.key is None:
+            values = {} if file.value is None else file.value
+            if not isinstance(values, dict):
+                raise BrokenFileError(Problem(path, 1, f"must hold {self.entry_kind}s by name"))
+            positions = file.positions
+        else:
+            values = self._get_only_mapping(path, file.value)
+            positions = None if file.positions is None else file.positions.children[self.key]
+        return {str(name): value for name, value in values.items()}, positions
+
+    def _get_only_mapping(self, path: Path, content: object) -> dict[Any, Any]:
+        """Return the mapping under the file's only key."""
+        if isinstance(content, dict) and list(content) == [self.key]:
+            values = content[self.key]
+            if isinstance(values, dict):
+                return values
+        message = f"must hold one key, '{self.key}', with an entry for each {self.entry_kind} under it"
+        raise BrokenFileError(Problem(path, None, message))
+
+    def _group_repeated_keys(self, path: Path, file: YamlFile) -> Mapping[str, Sequence[Fault]]:
+        """Group repeated keys by the entry that they are in.
+
+        Raises:
+            BrokenFileError: If a repeated key is in no entry.
+        """
+        depth = 0 if self.key is None else 1
+        by_entry: dict[str, list[Fault]] = defaultdict(list)
+        for repeated in file.repeated_keys:
+            if len(repeated.path) <= depth:
+                raise BrokenFileError(Problem(path, repeated.fault.line, repeated.fault.words))
+            by_entry[repeated.path[depth]].append(repeated.fault)
+        return by_entry
+
+    def _require_usable_name(self, name: str) -> None:
+        if self.may_be_paths:
+            return
+        reason = explain_unusable_name(self.entry_kind, name)
+        if reason is not None:
+            raise InvalidEntryError([Fault((), reason)])
 
     def _require_fields(self, value: object) -> object:
         if self.key is None:
@@ -253,5 +352,6 @@ class EntryFile(Generic[E]):
         if not isinstance(value, dict):
             raise InvalidEntryError([Fault((), "the entry holds no keys")])
         if "name" in value:
-            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is its key")])
+            message = "key 'name' is not allowed: the name of an entry is its key. Remove 'name'."
+            raise InvalidEntryError([Fault(("name",), message)])
         return value

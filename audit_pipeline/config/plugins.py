@@ -1,14 +1,13 @@
-"""What is found rather than listed: by its module in this project, or by the entry point of an installed package.
+"""Discovery of sources, builders, detectors and other named values, in modules and in entry points of packages.
 
-Sources, builders, detectors and providers of needs each get their name here, once; each kind's registry says which
-modules are searched.
+The registry of each kind defines which modules are searched.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -23,28 +22,43 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 def collect_by_name(
     modules: Iterable[ModuleType], *, label: str, is_wanted: Callable[[object], bool], name_of: Callable[[T], str]
 ) -> dict[str, T]:
-    """Collect every value of the modules that ``is_wanted``, by name, in the modules' order; messages say ``label``.
+    """Collect the wanted values of modules by name, in the order of the modules.
 
-    What a module imports from another counts once. Raises ConfigError, naming both modules, where two have one name.
+    A value that a module imports from another module counts once.
+
+    Args:
+        modules: The modules.
+        label: The plural of the kind in error messages, such as ``detectors``.
+        is_wanted: Returns whether a value is of the kind.
+        name_of: Returns the name of a value.
+
+    Raises:
+        ConfigError: If two values have the same name.
     """
-    found: dict[str, tuple[T, str]] = {}
+    values: dict[str, T] = {}
+    module_names: dict[str, str] = {}
     for module in modules:
-        values: list[T] = [value for value in vars(module).values() if is_wanted(value)]
-        for value in values:
-            other, module_name = found.setdefault(name_of(value), (value, module.__name__))
-            if other is not value:
+        wanted: list[T] = [value for value in vars(module).values() if is_wanted(value)]
+        for value in wanted:
+            name = name_of(value)
+            if name not in values:
+                values[name] = value
+                module_names[name] = module.__name__
+            elif values[name] is not value:
                 raise ConfigError(
-                    f"there are two {label} named '{name_of(value)}', in {module_name} and in {module.__name__}: "
-                    "rename one"
+                    f"there are two {label} named '{name}', in {module_names[name]} and in {module.__name__}. "
+                    "Rename one of them."
                 )
-    return {name: value for name, (value, _) in found.items()}
+    return values
 
 
 @dataclass(frozen=True)
 class PluginRegistry(Generic[T]):
-    """Sources or detectors by name: those of this project and those of installed packages.
+    """The values of this project and of installed packages, such as all sources or all detectors.
 
-    ``origins`` are the packages of the latter with their versions, as ``package==1.0``, by the same names.
+    Attributes:
+        found: The values by name.
+        origins: The packages of the plug-ins, as ``package==1.0``, by the names of the values.
     """
 
     found: Mapping[str, T]
@@ -52,7 +66,7 @@ class PluginRegistry(Generic[T]):
 
     @property
     def packages_with_versions(self) -> tuple[str, ...]:
-        """Return every package that brings something, with its version, once."""
+        """Return the packages that provide values, with their versions."""
         return tuple(sorted(set(self.origins.values())))
 
 
@@ -63,34 +77,51 @@ def merge_entry_points(
     name_of: Callable[[T], str],
     adopt: Callable[[T, str], T],
 ) -> PluginRegistry[T]:
-    """Return ``own_values`` and those that entry points of ``group`` name, each a ``kind``, in the order of the names.
+    """Add the values of entry points to the values of this project.
 
-    ``adopt`` gets a value and its package, raises where it cannot be used, and returns it as it is used. What cannot be
-    loaded or used, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
+    An entry point is skipped if it cannot be loaded, has a wrong type, or has an invalid or taken name. It causes a
+    SkippedPluginWarning.
+
+    Args:
+        own_values: The values of this project by name.
+        group: The group of the entry points.
+        kind: The type of the values.
+        name_of: Returns the name of a value.
+        adopt: Returns the value to use, for a value and its package. Raises an error if the value cannot be used.
     """
-    found, origins = dict(own_values), {}
+    values = dict(own_values)
+    origins: dict[str, str] = {}
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-        origin = f"{point.dist.name}=={point.dist.version}" if point.dist is not None else "an unknown package"
+        origin = "an unknown package"
+        if point.dist is not None:
+            origin = f"{point.dist.name}=={point.dist.version}"
         try:
             value = point.load()
             if not isinstance(value, kind):
-                raise TypeError(f"{point.value} is no {kind.__name__} but a {type(value).__name__}")
-            adopted, name = adopt(value, origin), name_of(value)
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ValueError(f"its name is {name!r}: use letters, digits, _ and -")
-            if name in found:
-                raise ValueError(f"there is an entry '{name}' already: give yours another name")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
+                raise TypeError(f"{point.value} is a {type(value).__name__}, not a {kind.__name__}")
+            adopted = adopt(value, origin)
+            name = name_of(value)
+            _require_free_name(name, values)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
             reason = f"{type(error).__name__}: {to_one_line(error)}"
-            words = f"{point.name} of {origin} ({point.group}) is left out ({reason})"
-            warnings.warn(SkippedPluginWarning(words), stacklevel=2)
+            message = f"{point.name} of {origin} ({point.group}) is skipped ({reason})"
+            warnings.warn(SkippedPluginWarning(message), stacklevel=2)
             continue
-        found[name], origins[name] = adopted, origin
-    return PluginRegistry(found, origins)
+        values[name] = adopted
+        origins[name] = origin
+    return PluginRegistry(values, origins)
+
+
+def _require_free_name(name: object, taken: Container[str]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"its name is {name!r}. Use letters, digits, _ and - only.")
+    if name in taken:
+        raise ValueError(f"the name '{name}' is taken. Choose another name.")
 
 
 def require_string_fields(value: object, *names: str) -> None:
-    """Raise TypeError where one of these fields of ``value`` is no text."""
+    """Raise TypeError if one of these fields of a value is not a string."""
     for name in names:
-        if not isinstance(getattr(value, name), str):
-            raise TypeError(f"{name} is a {type(getattr(value, name)).__name__}, and has to be a text")
+        content = getattr(value, name)
+        if not isinstance(content, str):
+            raise TypeError(f"{name} is a {type(content).__name__}, but must be a string")

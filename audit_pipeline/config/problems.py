@@ -1,4 +1,4 @@
-"""What is wrong with a file of the configuration, where it is and in which words; names that may have been meant."""
+"""Problems in configuration files with their lines and messages, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from pathlib import Path
 from audit_pipeline.errors import ConfigError, to_one_line
 
 Keys = Sequence[str | int]
-"""The way to a value: keys of mappings and places in lists."""
+"""The path to a value: keys of mappings and indices of lists."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. ``entry`` names in words the entry that has it ('model m'); None if it is the whole file's."""
+    """A mistake in a file.
+
+    Attributes:
+        path: The file.
+        line: The line, or None if it is unknown.
+        words: The message.
+        entry: The kind and name of the entry (``model m``), or None if the mistake concerns the whole file.
+    """
 
     path: Path
     line: int | None
@@ -24,15 +31,20 @@ class Problem:
     entry: str | None = None
 
     def __str__(self) -> str:
-        place = str(self.path) if self.line is None else f"{self.path}:{self.line}"
-        words = to_one_line(self.words)
+        location = str(self.path)
+        if self.line is not None:
+            location += f":{self.line}"
+        message = to_one_line(self.words)
         if self.entry is not None:
-            return f"{place}: {self.entry}: {words}"
-        return f"{place} {words}" if self.line is None else f"{place}: {words}"
+            return f"{location}: {self.entry}: {message}"
+        if self.line is not None:
+            return f"{location}: {message}"
+        # Messages without line and entry continue a sentence: "FILE is missing".
+        return f"{location} {message}"
 
 
 def format_problems(problems: Iterable[Problem]) -> str:
-    """Format several problems in one line; those of one entry name it once."""
+    """Format problems in one line. Consecutive problems of an entry mention it once."""
     parts: list[str] = []
     before: Problem | None = None
     for problem in problems:
@@ -46,7 +58,7 @@ def format_problems(problems: Iterable[Problem]) -> str:
 
 
 class BrokenFileError(ConfigError):
-    """A file of which no entry can be read, as it is missing or no YAML."""
+    """A file without any readable entry, because it is missing or not valid YAML."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -55,7 +67,13 @@ class BrokenFileError(ConfigError):
 
 @dataclass(frozen=True)
 class Fault:
-    """One mistake in an entry, at the value that ``keys`` lead to; ``line`` where that is known already."""
+    """A mistake in an entry.
+
+    Attributes:
+        keys: The path to the value within the entry.
+        words: The message.
+        line: The line, if it is known already.
+    """
 
     keys: Keys
     words: str
@@ -63,69 +81,82 @@ class Fault:
 
 
 class InvalidEntryError(Exception):
-    """An entry that cannot be used, with every mistake in it; entries.py makes problems of them."""
+    """An entry that cannot be used, with all its mistakes. entries.py converts these to problems."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(fault.words for fault in faults))
         self.faults = tuple(faults)
 
 
-_NEAREST = 3
-_AS_NEAR = 0.15
-_LISTED = 20
+_MAX_SUGGESTIONS = 3
+_MAX_RATIO_DIFFERENCE = 0.15
+_MAX_LISTED_NAMES = 20
 
 
 def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
-    """Find the ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
+    """Return the candidates that a word may be a misspelling of, most similar first. Case is ignored."""
     by_spelling = {name.casefold(): name for name in candidates}
     spelt = word.casefold()
-    close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
-    likeness = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
-    # Beside a name that is all but the same, others are noise.
-    return [
-        by_spelling[spelling]
-        for spelling, like in zip(close, likeness, strict=True)
-        if like >= max(likeness) - _AS_NEAR
-    ]
+    close = difflib.get_close_matches(spelt, by_spelling, n=_MAX_SUGGESTIONS)
+    ratios = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
+    names: list[str] = []
+    for spelling, ratio in zip(close, ratios, strict=True):
+        # If one name is almost identical, suggestions that are less similar only distract.
+        if ratio >= max(ratios) - _MAX_RATIO_DIFFERENCE:
+            names.append(by_spelling[spelling])
+    return names
 
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "there are") -> str:
-    """'did you mean a or b?', or if no name is near 'there are: a, b, c'."""
+    """Return the hint ``did you mean a or b?``, or ``there are: a, b, c`` if no candidate is similar.
+
+    Args:
+        word: The unknown name.
+        candidates: The known names.
+        otherwise: The start of the hint if no candidate is similar.
+    """
     names = list(candidates)
-    if close := find_nearest_names(word, names):
+    close = find_nearest_names(word, names)
+    if close:
         return f"did you mean {' or '.join(close)}?"
     return f"{otherwise}: {format_names(names)}"
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Format the names, of many the first; 'none' where there is none."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) or "none") + more
+    """Format the first names and the number of the others. Without names, return ``none``."""
+    if not names:
+        return "none"
+    formatted = ", ".join(names[:_MAX_LISTED_NAMES])
+    if len(names) > _MAX_LISTED_NAMES:
+        formatted += f" and {len(names) - _MAX_LISTED_NAMES} more"
+    return formatted
 
 
 def split_names(names: str) -> list[str]:
-    """Split a list of names at its commas, as every option does that takes several names. Each name is taken once."""
-    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    """Split a comma-separated list of names, and drop duplicates. All options with several names use it."""
+    stripped = [name.strip() for name in names.split(",")]
+    return list(dict.fromkeys(filter(None, stripped)))
 
 
 def resolve_partition(name: str, candidates: Sequence[str]) -> str:
-    """Resolve the one of the ``candidates`` that ``name`` means: by its own name, or as the only one of its family.
+    """Return the candidate with this name, or the only candidate of the family with this name.
 
-    Raises ConfigError, naming them, where the family has several, and with the nearest names where there is none.
+    Raises:
+        ConfigError: If the family has several candidates, or no candidate matches.
     """
     if name in candidates:
         return name
     if "," in name:
-        raise ConfigError(f"'{name}' is a list of names: name one benchmark")
-    found = list_family_partitions(name, candidates)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"the family {name} is several benchmarks; choose one: {format_names(found)}")
+        raise ConfigError(f"'{name}' is a list of names. Enter the name of one benchmark.")
+    members = list_family_partitions(name, candidates)
+    if len(members) == 1:
+        return members[0]
+    if members:
+        raise ConfigError(f"the family {name} is several benchmarks; choose one: {format_names(members)}")
     raise ConfigError(f"there is no benchmark '{name}'; {did_you_mean(name, candidates)}")
 
 
 def list_family_partitions(family: str, candidates: Iterable[str]) -> list[str]:
-    """List the ``candidates`` that the ``family`` of that name expands to: itself, or its name and a length."""
+    """Return the candidates of a family: those with its name, or with its name and a length."""
     pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
     return [name for name in candidates if pattern.fullmatch(name)]

@@ -1,10 +1,10 @@
-"""Settings made of an entry's plain values, and pydantic's errors in plain words."""
+"""Validation of an entry's values with pydantic, whose errors are converted to messages with keys and suggestions."""
 
 from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -16,36 +16,37 @@ S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T", bound=tuple[Any, ...] | None)
 
-_NOTHING = object()
+_MISSING = object()
 
 
 class StrictSettings(BaseModel):
-    """What an entry holds: unknown keys are refused, nothing changes once it is read, no number is infinite."""
+    """Base class of settings: immutable, without unknown keys, infinities and NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-# What every library's generator of random numbers takes.
+# All random number generators that we use accept these seeds.
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 
 def _require_distinct(values: T) -> T:
     if values is not None and len(set(values)) != len(values):
-        raise ValueError("a value is named twice")
+        raise ValueError("a value occurs twice")
     return values
 
 
 Distinct = AfterValidator(_require_distinct)
-"""Of a field that is a tuple, or None: no value may be in it twice."""
+"""The annotation of an optional tuple field without duplicate values."""
 
 
 def validate_as(kind: type[S], value: object) -> S:
-    """Return ``value`` as a ``kind``, a class of settings or any type that pydantic knows.
+    """Convert a plain value to a class of settings, or to any type that pydantic supports.
 
-    Raises InvalidEntryError with every mistake, unknown keys first: a key that is missing is often one that is
-    misspelt.
+    Raises:
+        InvalidEntryError: If the value is invalid. It has all mistakes, unknown keys first, because a missing key is
+            often a misspelt key.
     """
     try:
         return TypeAdapter(kind).validate_python(value)
@@ -54,77 +55,123 @@ def validate_as(kind: type[S], value: object) -> S:
 
 
 def resolve_against(folder: Path, path: Path) -> Path:
-    """Return ``path`` counted from ``folder``, in which the file lies that names it."""
+    """Resolve a path in a configuration file against the folder of the file."""
     return folder / path.expanduser()
 
 
 def resolve_paths_against(folder: Path, settings: M) -> M:
-    """Return ``settings`` with every path in them, in lists and mappings too, counted from ``folder``."""
+    """Return a copy of settings in which all paths are resolved against a folder, also in lists and mappings."""
 
     def resolve(value: Any) -> Any:
         if isinstance(value, Path):
             return resolve_against(folder, value)
         if isinstance(value, tuple):
             return tuple(map(resolve, value))
-        return {key: resolve(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            return {key: resolve(inner) for key, inner in value.items()}
+        return value
 
     return settings.model_copy(update={key: resolve(value) for key, value in settings})
 
 
 def _build_faults(error: ValidationError, kind: type[Any], value: object) -> list[Fault]:
     mistakes: list[Any] = list(error.errors(include_url=False))
-    faults, misspelt = [], set()
+    faults: list[Fault] = []
+    # Locations of known keys that an unknown key may be a misspelling of.
+    misspelt: set[tuple[str | int, ...]] = set()
     for mistake in mistakes:
         if mistake["type"] == "extra_forbidden":
-            *parents, key = mistake["loc"]
-            fields = [name for settings in _iterate_settings(kind, parents) for name in settings.model_fields]
-            known, given = [name for name in fields if name != "name"], _get_value(value, parents)
-            # A key that the entry has as well is hardly a misspelling's.
-            free = [name for name in known if not isinstance(given, Mapping) or name not in given]
-            near = find_nearest_names(str(key), free)
-            misspelt |= {(*parents, name) for name in near}
-            hint = did_you_mean(str(key), free if near else known, "it may be one of")
-            words = f"unknown key '{_format_keys(mistake['loc'])}'; {hint if known else 'take it out'}"
-            faults.append(Fault(mistake["loc"], words))
+            location = mistake["loc"]
+            known_keys = _list_known_keys(kind, location[:-1])
+            unused_keys = _exclude_used_keys(known_keys, _get_value(value, location[:-1]))
+            faults.append(_build_unknown_key_fault(location, known_keys, unused_keys))
+            for name in find_nearest_names(str(location[-1]), unused_keys):
+                misspelt.add((*location[:-1], name))
     for mistake in mistakes:
         if mistake["type"] == "missing":
             if mistake["loc"] not in misspelt:
-                *parents, key = mistake["loc"]
-                declared = [settings.model_fields.get(key) for settings in _iterate_settings(kind, parents)]
-                means = next((f": {field.description}" for field in declared if field and field.description), "")
-                faults.append(Fault(parents, f"key '{_format_keys(mistake['loc'])}' is missing{means}"))
+                faults.append(_build_missing_key_fault(mistake["loc"], kind))
         elif mistake["type"] != "extra_forbidden":
             faults.append(_build_value_fault(mistake, value))
     return faults
 
 
+def _list_known_keys(kind: type[Any], parents: Keys) -> list[str]:
+    names: list[str] = []
+    for settings in _iterate_settings(kind, parents):
+        # The name of an entry is its key in the file.
+        names += [name for name in settings.model_fields if name != "name"]
+    return names
+
+
+def _exclude_used_keys(names: Sequence[str], value: object) -> list[str]:
+    """Exclude the keys that the entry also has: an unknown key is hardly a misspelling of these."""
+    if not isinstance(value, Mapping):
+        return list(names)
+    return [name for name in names if name not in value]
+
+
+def _build_unknown_key_fault(location: Keys, known_keys: Sequence[str], unused_keys: Sequence[str]) -> Fault:
+    key = str(location[-1])
+    hint = "take it out"
+    if find_nearest_names(key, unused_keys):
+        hint = did_you_mean(key, unused_keys)
+    elif known_keys:
+        hint = did_you_mean(key, known_keys, "it may be one of")
+    return Fault(location, f"unknown key '{_format_keys(location)}'; {hint}")
+
+
+def _build_missing_key_fault(location: Keys, kind: type[Any]) -> Fault:
+    message = f"key '{_format_keys(location)}' is missing"
+    for settings in _iterate_settings(kind, location[:-1]):
+        field = settings.model_fields.get(str(location[-1]))
+        if field is not None and field.description:
+            message += f": {field.description}"
+            break
+    return Fault(location[:-1], message)
+
+
 def _build_value_fault(mistake: Mapping[str, Any], value: object) -> Fault:
-    # After the keys of the entry come names of pydantic's own.
-    loc = mistake["loc"]
-    length = next((n for n in range(len(loc)) if _get_value(value, loc[: n + 1]) is _NOTHING), len(loc))
-    keys, given = loc[:length], mistake["input"]
-    message = (
-        mistake["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "list")
-    )
-    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
-    # Classes are not the user's.
-    message = re.sub(r" or instance of \w+", "", message)
+    keys = _cut_to_existing_keys(mistake["loc"], value)
+    message = _simplify_message(mistake["msg"])
     if not keys:
         return Fault(keys, message)
-    shown = "" if isinstance(given, Mapping | BaseModel) else f", not {reprlib.repr(given)}"
-    near = find_nearest_names(str(given), re.findall(r"'([^']*)'", str(mistake.get("ctx", {}).get("expected", ""))))
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return Fault(keys, f"{_format_keys(keys)}: {message}{shown}{hint}")
+    invalid_value = mistake["input"]
+    if not isinstance(invalid_value, Mapping | BaseModel):
+        message += f", not {reprlib.repr(invalid_value)}"
+    expected = str(mistake.get("ctx", {}).get("expected", ""))
+    near = find_nearest_names(str(invalid_value), re.findall(r"'([^']*)'", expected))
+    if near:
+        message += f"; did you mean {near[0]}?"
+    return Fault(keys, f"{_format_keys(keys)}: {message}")
+
+
+def _cut_to_existing_keys(location: Keys, value: object) -> Keys:
+    """Cut the location of a mistake to keys of the entry. Pydantic appends names of its own, such as type names."""
+    for length in range(1, len(location) + 1):
+        if _get_value(value, location[:length]) is _MISSING:
+            return location[: length - 1]
+    return location
+
+
+def _simplify_message(message: str) -> str:
+    """Replace pydantic's terms by those of configuration files."""
+    message = message.removeprefix("Value error, ")
+    message = message.replace("Input should be", "must be").replace("Tuple", "list")
+    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
+    # Users do not know our classes.
+    return re.sub(r" or instance of \w+", "", message)
 
 
 def _get_value(value: object, keys: Keys) -> object:
-    """Return what ``keys`` lead to within ``value``; _NOTHING if there is nothing."""
+    """Return the value that the keys lead to, or _MISSING."""
     for key in keys:
         if isinstance(value, Mapping):
-            value = value.get(key, _NOTHING)
+            value = value.get(key, _MISSING)
+        elif isinstance(value, list | tuple) and isinstance(key, int) and key < len(value):
+            value = value[key]
         else:
-            is_place = isinstance(value, list | tuple) and isinstance(key, int) and key < len(value)
-            value = value[key] if is_place else _NOTHING  # type: ignore[index]
+            return _MISSING
     return value
 
 
@@ -133,8 +180,9 @@ def _format_keys(keys: Keys) -> str:
 
 
 def _iterate_settings(annotation: Any, keys: Keys = ()) -> Iterator[type[BaseModel]]:
-    """Yield the classes of settings that a type names (in tuples, optional or bare), or those that ``keys`` lead to."""
+    """Yield the settings classes in a type annotation, or those of the fields that the keys lead to."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        # Indices of lists do not occur in annotations.
         names = [key for key in keys if isinstance(key, str)]
         if not names:
             yield annotation

@@ -1,8 +1,4 @@
-"""Laying out a workspace: a configuration and a data folder of your own.
-
-What belongs here: which files there are and where they are copied from. What does not: finding a workspace
-(store/paths.py).
-"""
+"""Creation of a workspace: a folder with its own configuration and data. store/paths.py finds a workspace."""
 
 from __future__ import annotations
 
@@ -13,29 +9,37 @@ from pathlib import Path
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.store.paths import DEFAULTS, WORKSPACE_FILE
 
-_CONFIG, _DATA, _README = "config", "data", "README.md"
+_CONFIG = "config"
+_DATA = "data"
+_README = "README.md"
 _OWNER_ALONE = 0o700
-# What is audited may be in copyright, and is large: nothing of it belongs into anybody's repository.
-_NOT_TO_BE_COMMITTED = "*\n!.gitignore\n!README.md\n"
+# Data folders are large and may contain copyrighted texts, so git must ignore them.
+_GITIGNORE = "*\n!.gitignore\n!README.md\n"
 
 
 def read_default_header(name: str, key: str) -> str:
-    """Read what a file of the default configuration says of its keys: the comments before its one ``key``."""
+    """Return the comments at the top of a default configuration file, which describe the keys of its entries."""
     text = (DEFAULTS / _CONFIG / name).read_text(encoding="utf-8")
     return text[: text.index(f"\n{key}:") + 1]
 
 
 def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
-    """Make ``folder`` a workspace with the default configuration; returns what was made, in the order of interest.
+    """Create a workspace with the default configuration.
 
-    ``config`` are files of the configuration that take the place of default files: name -> text.
+    Args:
+        folder: The folder of the workspace.
+        config: Texts of configuration files that replace the default files, by file name.
 
-    Raises ConfigError, with nothing made, where any of it is there already.
+    Returns:
+        The created files and folders.
+
+    Raises:
+        ConfigError: If one of them exists already. Then nothing is created.
     """
-    made = [folder / _CONFIG, folder / WORKSPACE_FILE, folder / _DATA]
-    for path in made:
+    created = [folder / _CONFIG, folder / WORKSPACE_FILE, folder / _DATA]
+    for path in created:
         if path.exists():
-            raise ConfigError(f"{path} is there already, and nothing is overwritten: name another folder")
+            raise ConfigError(f"{path} exists already and is not overwritten. Choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(
         DEFAULTS / _CONFIG,
@@ -47,7 +51,7 @@ def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> l
         (folder / _CONFIG / name).write_text(text, encoding="utf-8")
     (folder / _DATA).mkdir(mode=_OWNER_ALONE)
     shutil.copyfile(DEFAULTS / _DATA / _README, folder / _DATA / _README)
-    (folder / _DATA / ".gitignore").write_text(_NOT_TO_BE_COMMITTED, encoding="utf-8")
-    # Last: it makes the folder a workspace.
+    (folder / _DATA / ".gitignore").write_text(_GITIGNORE, encoding="utf-8")
+    # The file marks the folder as a workspace, so it is written last.
     shutil.copyfile(DEFAULTS / WORKSPACE_FILE, folder / WORKSPACE_FILE)
-    return made
+    return created

@@ -319,7 +319,7 @@ class Models(Entries[ModelEntry]):
     def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
         self.entries = entries
         good = {model.name: model for models in entries.values() for model in models}
-        super().__init__(entries.path, entries.what, good, entries.broken, entries.positions, entries.given)
+        super().__init__(entries.path, entries.entry_kind, good, entries.broken, entries.positions, entries.raw_values)
 
     @property
     def names(self) -> tuple[str, ...]:

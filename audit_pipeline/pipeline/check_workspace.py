@@ -103,7 +103,7 @@ def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict
 
     Paths in the file are relative to its folder, which is another folder than that of the new workspace.
     """
-    written_fields = entries.given.get(entry.name)
+    written_fields = entries.raw_values.get(entry.name)
     parsed_fields = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
     fields = dict(written_fields) if isinstance(written_fields, Mapping) else parsed_fields
     if entry.adapter is not None:
@@ -195,7 +195,7 @@ def _build_config_files(inventory: Inventory, model_entries: Mapping[str, Mappin
 def _select_control_entries(entries: Entries[Any]) -> dict[str, Mapping[str, Any]]:
     """Return the entries of the default configuration that the instrument check needs, as written in their file."""
     selected = {}
-    for name, fields in entries.given.items():
+    for name, fields in entries.raw_values.items():
         if isinstance(fields, Mapping) and INSTRUMENT_CHECK in _list_control_names(fields):
             selected[name] = fields
     return selected

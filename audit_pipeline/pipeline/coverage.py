@@ -24,7 +24,7 @@ from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pai
 from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
-from audit_pipeline.store.ledger import Entry
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file

@@ -17,7 +17,8 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, SOURCE, Product, Stage
 from audit_pipeline.pipeline.stage_settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
-from audit_pipeline.store.ledger import PairOutcome, is_latest_file_whole
+from audit_pipeline.store.ledger import is_latest_file_whole
+from audit_pipeline.store.ledger_records import PairOutcome
 from audit_pipeline.tables import Pair, PairStatus, digest, parse_pair
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from audit_pipeline.pipeline.coverage import build_judged_warehouse
 from audit_pipeline.pipeline.registry import STAGES
-from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.warehouse.build import WarehouseReport
 
@@ -21,7 +20,6 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
 
 def ensure_warehouse(paths: DataPaths) -> Path:
     """Return the path of the warehouse. If it is missing and there are results, build it first."""
-    refresh_warehouse(paths.warehouse)
     if paths.ledger.exists() and not paths.warehouse.exists():
         build_warehouse(paths, include_text=is_text_output_allowed())
     return paths.warehouse

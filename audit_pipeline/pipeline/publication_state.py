@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.integrity import digest_of_files
 from audit_pipeline.store.ledger import read_ledger
@@ -34,7 +33,6 @@ def note_report(paths: DataPaths, *, include_text: bool) -> None:
 
 def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
     """Return why warehouse and report have to be rebuilt, or None if they show all results of the models."""
-    refresh_warehouse(paths.warehouse)
     pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
     recorded = read_json_if_whole(paths.published)
     if recorded is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):

@@ -147,14 +147,16 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     compared: dict[str, Mapping[str, Sequence[Fault]]] = {}
     for file, _ in _READ:
         entries = files[file.name]
-        if file.compare is not None and isinstance(entries, Entries):
+        if file.find_conflicts is not None and isinstance(entries, Entries):
             # The comparison needs the entries as read. Below, entries with dangling references are marked as broken.
-            compared[file.name] = file.compare(entries, files)
+            compared[file.name] = file.find_conflicts(entries, files)
     names = _collect_names(files)
     for file, _ in _READ:
         entries = files[file.name]
         if file.references and not isinstance(entries, AuditError):
-            files[file.name] = entries.with_faults(_find_dangling_references(entries.given, file.references, names))
+            files[file.name] = entries.with_faults(
+                _find_dangling_references(entries.raw_values, file.references, names)
+            )
     for name, faults in compared.items():
         files[name] = files[name].with_faults(faults)
     return Configuration(folder, files)
@@ -172,7 +174,7 @@ def _collect_names(files: Mapping[str, Any]) -> dict[str, Collection[str] | None
     }
     for file, _ in _READ:
         entries = files[file.name]
-        names[file.what] = entries.names if isinstance(entries, Entries) else None
+        names[file.entry_kind] = entries.names if isinstance(entries, Entries) else None
     return names
 
 
@@ -189,14 +191,16 @@ def _find_dangling_references(
     faults: dict[str, list[Fault]] = defaultdict(list)
     for entry, value in entries.items():
         for reference in references:
-            known = names[reference.to]
+            known = names[reference.target_kind]
             if known is None:
                 continue
             for keys, name in _iterate_texts(value, reference.keys):
                 is_external = reference.allow_external and is_path_or_hub_id(name)
                 if name not in known and not is_external:
                     hint = did_you_mean(name, known)
-                    faults[entry].append(Fault(keys, f"{reference.key}: there is no {reference.to} '{name}'; {hint}"))
+                    faults[entry].append(
+                        Fault(keys, f"{reference.key}: there is no {reference.target_kind} '{name}'; {hint}")
+                    )
     return faults
 
 

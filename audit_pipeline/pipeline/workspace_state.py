@@ -24,7 +24,8 @@ from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
 from audit_pipeline.store.control_files import read_trained_version
-from audit_pipeline.store.ledger import Entry, Ledger, PairOutcome, read_latest_run, read_ledger
+from audit_pipeline.store.ledger import read_latest_run, read_ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 from audit_pipeline.tables import CONTROL_TEXTS, DOCUMENTS, Pair, digest

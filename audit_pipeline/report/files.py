@@ -28,7 +28,6 @@ from audit_pipeline.report.page import (
     read_site,
     to_json_row,
 )
-from audit_pipeline.store.bucket_folder import remove
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.paths import MODEL_PAGE, model_page_path
 from audit_pipeline.tables import digest
@@ -171,4 +170,4 @@ def _remove_other_pages(folder: Path, pages: set[Path]) -> None:
     current_files = pages | {json_copy_path(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in current_files:
-            remove(file)
+            file.unlink(missing_ok=True)

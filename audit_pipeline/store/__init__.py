@@ -1,5 +1,4 @@
-"""The files of a data folder: where they are, and how they are written, explained, read and compared.
+"""The files of a data folder: their paths, writing, reading and verification, and the ledger that explains them.
 
-What belongs here: paths, digests, locks, the ledger, buckets. What does not: which tables there are (tables/), and any
-computation of a number.
+The declarations of tables are in tables/. This package computes no numbers.
 """

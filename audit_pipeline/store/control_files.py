@@ -1,4 +1,4 @@
-"""The files of a trained control: its manifest and its texts."""
+"""The manifest and the texts of a trained control."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from audit_pipeline.store.integrity import require_matching_digests
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CONTROL_TEXTS, text_sha256
 
-MANIFEST, TEXTS = "manifest.json", "texts.parquet"
+MANIFEST = "manifest.json"
+TEXTS = "texts.parquet"
 
 
 def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
-    """The manifest of the current version of a control; DataError where it has not been trained or cannot be read."""
+    """Read the manifest of the current version of a control.
+
+    Raises:
+        DataError: If the control is not trained, or its files are unreadable.
+    """
     try:
         version = read_json(paths.control_pointer(name))["version"]
         manifest = read_json(paths.control_version(name, str(version)) / MANIFEST)
@@ -27,48 +32,58 @@ def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
         raise DataError(f"the control {name} has not been trained yet: corpus-audit control {name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"the control {name} cannot be read ({error}): train it again: corpus-audit control {name}"
+            f"the control {name} cannot be read ({error}). Train it again: corpus-audit control {name}"
         ) from error
     return dict(manifest)
 
 
 def require_intact_control(folder: Path, prefix: str = "") -> None:
-    """Raise DamagedError where a file of a control's version is missing or not as it was written.
+    """Raise DamagedError if a file of a control's version is missing or corrupt.
 
-    ``prefix`` is where the path of such a file begins within the folder: one of the models, or the texts.
+    Args:
+        folder: The folder of the version.
+        prefix: Check only files with this path prefix within the folder, such as one model or the texts.
     """
     files = read_json(folder / MANIFEST)["files"]
-    own = {name: digest for name, digest in files.items() if name.startswith(prefix)}
-    require_matching_digests(folder, own, f"the control {folder.parent.name}")
+    digests = {name: digest for name, digest in files.items() if name.startswith(prefix)}
+    require_matching_digests(folder, digests, f"the control {folder.parent.name}")
 
 
 def read_control_texts(name: str, paths: DataPaths) -> pa.Table:
-    """The texts of a control's current version (schema CONTROL_TEXTS); raises DataError as :func:`read_control`."""
+    """Read the texts of a control's current version (schema CONTROL_TEXTS).
+
+    Raises:
+        DataError: If the control is not trained, or its files are unreadable or corrupt.
+    """
     folder = paths.control_version(name, str(read_control(name, paths)["version"]))
     require_intact_control(folder, TEXTS)
     return read_table(folder / TEXTS, CONTROL_TEXTS, label=f"the control {name}")
 
 
 def count_training_occurrences(texts: Iterable[str], name: str, role: Role, paths: DataPaths) -> list[int]:
-    """How many times the training of a control's model held each of ``texts``, over all its epochs, in their order.
+    """Count the occurrences of each text in the training of a control's model, over all epochs.
 
-    0 for a text that this model was not trained on. Raises DataError as :func:`read_control`, and for a text that is
-    not one of the control's as it is trained now.
+    Returns:
+        One count per text, 0 if the model was not trained on the text.
+
+    Raises:
+        DataError: If the control is not trained or unreadable, or its current version does not have a text.
     """
     epochs = read_control(name, paths)["settings"]["epochs"]
-    kept = read_control_texts(name, paths)
-    in_epoch = dict(zip(kept.column("sha256").to_pylist(), kept.column(role).to_pylist(), strict=True))
+    control_texts = read_control_texts(name, paths)
+    digests = control_texts.column("sha256").to_pylist()
+    counts_per_epoch = dict(zip(digests, control_texts.column(role).to_pylist(), strict=True))
     try:
-        return [epochs * in_epoch[text_sha256(text)] for text in texts]
+        return [epochs * counts_per_epoch[text_sha256(text)] for text in texts]
     except KeyError:
         raise DataError(
-            f"a text is none of the control {name} as it is trained now: build its benchmark again: "
+            f"a text is not in the current version of the control {name}. Build its benchmark again: "
             f"corpus-audit control {name}"
         ) from None
 
 
 def read_trained_version(name: str, paths: DataPaths) -> str | None:
-    """Return the version of the control as it is trained; None where it is not, or a file of it is damaged."""
+    """Return the version of a trained control, or None if it is not trained or a file is corrupt."""
     try:
         version = str(read_control(name, paths)["version"])
         require_intact_control(paths.control_version(name, version))

@@ -11,6 +11,6 @@ Role = Literal["exposed", "twin"]
 EXPOSED: Role = "exposed"
 TWIN: Role = "twin"
 INSTRUMENT_CHECK = "instrument_check"
-"""The control of the default configuration that shows whether detectors find what a model was trained on."""
+"""The control of the default configuration that checks whether detectors find known training texts."""
 INSTRUMENT_CHECK_TAKES = "about 3 minutes on two cores"
-"""Measured on one core that was shared: 2 minutes of its time, 3 on the clock."""
+"""The duration of its training. Measured on one shared core: 2 minutes of CPU time, 3 minutes in total."""

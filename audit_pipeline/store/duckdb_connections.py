@@ -1,4 +1,4 @@
-"""Connections of DuckDB that draw nothing on standard output."""
+"""DuckDB connections without a progress bar on standard output."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import duckdb
 
 
 def open_in_memory() -> duckdb.DuckDBPyConnection:
-    """A database of its own in memory."""
+    """Open a new in-memory database."""
     connection = duckdb.connect()
     hide_progress_bar(connection)
     return connection
 
 
 def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
-    """Switch DuckDB's progress bar off, which is drawn on standard output, into a pipe too.
+    """Disable the progress bar, which DuckDB writes to standard output even if this is a pipe.
 
-    Where it is off already, as in a notebook without widgets, nothing is set: DuckDB refuses any change there.
+    If the bar is disabled already, as in a notebook without widgets, DuckDB refuses to change the setting.
     """
     [(is_on,)] = connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
     if is_on:

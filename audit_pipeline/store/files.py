@@ -1,6 +1,7 @@
-"""Reading and writing the Parquet tables: atomic, checked against the contracts, with page checksums.
+"""Atomic writing and checked reading of Parquet tables and JSON files.
 
-No other module but the cache of token statistics reads or writes Parquet by itself.
+Rows are compared with the declaration of their table, and Parquet pages with their checksums. Besides this module, only
+the cache of token statistics reads and writes Parquet.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,18 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError, RebuiltWarning, is_full_disk
-from audit_pipeline.store.bucket_folder import put_in_place, temporary_file
 from audit_pipeline.store.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.store.paths import explain_unwritable
 from audit_pipeline.tables.table import Table
 
 Columns: TypeAlias = Table | pa.Schema
-"""The columns that rows must have: those of a declared table, or some put together of several."""
+"""The columns that rows must have: a declared table, or a schema."""
 
 
 @contextmanager
 def add_path_to_disk_error(path: Path) -> Iterator[None]:
-    """Within the block an error that says that a disk is full, or a file too large, names ``path``."""
+    """Add a path to errors that a disk is full or a file too large."""
     try:
         yield
     except OSError as error:
@@ -40,10 +41,22 @@ def add_path_to_disk_error(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """A temporary path next to ``path`` to write to; at the end of the block it is moved into place.
+def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
+    """Yield an empty file in ``folder`` whose name starts with a dot and ``prefix``. Remove it after the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
-    A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary file next to ``path``, and move it to ``path`` at the end of the block.
+
+    Readers see either the complete old file or the complete new file. After an error the old file is unchanged.
     """
     with add_path_to_disk_error(path), temporary_file(path.parent, path.name) as temporary:
         yield temporary
@@ -51,24 +64,26 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def move_into_place(temporary: Path, path: Path) -> None:
-    """Flush a file of :func:`temporary_file` to disk, then give it the permissions and the name of a finished one."""
+    """Flush a file of :func:`temporary_file` to disk, set the default permissions, and rename it to ``path``."""
     with temporary.open("rb+") as written:
         os.fsync(written.fileno())
     umask = os.umask(0)
     os.umask(umask)
     temporary.chmod(0o666 & ~umask)
-    put_in_place(temporary, path)
+    temporary.replace(path)
 
 
 def require_usable_output(path: Path, *inputs: Path) -> None:
-    """Raise DataError unless ``path`` is a .parquet file that can be written and overwrites none of the ``inputs``."""
+    """Raise DataError unless ``path`` is a writable .parquet file outside of the inputs."""
     if path.suffix != ".parquet":
-        raise DataError(f"{path}: the output is Parquet, so its name must end in .parquet")
-    for given in (given.resolve() for given in inputs):
-        if path.resolve() == given or given in path.resolve().parents:
-            raise DataError(f"{path}: the output would overwrite the input, or lie among it; give another place")
+        raise DataError(f"{path}: the output is Parquet. Choose a name that ends in .parquet.")
+    output = path.resolve()
+    for input_path in inputs:
+        resolved_input = input_path.resolve()
+        if output == resolved_input or resolved_input in output.parents:
+            raise DataError(f"{path}: the output would overwrite the input, or lie inside it. Choose another path.")
     if explain_unwritable(path.parent) is not None:
-        raise DataError(f"{path}: nothing can be written there, so nothing was run; give another place")
+        raise DataError(f"{path}: the folder is not writable, so nothing was run. Choose another path.")
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -78,76 +93,91 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file (zstd, with a checksum of every page) at its place: see :func:`write_table`."""
+    """Write a Parquet file (zstd, with page checksums) that is not atomic (see :func:`write_table`)."""
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
 def open_parquet(path: Path, *, buffer_size: int = 0) -> pq.ParquetFile:
-    """A Parquet file to be read piece by piece; a page that is not what its checksum says raises OSError.
+    """Open a Parquet file for reading in pieces. A checksum mismatch of a page raises OSError.
 
-    ``buffer_size``: bytes that are read ahead; 0: a column chunk at a time.
+    Args:
+        path: The file.
+        buffer_size: The size of the read buffer in bytes. With 0, a column chunk is read at once.
     """
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A Parquet file, whole or in part; a page that is not what its checksum says raises OSError.
+    """Read all or some columns of a Parquet file. A checksum mismatch of a page raises OSError.
 
-    Footer and page headers have no checksum: where a digest of the file is known, compare it first
-    (store/integrity.py).
+    Footer and page headers have no checksum. If the sha256 of the file is known, compare it first (store/integrity.py).
     """
-    columns = None if columns is None else list(columns)
-    return pq.read_table(path, columns=columns, partitioning=None, page_checksum_verification=True)
+    names = None if columns is None else list(columns)
+    return pq.read_table(path, columns=names, partitioning=None, page_checksum_verification=True)
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file atomically, readable by people: indented, keys in their given order.
+    """Write an indented JSON file atomically.
 
-    An object gets the digest of itself as its last key; :func:`read_json` compares it and takes it away.
+    An object gets its own digest as the last key. :func:`read_json` checks and removes it.
     """
-    text = format_json(add_json_digest(value) if isinstance(value, Mapping) else value)
+    if isinstance(value, Mapping):
+        value = add_json_digest(value)
+    text = format_json(value)
     with write_atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file, without its digest.
+    """Read the value of a JSON file, without its digest.
 
-    Raises FileNotFoundError, json.JSONDecodeError, and DamagedError where an object is not as it was written.
+    Raises:
+        FileNotFoundError: If the file is missing.
+        json.JSONDecodeError: If the file is not JSON.
+        DamagedError: If an object does not match its digest.
     """
     value = json.loads(path.read_text(encoding="utf-8"))
     return verify_json_digest(value, path) if isinstance(value, dict) else value
 
 
 def read_json_if_whole(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file that is made again where it is lost: None where it is not there or damaged.
+    """Read the object of a JSON file that can be rebuilt.
 
-    A damaged file gives a warning.
+    Returns:
+        The object, or None if the file is missing, is corrupt, or holds no object. A corrupt file causes a warning.
     """
     try:
         value = read_json(path)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(RebuiltWarning(f"{path} cannot be read, so it is made again: {error}"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{path} cannot be read, so it is rebuilt: {error}"), stacklevel=2)
         return None
     return value if isinstance(value, dict) else None
 
 
 def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> pa.Table:
-    """Rows as a table of exactly ``columns``; raises DataError for a missing, extra or null column."""
-    rows, schema = list(rows), _to_schema(columns)
+    """Build an Arrow table from rows.
+
+    Raises:
+        DataError: If a row lacks a column, has another column, or has a null in a column without nulls.
+    """
+    schema = _to_schema(columns)
     names = set(schema.names)
-    for row in rows:
+    dictionaries = [dict(row) for row in rows]
+    for row in dictionaries:
         if set(row) != names:
             wrong = sorted(names.symmetric_difference(row))
             raise DataError(f"a row does not have the columns of its table: {', '.join(wrong)}")
-    return cast_to_columns(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), schema)
+    return cast_to_columns(pa.Table.from_pylist(dictionaries, schema=schema), schema)
 
 
 def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
-    """``table`` cast to ``columns``, in their order; raises DataError for a null where none may be, and for a value
-    that the declaration of its column does not allow."""
+    """Cast a table to the declared columns, in their order.
+
+    Raises:
+        DataError: If a column is missing, has an unexpected null, or has a value beyond its limits.
+    """
     schema = _to_schema(columns)
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
@@ -156,10 +186,18 @@ def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
         if not field.nullable and table.column(field.name).null_count:
             raise DataError(f"column {field.name} holds a null")
     if isinstance(columns, Table):
-        faults = (column.find_fault(table.column(column.name)) for column in columns.columns if not column.sql)
-        if (fault := next(filter(None, faults), None)) is not None:
-            raise DataError(f"{columns.name}: {fault}")
+        _require_allowed_values(table, columns)
     return table.select(schema.names).cast(schema)
+
+
+def _require_allowed_values(rows: pa.Table, table: Table) -> None:
+    for column in table.columns:
+        if column.sql:
+            # The warehouse computes the column.
+            continue
+        fault = column.find_fault(rows.column(column.name))
+        if fault is not None:
+            raise DataError(f"{table.name}: {fault}")
 
 
 def _to_schema(columns: Columns) -> pa.Schema:
@@ -167,9 +205,15 @@ def _to_schema(columns: Columns) -> pa.Schema:
 
 
 def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
-    """The Parquet file at ``path`` with just these ``columns``.
+    """Read the declared columns of a Parquet file.
 
-    Raises DataError, which names ``label``, where the file is missing or cannot be read.
+    Args:
+        path: The file.
+        columns: The columns.
+        label: The name of the content in error messages.
+
+    Raises:
+        DataError: If the file is missing or unreadable.
     """
     if not path.exists():
         raise DataError(f"{label} has not been built yet: {path} is missing")

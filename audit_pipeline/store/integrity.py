@@ -1,4 +1,4 @@
-"""Detecting a changed byte: digests of files and of JSON documents, and comparing them with the content."""
+"""Digests of files and JSON documents, and checks that reveal changed bytes."""
 
 from __future__ import annotations
 
@@ -12,93 +12,95 @@ from typing import Any
 from audit_pipeline.errors import DataError
 
 REST_SHA256 = "sha256_of_the_rest"
-"""The last key of a JSON document that protects itself."""
+"""The last key of a JSON document, which holds the digest of the other keys."""
 
 FileIdentity = tuple[int, int, int]
-"""Size, time of the last change and inode: while it stays, the file counts as unchanged."""
+"""Size, modification time and inode. A file with the same identity counts as unchanged."""
 
 _known: dict[Path, tuple[FileIdentity, str]] = {}
 
 
 class DamagedError(DataError, ValueError):
-    """A file, row or document that is not as it was written; a ValueError too, as JSON that cannot be parsed is."""
+    """A corrupt file, row or document. It is also a ValueError, like the error for JSON that cannot be parsed."""
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 (hex) of a file's bytes; raises OSError where it cannot be read."""
+    """Return the sha256 (hex) of a file's bytes. Raises OSError if the file is unreadable."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_identity(path: Path) -> FileIdentity:
-    """By what a file is known again; raises OSError where it is not there."""
+    """Return the identity of a file. Raises OSError if the file is missing."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def find_file_identity(path: Path) -> FileIdentity | None:
-    """As :func:`file_identity`; None where the file is not there."""
+    """Return the identity of a file, or None if the file is missing."""
     with suppress(FileNotFoundError):
         return file_identity(path)
     return None
 
 
 def cached_sha256(path: Path) -> str:
-    """As :func:`file_sha256`, computed once per process for a file as it lies there."""
+    """Return the sha256 (hex) of a file's bytes. A process computes it once for an unchanged file."""
     identity = file_identity(path)
     known = _known.get(path)
-    if known is None or known[0] != identity:
-        known = _known[path] = (identity, file_sha256(path))
-    return known[1]
+    if known is not None and known[0] == identity:
+        return known[1]
+    sha256 = file_sha256(path)
+    _known[path] = (identity, sha256)
+    return sha256
 
 
 def digests_of_folder(folder: Path) -> dict[str, str]:
-    """sha256 of every file below ``folder``, by its path from there; hidden ones are temporary files."""
+    """Return the sha256 of every file below a folder, by relative path. Hidden (temporary) files are skipped."""
     files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
 
 
 def digest_of_files(folder: Path, files: Iterable[Path]) -> str:
-    """sha256 (hex) of files below ``folder`` in the given order: of their names and their bytes."""
-    known = hashlib.sha256()
+    """Return the sha256 (hex) of the names and bytes of files below a folder, in the given order."""
+    sha256 = hashlib.sha256()
     for file in files:
         content = file.read_bytes()
-        known.update(f"{file.relative_to(folder)}:{len(content)}:".encode() + content)
-    return known.hexdigest()
+        sha256.update(f"{file.relative_to(folder)}:{len(content)}:".encode() + content)
+    return sha256.hexdigest()
 
 
 def require_matching_digests(folder: Path, digests: Mapping[str, str], label: str) -> None:
-    """Raise DamagedError where a file that ``digests`` names is not there or not as it was written."""
+    """Raise DamagedError if a file in ``digests`` is missing or has another sha256."""
     for name, expected in digests.items():
         path = folder / name
         if not path.is_file() or cached_sha256(path) != expected:
-            raise DamagedError(f"{label} is damaged: {path} is missing or not as it was written")
+            raise DamagedError(f"{label} is damaged: {path} is missing or corrupt")
 
 
 def add_json_digest(document: Mapping[str, object]) -> dict[str, object]:
-    """``document`` with the digest of it, last."""
+    """Return a copy of the document with its digest as the last key."""
     rest = {name: value for name, value in document.items() if name != REST_SHA256}
     return {**rest, REST_SHA256: _json_sha256(rest)}
 
 
 def verify_json_digest(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """``document`` without its digest; raises DamagedError where it is not as it was written."""
+    """Return a copy of the document without its digest. Raises DamagedError if the digest does not match."""
     *rest, last = document.items() or [("", None)]
     content = dict(rest)
     expected = _json_sha256(content)
     if last == (REST_SHA256, expected):
         return content
-    # The digest is there under another name: the byte that changed is one of the name's.
+    # If the digest matches under another key, a byte of the key was changed.
     if REST_SHA256 in document or last[1] == expected:
-        raise DamagedError(f"{path} is damaged: it is not as it was written")
+        raise DamagedError(f"{path} is damaged: its content does not match its digest")
     return dict(document)
 
 
 def format_json(value: object) -> str:
-    """JSON for people: indented, keys in their given order."""
+    """Format a value as indented JSON. Keys keep their order."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def _json_sha256(document: Mapping[str, object]) -> str:
-    # Of what a reader gets: dates are text by then.
+    # The digest covers the formatted text, in which dates are strings, as a reader gets it.
     return hashlib.sha256(format_json(document).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Locks that one process of this machine holds at a time; the operating system frees those of a process that dies."""
+"""File locks that one process holds at a time. The operating system releases the locks of a process that ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from audit_pipeline.errors import DataError
 
 
 class HeldError(DataError):
-    """Another process holds the lock, and did not give it back in time."""
+    """A timeout while waiting for a lock that another process holds."""
 
 
 @contextmanager
 def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
-    """No other process of this machine holds ``lock`` within the block; waits for it ``seconds`` at most.
+    """Hold a lock within the block.
 
-    Raises HeldError where it is not free in time.
+    Args:
+        lock: The lock file.
+        seconds: The maximum time to wait for the lock.
+
+    Raises:
+        HeldError: If another process holds the lock for longer.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -27,5 +32,5 @@ def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise HeldError(
-            f"another process has held {lock} for {seconds:.0f} s: wait for it, or end it and try again"
+            f"another process has held {lock} for {seconds:.0f} s. Wait for it, or end it and try again."
         ) from error

@@ -1,4 +1,4 @@
-"""Where everything produced lives, whether that folder can be used, and where the configuration is read from."""
+"""The paths of the data folder, the configuration and the workspace, and checks of folders and names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ import filelock
 from platformdirs import user_data_path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.store.bucket_folder import find_bucket_folder, resolve_data_root
 
 OWNER_ONLY = 0o700
-_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this as it is"
-_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_ADVICE = "Set CORPUS_AUDIT_DATA to a writable folder. sql, export, report --open and doctor can read this folder."
+_RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(folder: Path) -> None:
-    """Make ``folder``, and those above it that are missing, for their owner only: it holds full texts.
+    """Create a folder and its missing parents with access for the owner only, because it holds full texts.
 
-    A folder that exists is left as it is.
+    Existing folders are unchanged.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in [*reversed(missing), folder]:
@@ -34,23 +33,24 @@ def make_private(folder: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Make ``folder`` if it does not exist; raises DataError, in one line, if it cannot be made or written."""
-    if (reason := explain_unwritable(folder)) is not None:
-        raise DataError(f"the folder {folder} cannot be written ({reason}), so nothing was run: {_WHAT_TO_DO}")
+    """Create the folder if it is missing. Raises DataError if it cannot be created or written."""
+    reason = explain_unwritable(folder)
+    if reason is not None:
+        raise DataError(f"the folder {folder} cannot be written ({reason}), so nothing was run. {_ADVICE}")
     make_private(folder)
 
 
 def find_nearest_existing(path: Path) -> Path:
-    """``path``, or the nearest of the folders that it would be made in, that exists as far as this user can see."""
-    # Not Path.exists, which raises in the home of another user.
-    return next(place for place in (path, *path.parents) if os.path.exists(place))
+    """Return the path itself, or its nearest parent that exists and is visible to this user."""
+    # Path.exists raises an error in the home of another user.
+    return next(candidate for candidate in (path, *path.parents) if os.path.exists(candidate))
 
 
 def explain_unwritable(folder: Path) -> str | None:
-    """Why nothing can be written there, or in the folder that it would be made in, as trying shows; None: it can."""
+    """Return the reason why nothing can be written to a folder or its nearest existing parent, or None if it can."""
     nearest = find_nearest_existing(folder)
     if not nearest.is_dir():
-        return f"{nearest} is no folder"
+        return f"{nearest} is not a folder"
     try:
         with tempfile.TemporaryFile(dir=nearest):
             return None
@@ -59,12 +59,12 @@ def explain_unwritable(folder: Path) -> str | None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether others than its owner may read it; never on a system without such rights."""
-    return os.name == "posix" and bool(folder.stat().st_mode & _OF_OTHERS)
+    """Return whether other users can access the folder. False on systems without POSIX permissions."""
+    return os.name == "posix" and bool(folder.stat().st_mode & _RIGHTS_OF_OTHERS)
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a living process holds the lock of this file."""
+    """Return whether a process holds this lock file."""
     try:
         with filelock.FileLock(lock, timeout=0):
             return False
@@ -73,103 +73,117 @@ def is_held(lock: Path) -> bool:
 
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
-"""The folder that this package lies in: the checkout, or where packages are installed."""
+"""The folder that contains this package: the checkout, or the folder of installed packages."""
 WORKSPACE_FILE = "workspace.yaml"
 SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
-"""In an installed package: the default configuration, laid out as a workspace."""
+"""The default configuration in an installed package, as a workspace."""
 DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
-"""Where the default configuration lies: of the checkout it is the checkout's own."""
+"""The folder of the default configuration. In a checkout it is the checkout itself."""
 
 MODEL_PAGE = "model="
-"""What the names of models' pages and their JSON copies begin with."""
+"""The start of the file names of models' report pages and their JSON copies."""
 _CODE_LOCATION = "audit_pipeline.definitions"
-# A file system allows 255 bytes; partition=document_memorisation%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
-# longest of all names that are made of these.
-_LONGEST = {"benchmark": 60, "model": 158}
+# A file name may have 255 bytes. The longest name with a benchmark and a model is the folder
+# partition=document_memorisation%3ABENCHMARK%7CMODEL.
+_MAX_BYTES = {"benchmark": 60, "model": 158}
 
 
 @lru_cache(maxsize=4096)
 def to_path_segment(name: str) -> str:
-    """``name`` as one path segment, reversible with :func:`name_from_path_segment` (a hub id holds slashes)."""
+    """Quote a name as one path segment, for example a hub id with slashes. See :func:`name_from_path_segment`."""
     quoted = quote(name, safe=" ()+,-.=@_")
-    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+    # "." and ".." are paths.
+    if set(quoted) == {"."}:
+        return quoted.replace(".", "%2E")
+    return quoted
 
 
 def name_from_path_segment(part: str) -> str:
-    """The name that :func:`to_path_segment` made ``part`` from."""
+    """Return the name that :func:`to_path_segment` quoted."""
     return unquote(part)
 
 
 def model_page_path(folder: Path, model: str) -> Path:
-    """The page of a model's report in the folder of reports."""
+    """Return the path of a model's page in the folder of reports."""
     return folder / f"{MODEL_PAGE}{to_path_segment(model)}.html"
 
 
 def is_text_output_allowed() -> bool:
-    """Whether warehouse and report quote audited texts unless the command line says otherwise."""
+    """Return whether warehouse and report quote audited texts by default."""
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
-def explain_unusable_name(what: str, name: str) -> str | None:
-    """Why ``name``, which leads to another folder, cannot name a ``what``; None where it leads nowhere."""
+def explain_unusable_name(kind: str, name: str) -> str | None:
+    """Return the reason why a name cannot be used, because it is a path to another folder, or None if it can.
+
+    Args:
+        kind: The kind of thing that has the name, such as ``benchmark``.
+        name: The name.
+    """
     if name and ("\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))):
-        return f"{name[:80]!r} cannot name a {what}: it is a path"
+        return f"{name[:80]!r} cannot name a {kind}: it is a path"
     return None
 
 
 def explain_invalid_partition(dimension: str, name: str) -> str | None:
-    """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
+    """Return the reason why a benchmark or model (``dimension``) cannot have this name, or None if it can."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
         return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
-    length, longest = len(to_path_segment(name)), _LONGEST[dimension]
-    if length > longest:
+    length = len(to_path_segment(name))
+    max_bytes = _MAX_BYTES[dimension]
+    if length > max_bytes:
         return (
-            f"{name[:40]}… cannot name a {dimension}: folders are named after it, so it may take {longest} bytes, of "
-            f"which a slash or a letter that is not of English takes three or more; this name takes {length}"
+            f"{name[:40]}… cannot name a {dimension}: as part of a folder name it takes {length} bytes, but it may "
+            f"take {max_bytes} bytes. A slash or a non-English letter takes three bytes or more. Choose a shorter name."
         )
     return None
 
 
 def find_workspace() -> Path | None:
-    """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
-    checkout that this package is run from; None for an installed package outside of any workspace.
+    """Return the workspace, whose config/ and data/ are used.
 
-    A workspace holds a workspace.yaml that names this project's code location, and a config/ next to it.
+    It is the nearest workspace among the current folder and its parents, else the checkout that this package runs from.
+    None if the package is installed and the current folder is in no workspace.
     """
     current = Path.cwd()
-    return next((folder for folder in (current, *current.parents, PROJECT_ROOT) if is_workspace(folder)), None)
+    for folder in (current, *current.parents, PROJECT_ROOT):
+        if is_workspace(folder):
+            return folder
+    return None
 
 
 def is_workspace(folder: Path) -> bool:
-    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ next to it."""
+    """Return whether a folder has a config/ and a workspace.yaml with this project's code location."""
     try:
-        named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
+        has_code_location = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return named and (folder / "config").is_dir()
+    return has_code_location and (folder / "config").is_dir()
 
 
 def config_dir() -> Path:
-    """The folder of models.yaml, benchmarks.yaml and the others.
+    """Return the folder of the configuration files.
 
-    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the workspace (:func:`find_workspace`), else the
-    configuration in the package.
+    It is ``CORPUS_AUDIT_CONFIG`` if set, else config/ of the workspace (:func:`find_workspace`), else the configuration
+    in the package.
     """
-    given = os.environ.get("CORPUS_AUDIT_CONFIG")
-    return Path(given or (find_workspace() or SHIPPED) / "config").expanduser().resolve()
+    configured = os.environ.get("CORPUS_AUDIT_CONFIG")
+    folder = Path(configured) if configured else (find_workspace() or SHIPPED) / "config"
+    return folder.expanduser().resolve()
 
 
 def workspace_file() -> Path:
-    """The workspace.yaml that Dagster is given: that of :func:`find_workspace`, else the one in the package."""
+    """Return the path of the workspace.yaml for Dagster: in the workspace, else in the package."""
     return (find_workspace() or SHIPPED) / WORKSPACE_FILE
 
 
 @contextmanager
 def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
-    """Within the block the configuration and data of the workspace in ``folder`` are used, wherever the process runs.
+    """Use the configuration and the data of a workspace within the block.
 
-    A data folder that the environment names is used all the same, but with ``own_data``. In the end the environment is
-    as it was.
+    Args:
+        folder: The folder of the workspace.
+        own_data: Use the workspace's data folder even if ``CORPUS_AUDIT_DATA`` is set.
     """
     before = dict(os.environ)
     os.environ["CORPUS_AUDIT_CONFIG"] = str(folder / "config")
@@ -182,16 +196,16 @@ def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
         os.environ.update(before)
 
 
-OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out a folder of your own"
+OWN_CONFIGURATION = "config/ belongs to the installed package here: `corpus-audit init` creates your own workspace"
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether ``path`` is a part of the installed package, which users do not edit."""
+    """Return whether a path is part of the installed package, which users do not edit."""
     return path.is_relative_to(SHIPPED)
 
 
-class _Below:
-    """A path below the data folder that always has the same name."""
+class _FixedPath:
+    """A descriptor of a fixed path below the data folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -202,124 +216,141 @@ class _Below:
 
 @dataclass(frozen=True)
 class DataPaths:
-    """Every path under one data folder. Nothing is created by asking for a path."""
+    """The paths below a data folder. No method creates a file or folder."""
 
     root: Path
 
-    downloads = _Below("downloads")
-    digest_cache = _Below("models/digests.json")
-    ledger = _Below("ledger")
-    """The folder of the ledger's segments (store/ledger.py)."""
-    warehouse = _Below("audit.duckdb")
-    reports = _Below("reports")
-    report = _Below("reports/contamination_report.html")
-    logs = _Below("logs")
-    """What libraries printed while a command met a full disk or the like."""
-    rolled_day = _Below("rolled_day.json")
-    alerts = _Below("alerts.jsonl")
-    reported_findings = _Below("reported_findings.json")
-    published = _Below("published.json")
-    """What warehouse and report were made with (pipeline/publication_state.py)."""
-    claims = _Below("claims")
+    downloads = _FixedPath("downloads")
+    digest_cache = _FixedPath("models/digests.json")
+    ledger = _FixedPath("ledger")
+    """The folder of the ledger and its lock."""
+    ledger_file = _FixedPath("ledger/000001.jsonl")
+    """The lines of the ledger (store/ledger.py)."""
+    warehouse = _FixedPath("audit.duckdb")
+    reports = _FixedPath("reports")
+    report = _FixedPath("reports/contamination_report.html")
+    logs = _FixedPath("logs")
+    """The output of libraries during errors such as a full disk."""
+    rolled_day = _FixedPath("rolled_day.json")
+    alerts = _FixedPath("alerts.jsonl")
+    reported_findings = _FixedPath("reported_findings.json")
+    published = _FixedPath("published.json")
+    """The inputs of the current warehouse and report (pipeline/publication_state.py)."""
+    claims = _FixedPath("claims")
     """The lock files of running audits (pipeline/dagster/locks.py)."""
-    dagster_home = _Below("dagster_home")
+    dagster_home = _FixedPath("dagster_home")
 
     @classmethod
     def of_workspace(cls, folder: Path) -> DataPaths:
-        """The data folder of a workspace."""
+        """Return the data folder of a workspace."""
         return cls(folder / "data")
 
     @classmethod
     def from_environment(cls) -> DataPaths:
-        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of :func:`find_workspace`, else the user's own.
+        """Return the data folder of this process.
 
-        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
-        (s3://…) it is the cache on this machine, brought up to date; raises BucketError if that fails.
+        It is ``CORPUS_AUDIT_DATA`` if set, else data/ of the workspace (:func:`find_workspace`), else the user's folder
+        for data of programs, such as ~/.local/share/corpus-audit.
+
+        Raises:
+            DataError: If ``CORPUS_AUDIT_DATA`` is a URL.
         """
-        if given := os.environ.get("CORPUS_AUDIT_DATA"):
-            return cls(resolve_data_root(given))
-        root = find_workspace()
-        return cls.of_workspace(root) if root is not None else cls(user_data_path("corpus-audit", appauthor=False))
-
-    @property
-    def address(self) -> str:
-        """What names this folder to a process in another folder or on another machine: a path, or a bucket's URL."""
-        folder = find_bucket_folder(self.root)
-        return str(self.root.absolute()) if folder is None else folder.bucket.url
+        configured = os.environ.get("CORPUS_AUDIT_DATA")
+        if configured:
+            if "://" in configured:
+                raise DataError(
+                    f"CORPUS_AUDIT_DATA={configured} is a URL. Set it to a folder, such as a mounted volume."
+                )
+            return cls(Path(configured).expanduser().resolve())
+        workspace = find_workspace()
+        if workspace is not None:
+            return cls.of_workspace(workspace)
+        return cls(user_data_path("corpus-audit", appauthor=False))
 
     def documents(self, source: str) -> Path:
+        """Return the file of a source's documents."""
         return self.rewritten_file("documents", "source", source)
 
     def source_manifest(self, source: str) -> Path:
+        """Return the manifest of a source's documents."""
         return self.documents(source).with_name("manifest.json")
 
     def examples(self, benchmark: str) -> Path:
+        """Return the file of a benchmark's examples."""
         return self.rewritten_file("examples", "benchmark", benchmark)
 
     def benchmark_manifest(self, benchmark: str) -> Path:
+        """Return the manifest of a benchmark's examples."""
         return self.examples(benchmark).with_name("manifest.json")
 
     def split_quality(self, benchmark: str) -> Path:
-        """What is known of a benchmark's two sides without any model."""
+        """Return the file of a benchmark's split quality."""
         return self.root / "split_quality" / f"benchmark={to_path_segment(benchmark)}" / "quality.parquet"
 
     def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
+        """Return the folder of a model's cached token statistics of one kind."""
         return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
 
     def model_card(self, model_fingerprint: str) -> Path:
+        """Return the file of a model's card."""
         return self.root / "models" / f"{model_fingerprint}.json"
 
     def kept_tokenizers(self, tokenizer_fingerprint: str) -> Path:
-        """The tokenizers of one fingerprint in the form that loads at once, a folder a version that wrote it."""
+        """Return the folder of a tokenizer in its fast-loading form, with one subfolder per version of the writer."""
         return self.root / "models" / "tokenizers" / tokenizer_fingerprint
 
     def converted_models(self, weights_digest: str) -> Path:
-        """The weights of one .gguf as safetensors, a folder a dtype and version that converted it."""
+        """Return the folder of a .gguf file's weights as safetensors, one subfolder per dtype and converter version."""
         return self.root / "models" / "converted" / weights_digest
 
     def endpoint(self, digest_of_entry: str) -> Path:
-        """What probes found out about one model of an endpoint."""
+        """Return the file with the probed properties of one model of an endpoint."""
         return self.root / "models" / "endpoints" / f"{digest_of_entry}.json"
 
     def load_check(self, model_fingerprint: str, devices: str | None = None) -> Path:
-        """What the check at loading found out about a model's forward pass on this machine; ``devices`` as in the
-        model's entry."""
+        """Return the file with the load check of a model's forward pass on this machine.
+
+        Args:
+            model_fingerprint: The fingerprint of the model.
+            devices: The value of ``devices`` in the model's entry.
+        """
         name = model_fingerprint if devices is None else f"{model_fingerprint}.{devices}"
         return self.root / "models" / "checks" / f"{name}.json"
 
     def load_checks(self, model_fingerprint: str) -> list[Path]:
-        """The load checks of a model that exist, on one device and on several."""
+        """Return the existing load checks of a model, on one device and on several devices."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:
-        """The counts of one tokenizer's tokens in one corpus."""
+        """Return the file with the counts of a tokenizer's tokens in a corpus."""
         name = f"tokenizer={tokenizer_fingerprint}.parquet"
         return self.root / "token_frequencies" / f"corpus={to_path_segment(corpus)}" / name
 
     def token_frequencies_of(self, partition: str) -> Path:
-        """The same, of the partition of the lineage: corpus|tokenizer."""
+        """Return the file with token counts for a partition name, ``corpus|tokenizer``."""
         return self.token_frequencies(*partition.rsplit("|", 1))
 
     def control_pointer(self, control: str) -> Path:
-        """Names the current version of a trained control."""
+        """Return the file that contains the current version of a trained control."""
         return self.root / "controls" / to_path_segment(control) / "current.json"
 
     def control_version(self, control: str, version: str) -> Path:
+        """Return the folder of a version of a control."""
         return self.control_pointer(control).parent / version
 
     def study(self, name: str) -> Path:
+        """Return the file with the results of a study."""
         return self.root / "control_studies" / f"study={to_path_segment(name)}" / "results.parquet"
 
     def table(self, name: str) -> Path:
-        """The folder of a table, with a folder for every partition."""
+        """Return the folder of a table, which has one subfolder per partition."""
         return self.root / name
 
     def run_file(self, table: str, partition: str, run_id: str) -> Path:
-        """The one file that a run adds to an append-only table for one partition."""
-        return (
-            self.table(table) / f"partition={to_path_segment(partition)}" / f"run_id={to_path_segment(run_id)}.parquet"
-        )
+        """Return the file that a run adds to a partition of an append-only table."""
+        folder = self.table(table) / f"partition={to_path_segment(partition)}"
+        return folder / f"run_id={to_path_segment(run_id)}.parquet"
 
-    def rewritten_file(self, table: str, per: str, partition: str) -> Path:
-        """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
-        return self.table(table) / f"{per}={to_path_segment(partition)}" / f"{table}.parquet"
+    def rewritten_file(self, table: str, partitioned_by: str, partition: str) -> Path:
+        """Return the file of a partition that every run replaces."""
+        return self.table(table) / f"{partitioned_by}={to_path_segment(partition)}" / f"{table}.parquet"

@@ -1,7 +1,6 @@
-"""What installed packages bring under the entry point ``corpus_audit.stages``: stages, each with its tables and
-section.
+"""Loading of stage plug-ins: entry points ``corpus_audit.stages`` of installed packages.
 
-pipeline/registry.py decides which of them can be used; here they are only loaded.
+A plug-in is a stage with its tables and its report section. pipeline/registry.py decides which plug-ins are used.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ GROUP = "corpus_audit.stages"
 
 @cache
 def load_stage_plugins() -> tuple[tuple[EntryPoint, Any], ...]:
-    """The values of the entry points, in the order of their names; in place of one that cannot be loaded its error."""
-    return tuple((point, _load(point)) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name))
+    """Return the entry points in the order of their names, each with its value or the error of loading it."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return tuple((point, _load(point)) for point in points)
 
 
 def _load(point: EntryPoint) -> Any:
     try:
         return point.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
         return error

@@ -1,15 +1,14 @@
-"""Rows of a declared table, written with their lineage and read as they were written; and the documents of a source."""
+"""Writing and reading of declared tables together with their ledger entries, and the documents of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.store.bucket_folder import refetch_damaged_file, refresh, temporary_file
-from audit_pipeline.store.files import cast_to_columns, read_table, write_parquet
+from audit_pipeline.store.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.store.ledger import (
     LineageStep,
@@ -37,18 +36,31 @@ def write(
     data_version: str | None = None,
     **origin: Unpack[RowOrigin],
 ) -> str:
-    """Write the rows of a partition into their place, with the line of the ledger that names the file's digest.
+    """Write the rows of a partition and their line in the ledger.
 
-    Returns the data version: the one given, else a digest of the rows. Raises DataError where the rows are not as the
-    table is declared.
+    Args:
+        paths: The data folder.
+        step: The step that computed the rows.
+        table: The table.
+        partition_key: The partition.
+        rows: The rows.
+        upstream: The data versions of the inputs, by input.
+        data_version: The version of the rows. By default a digest of their content.
+        origin: The model, the benchmark and the settings of the rows.
+
+    Returns:
+        The data version.
+
+    Raises:
+        DataError: If the rows do not match the declaration of the table.
     """
     partition = partition_of(partition_key)
     path = file_of(paths, table, partition, step.run_id)
     version = table_version(rows) if data_version is None else data_version
-    # What a table says of itself (metadata) is no part of its declaration, and stays.
-    whole = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
+    # The schema metadata of the rows is not part of the declaration, so it is kept.
+    declared_rows = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
     with temporary_file(path.parent, path.name) as temporary:
-        write_parquet(temporary, whole)
+        write_parquet(temporary, declared_rows)
         record_entry(
             paths,
             step,
@@ -56,7 +68,7 @@ def write(
             partition_key,
             data_version=version,
             upstream=upstream,
-            rows=len(whole),
+            rows=len(declared_rows),
             file_sha256=file_sha256(temporary),
             written=(temporary, path),
             **origin,
@@ -65,9 +77,17 @@ def write(
 
 
 def read(paths: DataPaths, table: Table, partition_key: str | Pair, *, label: str, run_id: str = "") -> pa.Table:
-    """The rows of a partition, compared with their lineage first; ``run_id`` where every run adds a file.
+    """Read the rows of a partition after comparing the file with the ledger.
 
-    Raises DataError, naming ``label`` and the file, where it is missing, unreadable or not as it was written.
+    Args:
+        paths: The data folder.
+        table: The table.
+        partition_key: The partition.
+        label: The name of the rows in error messages.
+        run_id: The id of the run, if every run adds a file.
+
+    Raises:
+        DataError: If the file is missing, unreadable or corrupt.
     """
     require_intact_partition(paths, table, partition_key, label=label, run_id=run_id)
     return read_table(file_of(paths, table, partition_of(partition_key), run_id), table, label=label)
@@ -76,28 +96,27 @@ def read(paths: DataPaths, table: Table, partition_key: str | Pair, *, label: st
 def require_intact_partition(
     paths: DataPaths, table: Table, partition_key: str | Pair, *, label: str, run_id: str = ""
 ) -> None:
-    """Raise DamagedError where a file is none that the ledger's lines of its partition name by its digest.
+    """Raise DamagedError if no ledger entry of the partition has the sha256 of its file.
 
-    Which line names it does not matter: a run that died on the way left the file of the run before. A file that is
-    not there passes.
+    Any entry will do: after a killed run, the file is the file of an earlier run. A missing file is no error here.
     """
     partition = partition_of(partition_key)
     path = file_of(paths, table, partition, run_id)
-    named = {entry.file_sha256 for entry in read_ledger(paths).list_entries(table.name, partition)}
+    known_digests = {entry.file_sha256 for entry in read_ledger(paths).list_entries(table.name, partition)}
     try:
-        if cached_sha256(path) in named or (refetch_damaged_file(path) and cached_sha256(path) in named):
+        if cached_sha256(path) in known_digests:
             return
     except OSError:
-        # The reader reports why it cannot be read.
+        # The code that reads the file reports the error.
         return
     raise DamagedError(
-        f"{label} is damaged: {path} is not as it was written (its sha256 is none that the ledger names for "
-        f"{table.name} {partition}); delete the file and run the same again: it is made anew"
+        f"{label} is damaged: {path} is corrupt (the ledger has no entry of {table.name} {partition} with its sha256). "
+        "Delete the file and run the same command again, which rebuilds it."
     )
 
 
 def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
-    """Every partition of a table of which anything lies in a folder of its own, with that folder, in order."""
+    """Yield the name and the folder of every partition that has a folder with files, in order."""
     prefix = "partition=" if table.append_only else f"{table.partitioned_by}="
     for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
         if any(folder.iterdir()):
@@ -105,32 +124,46 @@ def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Pa
 
 
 def list_cache_folders(paths: DataPaths) -> list[Path]:
-    """The folder of every kind of token statistics and every model in the cache, in order."""
+    """List the folders of the cache of token statistics, one per kind and model, in order."""
     folder = paths.table(TOKEN_STATISTICS.name)
-    refresh(folder)
     return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())
 
 
 def read_documents(paths: DataPaths, source: str) -> pa.Table:
-    """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
+    """Read the documents of a source.
+
+    Raises:
+        DataError: If they were not fetched, or the file is unreadable or corrupt.
+    """
     return read(paths, DOCUMENTS, source, label=f"the source {source}")
 
 
 def compute_documents_version(table: pa.Table) -> str:
-    """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
+    """Compute a digest of the documents that does not depend on row order, retrieval time and run.
 
-    It covers text and dates of each document, and what later stages sort by: its collection (within document_id),
-    group and language.
+    It covers text and dates of each document, and the columns that later stages sort by: collection (as part of
+    document_id), group and language.
     """
-    columns = ("document_id", "sha256", "published", "earliest", "group", "language")
-    rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
-    return digest([[str(value) if value is not None else None for value in row] for row in rows])
+    names = ("document_id", "sha256", "published", "earliest", "group", "language")
+    columns = [table.column(name).to_pylist() for name in names]
+    rows = sorted(zip(*columns, strict=True), key=lambda row: str(row[0]))
+    return digest([_to_strings(row) for row in rows])
+
+
+def _to_strings(values: Iterable[object]) -> list[str | None]:
+    strings: list[str | None] = []
+    for value in values:
+        strings.append(None if value is None else str(value))
+    return strings
 
 
 def read_documents_version(paths: DataPaths, source: str) -> str:
-    """The version of the source's documents as they lie there now, from their lineage where that has it.
+    """Return the version of a source's current documents. It is computed if the ledger has no entry of the file.
 
-    Raises DataError where they have not been fetched or cannot be read.
+    Raises:
+        DataError: If the documents were not fetched, or the file is unreadable.
     """
-    known = find_writing_run(paths, DOCUMENTS, source)
-    return known.data_version if known is not None else compute_documents_version(read_documents(paths, source))
+    entry = find_writing_run(paths, DOCUMENTS, source)
+    if entry is not None:
+        return entry.data_version
+    return compute_documents_version(read_documents(paths, source))

@@ -1,8 +1,7 @@
-"""The tables that the stages hand to each other and that the warehouse holds, each declared once, and canonical forms.
+"""The declarations of all tables, and the list of them.
 
-What belongs here: the modules that declare tables, by stage, and the list of all that they declare: a table that one of
-them declares is known everywhere. What does not: any declaration (its stage's module), what is made of them (sql.py,
-store.py).
+Each module declares the tables of one stage. Every declared table is in ``TABLES``, and all other code reads it there.
+This module declares nothing itself.
 """
 
 from __future__ import annotations
@@ -34,14 +33,18 @@ _DECLARED = {value.name: value for value in list(globals().values()) if isinstan
 
 
 class _Tables(Mapping[str, Table]):
-    """The declared tables, and those of stages that installed packages bring, which are loaded at the first look."""
+    """The declared tables and those of stage plug-ins. The plug-ins are loaded on first use."""
 
     @cached_property
     def _tables(self) -> dict[str, Table]:
-        brought = (table for _, stage in load_stage_plugins() for table in getattr(stage, "tables", ()))
-        every = {**{table.name: table for table in brought if isinstance(table, Table)}, **_DECLARED}
-        order = TopologicalSorter({table.name: table.made_from for table in every.values()}).static_order()
-        return {name: every[name] for name in order if name in every}
+        tables: dict[str, Table] = {}
+        for _, stage in load_stage_plugins():
+            for table in getattr(stage, "tables", ()):
+                if isinstance(table, Table):
+                    tables[table.name] = table
+        tables.update(_DECLARED)
+        order = TopologicalSorter({table.name: table.made_from for table in tables.values()}).static_order()
+        return {name: tables[name] for name in order if name in tables}
 
     def __getitem__(self, name: str) -> Table:
         return self._tables[name]
@@ -54,4 +57,4 @@ class _Tables(Mapping[str, Table]):
 
 
 TABLES: Mapping[str, Table] = _Tables()
-"""Every table by its name, each after those that it is made from."""
+"""All tables by name. Each follows the tables that it is made from."""

@@ -1,4 +1,4 @@
-"""Tables of what models that answer in words gave of documents."""
+"""Tables of chat models' answers, and of the parts of documents that the answers reproduce."""
 
 from __future__ import annotations
 
@@ -8,66 +8,87 @@ from audit_pipeline.tables.common import build_run_table
 from audit_pipeline.tables.table import boolean, double, int32, int64, moment, string
 
 Rung = Literal["title", "first line", "prefix", "instruction", "handed over"]
-"""How a model was asked. The first four are the ladder; ``handed over``: somebody else asked."""
+"""The style of the prompt. ``handed over``: the user supplied the answer, and we sent no request."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
-"""What a request came to. Only what is ``answered`` is measured; the others are never taken for absence."""
+"""The result of a request. Only ``answered`` is measured. The others are no evidence against memorisation."""
 AskClaim = Literal["reproduced", "not graded", "not reproduced", "not calibrated", "refused"]
-"""``not graded``: a long stretch came back, and the prompt is not known; ``refused``: no answer could be measured."""
+"""The claim about a document. ``not graded``: a long passage came back, but the prompt is unknown. ``refused``: no
+answer could be measured."""
 
-_DOCUMENT_ID = string("document_id", "the document: its file's name, or its document_id")
-_SIDE = string("side", "audited | held_out (named as not read by the model; the audited are compared with it)")
-_RUNG = string("rung", "how it was asked: title | first line | prefix | instruction | handed over (docs/ask.md)")
-_TITLE = string("title", "its title", null=True)
-_N_HELD_OUT = int32("n_held_out", "held-out documents that it is compared with", null=True)
+_DOCUMENT_ID = string("document_id", "the document: its file name, or its document_id")
+_SIDE = string("side", "audited | held_out (a document that the user states the model has not read, for comparison)")
+_RUNG = string("rung", "style of the prompt: title | first line | prefix | instruction | handed over (docs/ask.md)")
+_TITLE = string("title", "title of the document", null=True)
+_N_HELD_OUT = int32("n_held_out", "number of held-out documents in the comparison", null=True)
 
 CHAT_ANSWERS = build_run_table(
     "chat_answers",
-    "every request to a model that answers in words, and how much of the document came back; append-only",
+    "every request to a chat model, and how much of the document the answer reproduces; append-only",
     key=("request_sha256",),
     columns=(
         _DOCUMENT_ID,
         _SIDE,
         string("document_sha256", "sha256 of the whole document's UTF-8 text"),
-        int32("passage", "number of the passage in the document, from 0; null: not known", null=True),
-        int64("passage_start", "its first character in the document", null=True),
-        int64("passage_end", "one past its last character", null=True),
+        int32("passage", "number of the passage in the document, from 0; null if unknown", null=True),
+        int64("passage_start", "first character of the passage in the document", null=True),
+        int64("passage_end", "end of the passage in the document (exclusive)", null=True),
         _RUNG,
-        int32("draw", "0: at temperature 0; from 1 on: drawn; of outputs handed over their number"),
-        string("request_sha256", "digest of the model, prompt, settings and draw: none is asked twice"),
-        string("prompt_sha256", "sha256 of the prompt; null: not known", null=True),
-        string("prompt", "what was asked; null: not kept, or not known", null=True, quotes_text=True),
+        int32("draw", "0 at temperature 0, else the number of the sample, from 1; for supplied answers their number"),
+        string(
+            "request_sha256",
+            "digest of the model, prompt, settings and draw; a request with a known digest is not sent again",
+        ),
+        string("prompt_sha256", "sha256 of the prompt; null if unknown", null=True),
+        string("prompt", "the prompt; null if it was not stored or is unknown", null=True, quotes_text=True),
         string("output_sha256", "sha256 of the answer"),
-        string("output", "the answer; null: not kept", null=True, quotes_text=True),
-        string("outcome", "answered | refused | filtered | cut (before it could be measured) | empty"),
-        string("refusal_phrase", "the phrase by which it counts as refused", null=True),
-        string("finish_reason", "why the answer ended, as the interface says", null=True),
-        string("settings", "canonical JSON of how it was drawn; null: not kept", null=True, quotes_text=True),
-        string("model_fingerprint", "of the model's address and name; null: handed over", null=True),
-        string("answered_by", "model and version, as the interface names them", null=True),
-        string("provider_request_id", "the interface's own number of the request", null=True),
-        moment("asked_at", "when it was sent; null: not known", null=True),
-        double("seconds", "how long the answer took", null=True),
-        int64("prompt_tokens", "tokens of the prompt, as counted there", null=True),
-        int64("output_tokens", "tokens of the answer, as counted there", null=True),
-        double("cost", "its price; null: no prices, or no tokens counted", null=True),
-        int32("words_in", "words of the document in the prompt; null: the prompt is not known", null=True),
-        int32("words_out", "words of the answer in common runs of 5 and more beyond them", null=True),
-        int32("answer_words", "words of the answer; null where it was not measured", null=True),
-        int32("longest_run", "words of the longest run common to answer and document", null=True),
-        int32("near_span", "words of the longest stretch with at most 5 that differ; 0: below 40", null=True),
-        double("answer_coverage", "share of the answer's words in common runs of 5 and more", null=True),
-        double("passage_coverage", "share of the next 40 words in such runs; null: no passage", null=True),
-        int32("edits", "fewest words to change for the passage's next 40; null: no passage", null=True),
-        int64("run_start", "where the longest run begins in the document, in characters", null=True),
-        int64("run_end", "one past its end", null=True),
-        string("original_excerpt", "the document at the longest run", null=True, quotes_text=True),
-        string("output_excerpt", "the answer there", null=True, quotes_text=True),
+        string("output", "the answer; null if it was not stored", null=True, quotes_text=True),
+        string("outcome", "answered | refused | filtered | cut (too short to be measured) | empty"),
+        string("refusal_phrase", "the phrase by which the answer counts as a refusal", null=True),
+        string("finish_reason", "why the answer ended, as the API reports it", null=True),
+        string(
+            "settings",
+            "canonical JSON of the sampling settings; null if they were not stored",
+            null=True,
+            quotes_text=True,
+        ),
+        string("model_fingerprint", "digest of the model's address and name; null for supplied answers", null=True),
+        string("answered_by", "model and version, as the API names them", null=True),
+        string("provider_request_id", "the API's id of the request", null=True),
+        moment("asked_at", "time when the request was sent; null if unknown", null=True),
+        double("seconds", "seconds until the answer was complete", null=True),
+        int64("prompt_tokens", "tokens of the prompt, as the API counts them", null=True),
+        int64("output_tokens", "tokens of the answer, as the API counts them", null=True),
+        double("cost", "price of the request; null if prices or token counts are unknown", null=True),
+        int32("words_in", "words of the document in the prompt; null if the prompt is unknown", null=True),
+        int32(
+            "words_out",
+            "words of the answer in common runs of 5 or more words, without the words of the prompt",
+            null=True,
+        ),
+        int32("answer_words", "words of the answer; null if it was not measured", null=True),
+        int32("longest_run", "length in words of the longest run that answer and document share", null=True),
+        int32(
+            "near_span",
+            "length in words of the longest shared passage with at most 5 different words; 0 if below 40",
+            null=True,
+        ),
+        double("answer_coverage", "share of the answer's words in common runs of 5 or more words", null=True),
+        double(
+            "passage_coverage", "share of the document's next 40 words in such runs; null without a passage", null=True
+        ),
+        int32(
+            "edits", "minimum number of word edits to the document's next 40 words; null without a passage", null=True
+        ),
+        int64("run_start", "first character of the longest run in the document", null=True),
+        int64("run_end", "end of the longest run in the document (exclusive)", null=True),
+        string("original_excerpt", "excerpt of the document at the longest run", null=True, quotes_text=True),
+        string("output_excerpt", "excerpt of the answer at the longest run", null=True, quotes_text=True),
     ),
 )
 
 CHAT_DOCUMENTS = build_run_table(
     "chat_documents",
-    "what a model that answers in words gave of each document, by rung, and of held-out documents; of every run",
+    "how much of each document, audited or held out, a chat model reproduces, by prompt style; of every run",
     current="documents that were asked for, by rung",
     key=("document_id", "rung"),
     made_from=("chat_answers",),
@@ -76,28 +97,34 @@ CHAT_DOCUMENTS = build_run_table(
         _TITLE,
         _SIDE,
         _RUNG,
-        boolean("is_headline", "whether this rung was named beforehand to answer"),
-        int32("passages", "passages that were asked for"),
-        int32("requests", "requests for them"),
+        boolean("is_headline", "whether this prompt style was chosen in advance for the answer"),
+        int32("passages", "requested passages"),
+        int32("requests", "requests for these passages"),
         int32("answered", "answers that could be measured"),
         int32("refused", "refusals"),
-        int32("filtered", "answers that the interface held back"),
-        int32("cut", "answers that ended before they could be measured"),
+        int32("filtered", "answers that the API withheld"),
+        int32("cut", "answers that are too short to be measured"),
         int32("empty", "empty answers"),
-        double("words_in", "words of the document in a prompt, mean; null: not known", null=True),
-        int32("words_out", "most words that came out beyond those of the prompt", null=True),
-        int32("longest_run", "longest common run of words of any answer", null=True),
-        int32("near_span", "longest stretch with at most 5 words that differ; 0: below 40", null=True),
-        double("coverage_mean", "share of the next 40 words in common runs, mean of answers", null=True),
-        double("coverage_best", "the same of the best draw of each passage", null=True),
-        double("answer_coverage_mean", "share of an answer's words in such runs, mean of answers", null=True),
-        double("answer_coverage_best", "the same of the best answer to each passage", null=True),
-        int32("near_verbatim", "passages whose next 40 words came with at most 5 edits", null=True),
-        double("score", "share of the next 40 words that came back, of the passages compared", null=True),
-        int32("passages_compared", "passages in that mean, as many as of the held-out documents", null=True),
+        double("words_in", "mean number of words of the document per prompt; null if unknown", null=True),
+        int32("words_out", "maximum of words_out over the answers (chat_answers)", null=True),
+        int32("longest_run", "maximum of longest_run over the answers, in words", null=True),
+        int32("near_span", "maximum of near_span over the answers, in words; 0 if below 40", null=True),
+        double("coverage_mean", "mean share of the next 40 words in common runs, over the answers", null=True),
+        double("coverage_best", "mean share of the next 40 words, over the best draw of each passage", null=True),
+        double("answer_coverage_mean", "mean share of an answer's words in common runs", null=True),
+        double(
+            "answer_coverage_best", "mean share of an answer's words, over the best answer to each passage", null=True
+        ),
+        int32("near_verbatim", "passages whose next 40 words were reproduced with at most 5 edits", null=True),
+        double("score", "mean share of the next 40 words that were reproduced, over the compared passages", null=True),
+        int32("passages_compared", "number of compared passages; the same for held-out documents", null=True),
         _N_HELD_OUT,
-        double("p_value", "conformal p-value of the score; null: held out, or nothing to compare with", null=True),
-        double("q_bh", "q-value over the audited documents at this rung (Benjamini-Hochberg)", null=True),
-        string("claim", "reproduced | not graded | not reproduced | not calibrated | refused; of the held-out, too"),
+        double(
+            "p_value", "conformal p-value of the score; null for held-out documents, or without a comparison", null=True
+        ),
+        double("q_bh", "q-value over the audited documents at this prompt style (Benjamini-Hochberg)", null=True),
+        string(
+            "claim", "reproduced | not graded | not reproduced | not calibrated | refused; also for held-out documents"
+        ),
     ),
 )

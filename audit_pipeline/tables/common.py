@@ -1,4 +1,4 @@
-"""What the tables have in common: columns that several have, and the canonical forms that keys are made of."""
+"""Columns that several tables share, and the canonical JSON and digests that keys are computed from."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from dataclasses import dataclass
 
 from audit_pipeline.tables.table import Column, Order, Table, boolean, choice, double, fraction, string
 
-# One encoder for all: making it takes longer than what it does for a short value.
+# Creating an encoder takes longer than encoding a short value, so all calls share one.
 _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-# JSON spells a line break within a string as \n, so none is ever within a value.
+# JSON escapes line breaks in strings, so a line break is a safe separator of values.
 _JSON_LINES = json.JSONEncoder(ensure_ascii=False, separators=("\n", ":"), allow_nan=False)
 _ITEMS_AT_ONCE = 1024
 
 
 def canonical_json(value: object) -> str:
-    """JSON with one spelling for one value: sorted keys, no blanks, floats at 12 significant digits.
+    """Return JSON that is unique for a value: sorted keys, no blanks, floats with 12 significant digits.
 
-    Floats are rounded so that ``0.1 * 3`` and ``0.3`` name the same parameter setting.
+    Floats are rounded so that ``0.1 * 3`` and ``0.3`` denote the same parameter setting.
     """
     return _JSON.encode(_canonical(value))
 
 
 def each_to_canonical_json(values: Iterable[object]) -> list[str]:
-    """What :func:`canonical_json` is of each of the ``values`` (strings, numbers, None), all at once."""
-    rounded = [_canonical(value) if isinstance(value, float) else value for value in values]
-    return _JSON_LINES.encode(rounded)[1:-1].split("\n") if rounded else []
+    """Return :func:`canonical_json` of each value (strings, numbers or None), encoded in one call for speed."""
+    rounded = list(map(_canonical, values))
+    if not rounded:
+        return []
+    return _JSON_LINES.encode(rounded)[1:-1].split("\n")
 
 
 def _canonical(value: object) -> object:
-    # First what there is most of: asking whether something is a Mapping takes longest.
+    # The most frequent types are checked first. The check for a Mapping is the slowest.
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
@@ -45,34 +47,35 @@ def _canonical(value: object) -> object:
 
 
 def digest(*parts: object) -> str:
-    """sha256 (hex) of the canonical JSON of ``parts``: unambiguous, whatever the parts hold."""
+    """Return the sha256 (hex) of the canonical JSON of ``parts``."""
     return hashlib.sha256(canonical_json(list(parts)).encode()).hexdigest()
 
 
 def digest_each(values: Iterable[str], *parts: object) -> list[str]:
-    """What :func:`digest` is of each of the ``values`` and ``parts`` after it; the parts are written once."""
+    """Return ``digest(value, *parts)`` for each value. The parts are encoded once."""
     rest = f",{canonical_json(list(parts))[1:]}"
     return [hashlib.sha256(f"[{canonical_json(value)}{rest}".encode()).hexdigest() for value in values]
 
 
 def digest_of_items(items: Iterable[object]) -> str:
-    """What :func:`digest` is of a list of them, which need not all be in memory."""
-    found, between = hashlib.sha256(b"[["), b""
+    """Return ``digest(list(items))`` without holding all items in memory."""
+    sha256 = hashlib.sha256(b"[[")
+    separator = b""
     remaining = iter(items)
-    while some := list(itertools.islice(remaining, _ITEMS_AT_ONCE)):
-        found.update(between + canonical_json(some)[1:-1].encode())
-        between = b","
-    found.update(b"]]")
-    return found.hexdigest()
+    while batch := list(itertools.islice(remaining, _ITEMS_AT_ONCE)):
+        sha256.update(separator + canonical_json(batch)[1:-1].encode())
+        separator = b","
+    sha256.update(b"]]")
+    return sha256.hexdigest()
 
 
 def text_sha256(text: str) -> str:
-    """sha256 (hex) of the text's UTF-8 bytes."""
+    """Return the sha256 (hex) of the text's UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def example_id(benchmark: str, document_id: str, text: str) -> str:
-    """The identity of an example: sha256(benchmark, document_id, text), 16 hex digits."""
+    """Return the id of an example: the first 16 hex digits of ``digest(benchmark, document_id, text)``."""
     return digest(benchmark, document_id, text)[:16]
 
 
@@ -85,7 +88,7 @@ class Pair:
 
     @property
     def partition(self) -> str:
-        """The partition's name; Dagster sorts dimensions by name, so the benchmark comes first."""
+        """Return the name of the partition. Dagster sorts dimensions by name, so the benchmark comes first."""
         return f"{self.benchmark}|{self.model}"
 
 
@@ -100,18 +103,26 @@ MODEL = string("model", "the model")
 BENCHMARK = string("benchmark", "the benchmark")
 DETECTOR = string("detector", "the detector")
 PARAMETERS = string("parameters", "canonical JSON of the detector's parameters")
-IS_DEFAULT = boolean("is_default", "whether these are the detector's default parameters (the headline finding)")
+IS_DEFAULT = boolean(
+    "is_default", "whether these are the detector's default parameters, which the headline finding uses"
+)
 CI_LOW = double("ci_low", "lower end of the 95% interval", null=True)
 CI_HIGH = double("ci_high", "upper end of the 95% interval", null=True)
 CLAIM_LEVEL = choice("claim_level", ("screening only", "statistical evidence", "sound test"))
 COLLECTION = string("collection", "the project, series or folder within the source")
-GROUP = string("group", "the unit of intervals, calibration and cross-validation")
+GROUP = string("group", "the group, the unit of intervals, calibration and cross-validation")
 LANGUAGE = string("language", "ISO 639-1 code")
 SHA256 = string("sha256", "sha256 of the UTF-8 text")
 
 
 def build_rate_columns(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
-    """A rate and both ends of its 95% interval, NAME_low and NAME_high; ``null``: there may be no rate."""
+    """Build the columns of a rate and of its 95% interval, NAME_low and NAME_high.
+
+    Args:
+        name: The name of the rate's column.
+        description: The description of the rate.
+        null: The rate may be missing.
+    """
     return (
         fraction(name, description, null=null),
         fraction(f"{name}_low", "lower end of its 95% interval", null=True),
@@ -131,7 +142,19 @@ def build_run_table(
     benchmark: Column = BENCHMARK,
     order: Order = "sorted",
 ) -> Table:
-    """A table to which every run on a pair adds rows; ``key``: apart from run, benchmark and model."""
+    """Build a table to which every run of a pair adds a file.
+
+    Args:
+        name: The name of the table.
+        comment: The description of the table.
+        columns: The columns except model, benchmark and run_id.
+        key: The columns that are unique together with run_id, benchmark and model.
+        current: The description of the rows for the view current_NAME (see ``Table.current``).
+        made_from: The names of the tables that the rows are computed from.
+        model: The column of the model.
+        benchmark: The column of the benchmark.
+        order: The order of the rows in the warehouse.
+    """
     return Table(
         name,
         comment,

@@ -27,36 +27,40 @@ EXAMPLES = Table(
     manifest=DataPaths.benchmark_manifest,
     columns=(
         string("example_id", "sha256(benchmark, document_id, text)[:16]"),
-        BENCHMARK.with_changes("the benchmark, one partition of the asset"),
-        string("document_id", "the document that the text was taken from"),
+        BENCHMARK.with_changes("the benchmark"),
+        string("document_id", "document that the text was taken from"),
         string("text", "the audited text", file_only=True),
         string(
             "context",
-            "text in front of it, which the model reads and no detector scores; null: none",
+            "text before the audited text, which the model reads and no detector scores; null without context",
             null=True,
             file_only=True,
         ),
         string(
             "excerpt",
-            f"the first words of the text, {EXCERPT_WORDS} at most; null where the warehouse was built without text",
+            f"the first words of the text, at most {EXCERPT_WORDS}; null if the warehouse was built without text",
             null=True,
             sql=EXCERPT,
             quotes_text=True,
         ),
         string(
             "text_sha256",
-            "sha256 of what a model reads, context and text; joins to token_statistics.text_sha256",
+            "sha256 of context and text, which the model reads; joins to token_statistics.text_sha256",
             sql="sha256(coalesce(context, '') || text)",
         ),
         boolean(
             "has_context",
-            "whether text is in front of it, which the model reads and no detector scores; that text stays in Parquet",
+            "whether the text has a context, which the model reads and no detector scores; contexts stay in Parquet",
             sql="context IS NOT NULL",
         ),
-        int8("label", "1 member, 0 non-member, null unknown", null=True, ge=0, le=1),
-        string("split", "calibration | evaluation; groups are never divided", one_of=("calibration", "evaluation")),
-        day("published", "the document's date", null=True),
-        count("words", "length in words (whitespace words; jieba words in Chinese)"),
+        int8("label", "1 for a member, 0 for a non-member, null if unknown", null=True, ge=0, le=1),
+        string(
+            "split",
+            "calibration | evaluation; a group is never split between them",
+            one_of=("calibration", "evaluation"),
+        ),
+        day("published", "publication date of the document", null=True),
+        count("words", "length in words (separated by whitespace; by jieba in Chinese)"),
         LANGUAGE,
         COLLECTION,
         GROUP,
@@ -66,7 +70,8 @@ EXAMPLES = Table(
 
 SPLIT_QUALITY = Table(
     "split_quality",
-    "how far the two sides of a benchmark differ without any model; split_summary has one row per benchmark",
+    "differences between the two sides of a benchmark, measured without a model; split_summary has one row per "
+    "benchmark",
     key=("benchmark", "measure", "part", "side"),
     partitioned_by="benchmark",
     storage="rewritten",
@@ -76,32 +81,32 @@ SPLIT_QUALITY = Table(
         BENCHMARK,
         string(
             "measure",
-            "what was measured: blind_auroc, worst_blind_auroc, ngram_overlap_*, near_duplicate_*, texts*, groups, "
+            "the measure: blind_auroc, worst_blind_auroc, ngram_overlap_*, near_duplicate_*, texts*, groups, "
             "uneven_collections, years_mentioned, latest_year_mentioned, length_*, language_*",
         ),
         string(
             "part",
-            "of which there are several: the control, n of the n-grams, the collection, year, unit or language; "
-            "'all' where there is only one",
+            "part of the measure: the control, n of the n-grams, the collection, year, unit or language; 'all' if the "
+            "measure has one part",
         ),
         string(
             "side",
-            "members | nonmembers | unlabelled | both | between (pairs of one text each); of a benchmark without known "
-            "members in its evaluation split members means audited texts, and nonmembers those held out",
+            "members | nonmembers | unlabelled | both | between (pairs with one text of each side); if the evaluation "
+            "split has no known members, members are the audited texts and nonmembers the held-out texts",
         ),
-        double("value", "the measure; null where it was not read", null=True),
+        double("value", "value of the measure; null if it was not measured", null=True),
         CI_LOW,
         CI_HIGH,
-        int64("n", "texts that the value is of", ge=0),
+        int64("n", "number of texts that the value is computed from", ge=0),
         string("method", "how the value was computed, or why it is null"),
         string(
             "verdict",
-            "of a blind control: the split verdict that its interval alone would give; null for other measures",
+            "split verdict by the interval of this blind control alone; null for other measures",
             null=True,
         ),
         string(
             "split_verdict",
-            "by the blind control of words, of all texts that are evaluated; the evaluations take it from here",
+            "split verdict by the blind control of words over all evaluated texts; evaluations use this verdict",
         ),
         RUN_ID,
     ),
@@ -109,7 +114,7 @@ SPLIT_QUALITY = Table(
 
 BLIND_SCORES = Table(
     "blind_scores",
-    "the score that the blind control of words gave each text that is evaluated",
+    "score of each evaluated text by the blind control of words",
     key=("benchmark", "example_id"),
     partitioned_by="benchmark",
     storage="rewritten",
@@ -117,8 +122,8 @@ BLIND_SCORES = Table(
     made_from=("examples",),
     columns=(
         BENCHMARK,
-        string("example_id", "the text, of those that are evaluated"),
-        double("score", "out-of-fold log odds of being a member, or an audited text, by its words alone"),
+        string("example_id", "the evaluated text"),
+        double("score", "out-of-fold log odds of being a member, or an audited text, from the words alone"),
         string("method", "how the score was computed"),
         RUN_ID,
     ),
@@ -126,5 +131,5 @@ BLIND_SCORES = Table(
 
 
 def build_model_inputs(examples: pa.Table) -> list[str]:
-    """What a model reads of each example (schema EXAMPLES): its text, after its context where it has one."""
+    """Return the text that a model reads for each example: its context, if it has one, and its text."""
     return EXAMPLES.texts(examples)

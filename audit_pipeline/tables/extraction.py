@@ -1,4 +1,4 @@
-"""What a model can be made to say of whole documents."""
+"""Tables of memorised passages: how likely a model reproduces parts of documents word for word."""
 
 from __future__ import annotations
 
@@ -12,114 +12,121 @@ from audit_pipeline.tables.token_statistics import BEST_TOKENS
 Side = Literal["audited", "held_out"]
 SetApart = Literal["repeats its prefix", "in several documents", "predictable", "likely anyway"]
 
-_DOCUMENT_ID = string("document_id", "the document; of a benchmark of rows, its example_id")
+_DOCUMENT_ID = string("document_id", "the document; the example_id if the benchmark consists of rows")
 _SIDE = string(
     "side",
-    "audited | held_out (a non-member, which the audited documents are compared with)",
+    "audited | held_out (a non-member, for comparison)",
     one_of=("audited", "held_out"),
 )
-_TO_BE_DRAWN = f"every token drawn from the {BEST_TOKENS} likeliest ones"
+_TO_BE_DRAWN = f"if every token is sampled from the {BEST_TOKENS} most likely tokens"
 
 EXTRACTION_WINDOWS = build_run_table(
     "extraction_windows",
-    "how likely the model gives each window's suffix word for word after its prefix, of every run",
+    "probability that the model continues each window's prefix with its suffix word for word, of every run",
     current="the windows of documents",
     key=("document_id", "start"),
     made_from=("documents", "examples", "extraction"),
     columns=(
         _DOCUMENT_ID,
         int64("start", "first character of the window in the document", ge=0),
-        int64("suffix_begin", "first character of its suffix", ge=0),
-        int64("suffix_end", "one past the last character of its suffix", ge=0),
+        int64("suffix_begin", "first character of the suffix in the document", ge=0),
+        int64("suffix_end", "end of the suffix in the document (exclusive)", ge=0),
         count("tokens", "tokens of the suffix"),
-        double("log_p", "log-probability of the suffix, every token drawn from the whole distribution"),
+        double("log_p", "log-probability of the suffix if every token is sampled from the whole distribution"),
         double(
             "log_p_top_40",
-            f"the same, {_TO_BE_DRAWN}; null where one is not among them, so that it cannot be drawn, and where an "
-            "interface does not give them",
+            f"log-probability of the suffix {_TO_BE_DRAWN}; null if a token is not among these, or if the API does not "
+            "return them",
             null=True,
         ),
         count(
             "outside_top_40",
-            "tokens of the suffix that are not among them; null where an interface does not give their ranks",
+            f"tokens of the suffix that are not among the {BEST_TOKENS} most likely; null if the API does not return "
+            "ranks",
             null=True,
         ),
         count(
             "first_choices",
-            "tokens of the suffix that are the model's first choice, or tied with it; null where an interface does not "
-            "give it",
+            "tokens of the suffix that are the model's most likely token, or tied with it; null if the API does not "
+            "return it",
             null=True,
         ),
-        boolean("is_coarse", "whether it is run whatever others show, and so counts in p-values"),
+        boolean(
+            "is_coarse",
+            "whether the window belongs to the coarse grid that every document is searched on; only these count in "
+            "p-values",
+        ),
         string(
             "set_apart",
-            "why a window that reaches the lowest threshold is no sign of memorisation: repeats its prefix | in several"
-            " documents | predictable (the reference model reaches it, too) | likely anyway (as likely after prefixes"
-            " of other documents); null where it is, or reaches none",
+            "why a window above the lowest threshold is no evidence of memorisation: repeats its prefix | in several"
+            " documents | predictable (also above it by the reference model) | likely anyway (as likely after prefixes"
+            " of other documents); null if it is evidence, or below all thresholds",
             null=True,
         ),
         double(
             "reference_log_p",
-            "log-probability of the suffix by the reference model; null where it was not asked",
+            "log-probability of the suffix by the reference model; null if the reference model was not run",
             null=True,
         ),
         double(
             "prior_log_p",
-            "log of the mean probability of the suffix after prefixes of other documents; null where it was not asked",
+            "log of the mean probability of the suffix after prefixes of other documents; null if it was not computed",
             null=True,
         ),
         string(
             "place",
-            "where the suffix begins in the file: page of a PDF, chapter and paragraph of an EPUB, line of a text",
+            "start of the suffix in the file: page of a PDF, chapter and paragraph of an EPUB, line of a text",
             null=True,
         ),
         int32(
             "strength",
-            "1: the document's strongest window that is not set apart, 2: the next that does not overlap it, …; "
-            "null for the others",
+            "rank among the document's windows that are not set apart and do not overlap a stronger one, 1 for the "
+            "strongest; null for the other windows",
             null=True,
             ge=1,
         ),
         double(
             "log_p_near_verbatim",
-            "of the document's strongest window: a lower bound of the log-probability of a suffix with at most so many"
-            f" other tokens as the benchmark's entry says, {_TO_BE_DRAWN}; null for the others, and where it says none",
+            "lower bound of the log-probability of a near-verbatim suffix, with at most the number of different tokens "
+            f"that the benchmark's entry allows, {_TO_BE_DRAWN}; null except for the document's strongest window, and "
+            "if "
+            "the entry sets no number",
             null=True,
         ),
-        string("prefix_excerpt", "the last words of its prefix", null=True, quotes_text=True),
-        strings("suffix_pieces", "the first words of its suffix, in the model's tokens", quotes_text=True),
+        string("prefix_excerpt", "last words of the prefix", null=True, quotes_text=True),
+        strings("suffix_pieces", "first words of the suffix, as tokens of the model", quotes_text=True),
         strings(
             "first_choice_pieces",
-            "the model's first choice at the place of each of those tokens, the document's own words before it",
+            "the model's most likely token at the position of each of those tokens, after the document's own words",
             quotes_text=True,
         ),
         string(
             "given_text",
-            "the first words of what the model gives after the prefix when it always takes its first choice, its own "
-            "words before each; of windows with a strength, where the benchmark asks for a grid",
+            "first words of the model's greedy continuation of the prefix; null except for windows with a strength, if "
+            "the benchmark requests a grid",
             null=True,
             quotes_text=True,
         ),
-        count("suffix_words", "words of the suffix, between white space", null=True),
-        count("words_in_common", "longest run of words that the suffix and that text share", null=True),
+        count("suffix_words", "number of whitespace-separated words of the suffix", null=True),
+        count("words_in_common", "length in words of the longest run that the suffix and given_text share", null=True),
     ),
 )
-"""Only windows with a strength are quoted, prefix and suffix in 50 words together at most."""
+"""Only windows with a strength are quoted: at most 50 words of prefix and suffix together."""
 
 
 def _build_coverage_column(threshold: str) -> Column:
     return fraction(
         f"covered_at_{threshold.replace('.', '_')}",
-        f"share of its characters in suffixes with a probability of at least {threshold}, {_TO_BE_DRAWN} (where an "
-        "interface does not give these: from all)",
+        f"share of the document's characters in suffixes with a probability of at least {threshold} {_TO_BE_DRAWN} "
+        "(from all tokens if the API does not return these)",
         null=True,
     )
 
 
 DOCUMENT_MEMORISATION = build_run_table(
     "document_memorisation",
-    "how much of every document the model gives word for word, of every run",
-    current="how much of each document the model gives word for word,",
+    "how much of every document the model reproduces word for word, of every run",
+    current="how much of each document the model reproduces word for word,",
     key=("document_id",),
     made_from=("extraction_windows",),
     columns=(
@@ -130,59 +137,61 @@ DOCUMENT_MEMORISATION = build_run_table(
         _SIDE,
         int32(
             "occurrences",
-            "of a control: how many times its exposed model's training held the text; else null",
+            "occurrences of the text in the training of a control's exposed model; null without a control",
             null=True,
         ),
-        int64("characters", "of the document", ge=0),
-        count("prefix_tokens", "tokens that the model is given"),
-        count("suffix_tokens", "tokens that it has to give"),
-        string("stride", "where windows begin: coarse-to-fine | tiled | chars:N"),
-        count("windows", "windows that the model was run on; 0: the document is shorter than a window"),
-        string("reason", "why there are none; null where there are some", null=True),
+        int64("characters", "length of the document in characters", ge=0),
+        count("prefix_tokens", "tokens of a prefix"),
+        count("suffix_tokens", "tokens of a suffix"),
+        string("stride", "starts of the windows: coarse-to-fine | tiled | chars:N"),
+        count("windows", "windows that the model was run on; 0 if the document is shorter than a window"),
+        string("reason", "why there are no windows; null if there are windows", null=True),
         count("reproduced", "windows that the model reproduces and that are not set apart"),
-        int32("set_apart", "windows that it reproduces, but that are no sign of memorisation"),
-        count("predictable", "of them, those that the reference model reproduces, too"),
-        int32("likely_anyway", "of them, those that are as likely after prefixes of other documents"),
+        int32("set_apart", "windows that the model reproduces, but that are no evidence of memorisation"),
+        count("predictable", "windows in set_apart that the reference model also reproduces"),
+        int32("likely_anyway", "windows in set_apart that are as likely after prefixes of other documents"),
         *map(_build_coverage_column, ("0.001", "0.01", "0.1", "0.5")),
         double(
             "covered_by_first_choices",
-            "share of its characters in suffixes that the model gives by its first choices alone; null where there is "
-            "no window, and where an interface does not give them",
+            "share of the document's characters in suffixes that greedy decoding reproduces; null without windows, or "
+            "if "
+            "the API does not return the most likely tokens",
             null=True,
         ),
-        fraction("covered_set_apart", "share of its characters in windows that are set apart", null=True),
-        int64("longest_run", "most characters on end in suffixes that reach the lowest threshold", ge=0),
-        int64("longest_run_words", "words of that stretch, between white space", null=True),
+        fraction("covered_set_apart", "share of the document's characters in windows that are set apart", null=True),
+        int64("longest_run", "longest contiguous stretch of suffixes above the lowest threshold, in characters", ge=0),
+        int64("longest_run_words", "number of whitespace-separated words of that stretch", null=True),
         double("log_p", "log-probability of the strongest window that is not set apart", null=True),
         string(
             "claim",
-            "reproduced | not reproduced; null where there is no window",
+            "reproduced | not reproduced; null without windows",
             null=True,
             one_of=("reproduced", "not reproduced"),
         ),
-        count("windows_compared", "coarse windows that the p-value rests on", null=True),
-        count("n_held_out", "held-out documents that it was compared with", null=True),
+        count("windows_compared", "number of coarse windows that the p-value is computed from", null=True),
+        count("n_held_out", "number of held-out documents in the comparison", null=True),
         fraction(
             "p_value",
-            "conformal, of the strongest of those windows: (1 + held-out documents with one as strong) / (n + 1); null "
-            "for held-out documents, and where there are none",
+            "conformal p-value of the strongest of those windows: (1 + held-out documents with a window at least as "
+            "strong) / (n + 1); null for held-out documents, or without held-out documents",
             null=True,
         ),
-        fraction("q_bh", "Benjamini-Hochberg over the audited documents", null=True),
-        count("grid_settings", "settings of the grid; null where there is none", null=True),
+        fraction("q_bh", "Benjamini-Hochberg q-value over the audited documents", null=True),
+        count("grid_settings", "number of settings of the grid; null without a grid", null=True),
         fraction(
             "grid_p_value",
-            "conformal, allowing for every setting of the grid: of the smallest rank at any; null as p_value is",
+            "conformal p-value of the smallest rank at any setting of the grid, which allows for all settings; null "
+            "like p_value",
             null=True,
         ),
-        fraction("grid_q_bh", "Benjamini-Hochberg over the audited documents", null=True),
+        fraction("grid_q_bh", "Benjamini-Hochberg q-value over the audited documents", null=True),
     ),
 )
 
 EXTRACTION_GRID = build_run_table(
     "extraction_grid",
-    "how likely the model gives suffixes of every document at every setting of a grid, of every run",
-    current="how likely the model gives suffixes of each document at each setting,",
+    "how likely the model reproduces suffixes of every document at every setting of a grid, of every run",
+    current="how likely the model reproduces suffixes of each document at each setting,",
     key=("document_id", "prefix_tokens", "suffix_tokens", "temperature", "drawn_from"),
     made_from=("documents", "examples", "grid"),
     columns=(
@@ -190,48 +199,54 @@ EXTRACTION_GRID = build_run_table(
         _SIDE,
         count(
             "prefix_tokens",
-            "tokens of the document before the suffix that the model is given; 0: all of them, from its first on",
+            "tokens of the prefix; 0 for all tokens of the document before the suffix",
         ),
-        count("suffix_tokens", "tokens that it has to give"),
-        double("temperature", "temperature of the draws; 0: the first choice is always taken", ge=0),
-        string("drawn_from", "all | top-k 40 | top-p 0.9: which tokens each token is drawn from"),
-        boolean("is_named", "whether it is the setting that was named beforehand"),
-        count("places", "suffixes of the document that were asked for at the setting"),
-        count("reached", "of them, those with a probability of at least 0.001 (at temperature 0: of 1)"),
-        double("log_p", "log-probability of the likeliest of them; null where none can be drawn", null=True),
-        int64("start", "first character of that suffix in the document; null with log_p", null=True, ge=0),
+        count("suffix_tokens", "tokens of a suffix"),
+        double("temperature", "sampling temperature; 0 for greedy decoding", ge=0),
+        string("drawn_from", "tokens that are sampled from: all | top-k 40 | top-p 0.9"),
+        boolean("is_named", "whether the setting was chosen in advance"),
+        count("places", "number of suffixes of the document that were measured at the setting"),
+        count("reached", "number of these suffixes with a probability of at least 0.001 (at temperature 0: of 1)"),
+        double("log_p", "log-probability of the most likely suffix; null if no suffix can be sampled", null=True),
+        int64("start", "first character of that suffix in the document; null if log_p is", null=True, ge=0),
     ),
 )
 
 EXTRACTION_RATES = build_run_table(
     "extraction_rates",
-    "how much of a group, collection or benchmark the model gives word for word, of every run",
-    current="how much of groups, collections and benchmarks the model gives word for word,",
+    "how much of a group, collection or benchmark the model reproduces word for word, of every run",
+    current="how much of groups, collections and benchmarks the model reproduces word for word,",
     key=("unit", "name", "side", "rule", "threshold"),
     made_from=("document_memorisation",),
     columns=(
-        string("unit", "group | collection | benchmark | occurrences (of a control): what the rate is of"),
+        string("unit", "unit of the rate: group | collection | benchmark | occurrences (of a control)"),
         string(
             "name",
-            "the group, collection or benchmark, or how many times the control's exposed model was trained on them",
+            "the group, collection or benchmark; for occurrences their number in the training of the control's "
+            "exposed model",
         ),
         _SIDE,
-        string("rule", "probability (of at least the threshold) | first_choices: which suffixes count"),
-        fraction("threshold", "the least probability; null for first_choices", null=True),
-        int32("n_documents", "documents with a window"),
-        int64("characters", "of them together", ge=0),
-        double("covered", "share of these characters in such suffixes, windows set apart left out"),
+        string(
+            "rule",
+            "rule by which a suffix counts: probability (at least the threshold) | first_choices (greedy decoding)",
+        ),
+        fraction("threshold", "minimum probability; null for first_choices", null=True),
+        int32("n_documents", "number of documents with a window"),
+        int64("characters", "total length of these documents in characters", ge=0),
+        double("covered", "share of these characters in suffixes that count, without windows that are set apart"),
         double(
-            "covered_low", "lower end of its 95% interval, by document; null where all have the same share", null=True
+            "covered_low",
+            "lower end of its 95% interval, by document; null if all documents have the same share",
+            null=True,
         ),
         double("covered_high", "upper end of its 95% interval", null=True),
-        int32("n_reached", "documents with at least one such window"),
-        double("reached", "their share", ge=0),
+        int32("n_reached", "number of documents with at least one suffix that counts"),
+        double("reached", "share of documents with at least one suffix that counts", ge=0),
         double("reached_low", "lower end of its 95% interval (Clopper-Pearson, by document)"),
         double("reached_high", "upper end of its 95% interval"),
         double(
             "median_log_p",
-            "median over the documents of their strongest window that is not set apart; null where too few have one",
+            "median over the documents of log_p (document_memorisation); null if too few documents have a value",
             null=True,
         ),
     ),

@@ -1,6 +1,6 @@
-"""What the project records of itself: where rows came from, pairs that could not be done, plans that were sealed.
+"""Tables of the project's own records: the origin of rows, failed pairs, and sealed plans.
 
-But for the plans their rows are lines of the ledger (store/ledger.py).
+The rows are lines of the ledger (store/ledger.py), except those of the plans.
 """
 
 from __future__ import annotations
@@ -21,84 +21,86 @@ PAIR_STATES: Mapping[PairStatus, str] = {
     "not_applicable": "the model or the benchmark belongs to a control and the other does not: nothing to audit",
     "not_requested": "the model or the benchmark is audited on request only, and this pair was not requested",
 }
-"""What can become of a model on a benchmark, worst first, in the words that SQL, report, terminal and UI share. To be
-audited are the first four, and the first three of these are not audited."""
+"""The states of a model on a benchmark, worst first. SQL, report, terminal and UI show these descriptions.
+
+The first four states are audited by a full audit. The first three of them need a run.
+"""
 
 
 def describe_states(*names: PairStatus) -> str:
-    """The meanings of some states as the description of a column, or of all."""
+    """Return the description of a column of states. Without names it lists all states."""
     return " | ".join(f"{name} ({PAIR_STATES[name]})" for name in names or PAIR_STATES)
 
 
 LINEAGE = Table(
     "lineage",
-    "which run wrote which rows from what, with which code and versions",
+    "the run that wrote each partition, its inputs, its code and its versions",
     key=("table", "partition", "run_id"),
     storage="given",
     columns=(
-        string("table", "the table whose rows the entry explains"),
+        string("table", "name of the table that the run wrote to"),
         string("partition", "the partition: a source, a benchmark, or benchmark|model"),
         RUN_ID.with_changes("the run that wrote the rows"),
-        string("asset_key", "the Dagster asset"),
-        string("code_version", "the asset's code version"),
-        string("data_version", "digest of what was written"),
+        string("asset_key", "name of the Dagster asset"),
+        string("code_version", "code version of the asset"),
+        string("data_version", "version of the written rows, a digest of their content"),
         string("upstream_data_versions", "canonical JSON: upstream table/partition -> data version"),
-        string("model_fingerprint", "weights, config, dtype and attention back end", null=True),
-        string("tokenizer_fingerprint", "the tokenizer's files", null=True),
-        string("benchmark_digest", "config entry and sources of the benchmark", null=True),
-        moment("started_at", "when the step started"),
-        moment("finished_at", "when the rows were ready to be moved into place"),
+        string("model_fingerprint", "digest of weights, config, dtype and attention back end", null=True),
+        string("tokenizer_fingerprint", "digest of the tokenizer's files", null=True),
+        string("benchmark_digest", "digest of the benchmark's config entry and sources", null=True),
+        moment("started_at", "time when the step started"),
+        moment("finished_at", "time when the rows were written, before the file was moved into place"),
         string("package_versions", "canonical JSON: package -> version"),
         string(
             "settings",
-            "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
+            "canonical JSON of the command's options, for example of evaluate; null if they were not recorded",
             null=True,
         ),
         string(
             "file_sha256",
-            "sha256 of the Parquet file that holds the rows; null: they are in no file of their own",
+            "sha256 of the Parquet file with the rows; null if the rows have no file of their own",
             null=True,
         ),
-        int64("rows", "how many rows the file holds; null: they are in no file of their own", null=True),
-        string("previous_sha256", "row_sha256 of the line before it in the ledger of the data folder"),
-        string("row_sha256", "digest of its line in the ledger"),
+        int64("rows", "number of rows in the file; null if the rows have no file of their own", null=True),
+        string("previous_sha256", "row_sha256 of the previous line of the ledger"),
+        string("row_sha256", "digest of the entry's line in the ledger"),
     ),
 )
 
 OUTCOMES = Table(
     "outcomes",
-    "the pairs that a run could not do, and why; the table coverage says what counts now",
+    "the pairs that a run could not finish, and why; the table coverage has the current state",
     key=("run_id", "benchmark", "model"),
     partitioned_by="pair",
     storage="given",
     columns=(
         MODEL,
         BENCHMARK,
-        string("stage", "token_statistics | scores | evaluations: where the run gave the pair up"),
+        string("stage", "stage that failed: token_statistics | scores | evaluations"),
         string("status", describe_states("failed", "not_applicable")),
-        string("reason", "why, in one line of at most 500 characters"),
+        string("reason", "reason in one line of at most 500 characters"),
         RUN_ID,
-        # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.
-        moment("at", "when the run gave the pair up", stored_as="recorded_at"),
+        # "at" is a keyword of DuckDB, so every query would have to quote a column with this name.
+        moment("at", "time of the failure", stored_as="recorded_at"),
     ),
 )
 
 
 PLANS = build_run_table(
     "plans",
-    "what was said beforehand of an audit: texts, settings, model, code; of every sealing",
+    "sealed plans of audits, with texts, settings, model and code; one row per sealing",
     made_from=("examples",),
     columns=(
         string("plan", "the plan as canonical JSON (docs/exhibit.md)"),
-        string("plan_sha256", "sha256 of its UTF-8 bytes: what a timestamp is of"),
-        # "at" is a word of DuckDB's grammar.
-        moment("sealed_at", "when it was sealed, by the clock of this machine"),
+        string("plan_sha256", "sha256 of the plan's UTF-8 bytes, which a timestamp certifies"),
+        # "at" is a keyword of DuckDB.
+        moment("sealed_at", "time of the sealing, by the clock of this machine"),
         string(
             "timestamp",
-            "the answer of a timestamp authority (RFC 3161), DER in base64; null where there is none",
+            "response of a timestamp authority (RFC 3161), DER in base64; null without a timestamp",
             null=True,
         ),
-        moment("timestamped_at", "the time that the authority gives", null=True),
-        string("authority", "the authority's name in the timestamp; null where it has none", null=True),
+        moment("timestamped_at", "time that the authority certifies", null=True),
+        string("authority", "name of the authority in the timestamp; null if it is missing", null=True),
     ),
 )

@@ -1,4 +1,4 @@
-"""What an open corpus holds of a benchmark's texts, word for word."""
+"""Tables of the passages that a benchmark's texts share with an open corpus, word for word."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from audit_pipeline.tables.table import Table, boolean, double, int32, int64, in
 OverlapVerdict = Literal["found", "shared text", "not found", "too short to tell"]
 OverlapPart = Literal["question and answer", "question", "answer", "text", "part", "context"]
 
-_CORPUS = string("corpus", "the corpus: its name in config/references.yaml, or its folder's")
+_CORPUS = string("corpus", "the corpus: its name in config/references.yaml, or the name of its folder")
 _EXAMPLE_ID = string("example_id", "the text; joins to examples")
 
 CORPUS_OVERLAP = Table(
     "corpus_overlap",
-    "how much of every text of a benchmark is in a corpus that was read",
+    "how much of every text of a benchmark occurs in a corpus",
     key=("benchmark", "corpus", "example_id"),
     partitioned_by="overlap",
     storage="rewritten",
@@ -25,47 +25,55 @@ CORPUS_OVERLAP = Table(
         _CORPUS,
         _EXAMPLE_ID,
         string("rule", "the rule by which a text counts as contaminated (docs/overlap.md)"),
-        int32("n", "words on end that were looked for; longer passages are found whole"),
-        int64("words", "words of the text, in lower case and without punctuation"),
-        int64("runs", "its runs of n words that were looked for"),
+        int32("n", "length in words of the runs that were searched; longer passages are found as a whole"),
+        int64("words", "number of words of the text, in lower case and without punctuation"),
+        int64("runs", "number of runs of n words that were searched"),
         int64(
             "templates",
-            "its runs of n words that are at more than 100 places of the benchmark, and were not looked for",
+            "number of runs of n words that were not searched, because they occur more than 100 times in the benchmark",
         ),
-        int64("found_runs", "of the runs that were looked for, those that are in some document"),
-        double("covered", "share of its words in such a run, or aligned; null where it has no word", null=True),
+        int64("found_runs", "number of searched runs that occur in a document"),
         double(
-            "covered_by_copies",
-            "share of its words that lie in a passage that is its own (not is_common in overlap_spans); null where it "
-            "has no word",
+            "covered",
+            "share of the text's words that are in such a run, or aligned; null if the text has no words",
             null=True,
         ),
-        int64("passages", "its longest passages that are in a document (table overlap_spans)"),
-        int64("longest", "words of the longest of them; 0: there is none"),
-        int64("documents", "documents that hold the one that most hold; 0: there is none"),
+        double(
+            "covered_by_copies",
+            "share of the text's words in passages that are not shared text (is_common in overlap_spans); null if the "
+            "text has no words",
+            null=True,
+        ),
+        int64("passages", "number of the text's longest passages that occur in a document (table overlap_spans)"),
+        int64("longest", "length in words of the longest passage; 0 without a passage"),
+        int64("documents", "number of documents with the most frequent passage; 0 without a passage"),
         string(
             "verdict",
-            "found | shared text (only what is in many documents or in several items) | not found | too short to "
-            "tell (no run of n words, or too few rare words to be more than chance)",
+            "found | shared text (only passages that occur in many documents or in several items) | not found | too "
+            "short to tell (no run of n words, or too few rare words to exclude chance)",
         ),
-        boolean("contaminated", "whether it counts by the rule; null where it is too short to tell", null=True),
+        boolean(
+            "contaminated", "whether the text is contaminated by the rule; null if it is too short to tell", null=True
+        ),
         string(
             "part",
-            "what of it was found: question and answer (by the rule of evidence near each other) | question | answer | "
-            "text (an item without an answer) | and by the rule of evidence alone: part (less than 60% of its "
-            "evidence) | context (without its question); null: nothing",
+            "the part that was found: question and answer (by the rule of evidence near each other) | question | "
+            "answer "
+            "| text (an item without an answer) | only by the rule of evidence: part (less than 60% of its evidence) | "
+            "context (without its question); null if nothing was found",
             null=True,
         ),
         double(
             "by_chance",
-            "of the rule of evidence, documents that are expected to hold what was found by chance (docs/overlap.md); "
-            "null where nothing was found",
+            "expected number of documents with the found passages by chance, by the rule of evidence "
+            "(docs/overlap.md); null if nothing was found",
             null=True,
         ),
-        int64("shards_read", "shards of the corpus that were read to their ends"),
-        int64("shards", "shards that the corpus has"),
+        int64("shards_read", "number of shards of the corpus that were read completely"),
+        int64("shards", "number of shards of the corpus"),
         boolean(
-            "is_complete", "whether all of the corpus was read; where it was not, 'not found' does not say 'not there'"
+            "is_complete",
+            "whether the whole corpus was read; if not, 'not found' does not exclude that the corpus has the text",
         ),
         RUN_ID,
     ),
@@ -73,7 +81,7 @@ CORPUS_OVERLAP = Table(
 
 OVERLAP_SPANS = Table(
     "overlap_spans",
-    "the longest passages of a benchmark's texts that are in a document of a corpus, and where",
+    "the longest passages of a benchmark's texts that occur in a document of a corpus, with their positions",
     key=("benchmark", "corpus", "example_id", "char_start", "char_end"),
     partitioned_by="overlap",
     storage="rewritten",
@@ -82,20 +90,28 @@ OVERLAP_SPANS = Table(
         BENCHMARK,
         _CORPUS,
         _EXAMPLE_ID,
-        int64("char_start", "where the passage begins in the text, in characters"),
-        int64("char_end", "where it ends"),
-        int64("words", "its words that the documents hold"),
+        int64("char_start", "first character of the passage in the text"),
+        int64("char_end", "end of the passage in the text (exclusive)"),
+        int64("words", "number of words of the passage that the documents have"),
         int64(
             "documents",
-            "documents that hold all of it; by the rule of evidence those that hold at least 80% of its words in order",
+            "number of documents with the whole passage; by the rule of evidence, with at least 80% of its words in "
+            "order",
         ),
-        int64("documents_of_rarest_run", "documents that hold the run of n words in it that fewest hold"),
-        boolean("is_common", "whether it is shared text: in many documents, or in some documents by chance"),
-        strings("found_in", "the first five of these documents, as they call themselves"),
-        strings("shards", "of each of them, the shard that it is in"),
-        strings("urls", "of each of them, its url; empty where it has none"),
-        int64s("starts", "of each of them, where the passage begins in it, in characters"),
-        strings("contexts", "of each of them, the words before and after the passage, with … for it", quotes_text=True),
+        int64("documents_of_rarest_run", "number of documents with the rarest run of n words of the passage"),
+        boolean(
+            "is_common",
+            "whether the passage is shared text: it occurs in many documents, or in some documents by chance",
+        ),
+        strings("found_in", "ids of the first five of these documents"),
+        strings("shards", "shard of each of these five documents"),
+        strings("urls", "URL of each of these five documents; empty if unknown"),
+        int64s("starts", "first character of the passage in each of these five documents"),
+        strings(
+            "contexts",
+            "words before and after the passage in each of these five documents, with … for the passage",
+            quotes_text=True,
+        ),
         string("before", "the words of the text before the passage", null=True, quotes_text=True),
         string("excerpt", "the first words of the passage", null=True, quotes_text=True),
         string("after", "the words of the text after the passage", null=True, quotes_text=True),

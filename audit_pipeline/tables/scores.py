@@ -1,4 +1,4 @@
-"""The scores of the detectors, and the texts with the highest."""
+"""Tables of the detectors' scores, and of the texts with the highest scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from audit_pipeline.tables.table import (
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
 RANKED_AMONG_ALL = "combined"
-"""The detector whose score is made of ranks among all texts of the benchmark: no two texts' are independent."""
+"""The detector whose score combines ranks among all texts of the benchmark. Scores of two texts are not independent."""
 
 SCORES = Table(
     "scores",
@@ -41,11 +41,11 @@ SCORES = Table(
         DETECTOR,
         PARAMETERS,
         boolean(
-            "is_default", "whether these are the detector's default parameters, with what the benchmark fixes in them"
+            "is_default", "whether these are the detector's default parameters, after the benchmark's own settings"
         ),
-        double("score", "higher means more likely a member; null unless status is ok", null=True),
+        double("score", "the score; higher means more likely a member; null unless status is ok", null=True),
         choice("status", ("ok", "not_applicable", "failed")),
-        string("reason", "why there is no score; null: there is one", null=True),
+        string("reason", "why there is no score; null if there is a score", null=True),
         RUN_ID,
     ),
 )
@@ -60,11 +60,11 @@ HIGHLIGHTS = build_run_table(
         SCORES.column("example_id"),
         DETECTOR,
         PARAMETERS,
-        int32("place", "1: the highest score of the evaluated texts", ge=1),
+        int32("place", "rank of the text's score among the evaluated texts, 1 for the highest", ge=1),
         double("score", "the text's score"),
-        strings("pieces", "at most 50 words of the text, in the model's tokens", quotes_text=True),
-        Column("token_scores", list_type_of(pa.float64()), "the score of each of those tokens"),
+        strings("pieces", "at most 50 words of the text, as tokens of the model", quotes_text=True),
+        Column("token_scores", list_type_of(pa.float64()), "score of each of those tokens"),
         Column("counted", list_type_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
-        count("n_tokens", "scored tokens of the whole text"),
+        count("n_tokens", "number of scored tokens of the whole text"),
     ),
 )

@@ -1,4 +1,4 @@
-"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text."""
+"""SQL fragments (DuckDB) for column declarations, and SQL statements that are generated from table declarations."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from audit_pipeline.tables.table import Column, Table
 
 EXCERPT_WORDS = 50
 EXCERPT_CHARACTERS = 500
-"""The most of an audited text that is quoted outside of the tables of texts."""
+"""The maximum length of a quote of an audited text, except in the tables of texts."""
 
 BLANKS = r"\s\x0B\x1C-\x1F\x{85}\p{Z}"
-"""Regex class (RE2) of what ``str.split`` treats as whitespace."""
+"""The regex class (RE2) of the characters that ``str.split`` treats as whitespace."""
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-"""Regex class of scripts written without blanks: each character counts as a word of an excerpt."""
+"""The regex class of scripts without blanks between words. Each character counts as a word of an excerpt."""
 
 
 def quote_identifier(name: str) -> str:
-    """``name`` as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
-    """``text`` as an SQL string."""
+    """Quote a text as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 WORDS_OF_TEXT = f"len(regexp_extract_all(text, '[^{BLANKS}]+'))"
-"""SQL: the whitespace words of a column ``text``."""
+"""SQL expression: the number of whitespace-separated words of a column ``text``."""
 
 _FLAT = f"trim(regexp_replace(left(text, {4 * EXCERPT_CHARACTERS}), '[{BLANKS}]+', ' ', 'g'))"
 _CUT = (
@@ -42,7 +42,7 @@ EXCERPT = (
     f"CASE WHEN length({_CUT}) < length({_FLAT}) OR length(text) > {4 * EXCERPT_CHARACTERS}"
     f" THEN rtrim({_CUT}) || '…' ELSE {_CUT} END"
 )
-"""SQL: the first words of a column ``text``."""
+"""SQL expression: the first words of a column ``text``."""
 
 
 _SQL_TYPES: Mapping[str, str] = {
@@ -59,41 +59,51 @@ _SQL_TYPES: Mapping[str, str] = {
 
 
 def is_key_enforced(table: Table) -> bool:
-    """Whether the key is a primary key. One of millions of rows is counted by every build instead: an index on it makes
-    a build several times as long and the file ten times as large."""
+    """Return whether the key is a primary key.
+
+    Keys of large tables are checked by counting duplicates. An index on millions of rows makes a build several times
+    slower, and the file ten times larger.
+    """
     return table.storage == "given"
 
 
 def build_create_table_sql(table: Table) -> str:
-    """The empty table with its comments; a key that is enforced is its primary key."""
-    names = {column: quote_identifier(column.warehouse_name) for column in table.stored}
-    lines = [f"{name} {sql_type(column)}{'' if column.null else ' NOT NULL'}" for column, name in names.items()]
-    if is_key_enforced(table):
-        lines.append(f"PRIMARY KEY ({build_key_sql(table)})")
+    """Build the statements that create the empty table, its comments, and its primary key if it is enforced."""
     comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
-    comments = [f"TABLE {table.name} IS {quote_literal(comment)}"]
-    comments += [f"COLUMN {table.name}.{name} IS {quote_literal(column.description)}" for column, name in names.items()]
-    created = f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);"
-    return "\n".join((created, *(f"COMMENT ON {target};" for target in comments)))
+    definitions: list[str] = []
+    comments = [f"COMMENT ON TABLE {table.name} IS {quote_literal(comment)};"]
+    for column in table.stored:
+        name = quote_identifier(column.warehouse_name)
+        constraint = "" if column.null else " NOT NULL"
+        definitions.append(f"{name} {sql_type(column)}{constraint}")
+        comments.append(f"COMMENT ON COLUMN {table.name}.{name} IS {quote_literal(column.description)};")
+    if is_key_enforced(table):
+        definitions.append(f"PRIMARY KEY ({build_key_sql(table)})")
+    created = f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(definitions) + "\n);"
+    return "\n".join([created, *comments])
 
 
 def sql_type(column: Column) -> str:
-    """A column's type in the warehouse; raises KeyError for a type that the warehouse has no column of."""
+    """Return the type of a column in the warehouse.
+
+    Raises:
+        KeyError: If the warehouse has no such type.
+    """
     return column.sql_type or _sql_type(column.type)
 
 
 def build_column_expressions(table: Table) -> Mapping[str, str]:
-    """By the warehouse's columns: SQL that fills each from the columns of the table's Parquet files."""
+    """Return the SQL expression that fills each column of the warehouse from the Parquet columns, by name."""
     return {column.warehouse_name: column.sql or quote_identifier(column.name) for column in table.stored}
 
 
 def build_key_sql(table: Table) -> str:
-    """SQL for the columns that no two rows have in common."""
+    """Build the list of key columns."""
     return ", ".join(map(quote_identifier, table.key))
 
 
 def build_current_view_sql(table: Table) -> str:
-    """The view current_NAME: the rows that the latest run of every pair wrote."""
+    """Build the view current_NAME, which has the rows of the latest run of every pair."""
     name = f"current_{table.name}"
     comment = f"{table.current} of the latest run of every model on every benchmark"
     rows = _build_rows_of_runs_sql(table, "current_runs")
@@ -101,9 +111,9 @@ def build_current_view_sql(table: Table) -> str:
 
 
 def build_as_of_macro_sql(table: Table) -> str:
-    """The macro NAME_as_of(moment): what the view held then."""
+    """Build the macro NAME_as_of(moment), which returns the rows that the view had at a moment."""
     name = f"{table.name}_as_of"
-    comment = f"what current_{table.name} held at a moment (a date is its first moment, UTC)"
+    comment = f"the rows of current_{table.name} at a moment (a date counts from its start, UTC)"
     return (
         f"CREATE MACRO {name}(moment) AS TABLE\n{_build_rows_of_runs_sql(table, 'runs_as_of(moment)')};\n"
         f"COMMENT ON MACRO TABLE {name} IS {quote_literal(comment)};"
@@ -111,13 +121,14 @@ def build_as_of_macro_sql(table: Table) -> str:
 
 
 def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
-    """The view current_runs: the latest run of every pair, of the tables of which that run's rows are all that counts.
+    """Build the view current_runs, which has the latest run of every pair and table.
 
-    Of the others (several commands add to them) the latest run does not hold the latest rows.
+    Tables without a view current_NAME are excluded. Several commands add rows to them, so the latest run does not have
+    all current rows.
     """
     others = [table.name for table in run_tables if not table.current]
     left_out = "".join(f' AND "table" <> {quote_literal(name)}' for name in others)
-    see = f"; {', '.join(others)}: see its own view" if others else ""
+    see = f"; for {', '.join(others)} see their own views" if others else ""
     comment = f"the latest run of every model on every benchmark, for every table that runs add to{see}"
     return (
         'CREATE VIEW current_runs AS\nSELECT "table", benchmark, model, run_id, finished_at FROM runs\n'

@@ -1,4 +1,4 @@
-"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from."""
+"""The declaration of a table: its columns, storage, partitions and origin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from audit_pipeline.store.paths import DataPaths
 
 PartitionedBy = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control"]
-"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``overlap``: of a benchmark and a corpus."""
+"""The unit of a partition. ``corpus`` is a corpus and a tokenizer, ``overlap`` is a benchmark and a corpus."""
 
 _PARTITION_COLUMNS: Mapping[PartitionedBy, tuple[str, ...]] = {
     "pair": ("benchmark", "model"),
@@ -22,27 +22,44 @@ _PARTITION_COLUMNS: Mapping[PartitionedBy, tuple[str, ...]] = {
 }
 
 Storage = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
-"""How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: one file per
-partition, which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the
-folder of another product. The others are the warehouse's alone: ``given`` row by row, from the ledger, JSON documents,
-the configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
+"""The storage of a table's rows.
 
+- ``runs``: append-only. Every run adds a file to its partition.
+- ``rewritten``: one file per partition, which every run replaces.
+- ``cache``: the parts of the cache of token statistics.
+- ``inside``: a file in the folder of another table.
+- ``given``: only in the warehouse. The build inserts row by row from the ledger, JSON documents and the configuration.
+- ``derived``: only in the warehouse. The build computes the rows from other tables (sql/fills/).
+"""
 
 Order = Literal["sorted", "as read", "any"]
-"""In which order the warehouse takes the rows of a run's files. ``sorted``: by file and row. The others are for tables
-that would take gigabytes to sort: ``as read``, since a sum of scores depends on their order in its last digit; ``any``,
-which takes three quarters of the time, where nothing adds the numbers up."""
+"""The order in which the warehouse loads the rows of a run's files.
+
+- ``sorted``: by file and row.
+- ``as read``: in reading order, for tables that would take gigabytes to sort. The last digit of a sum of scores
+  depends on the order.
+- ``any``: any order, which takes a quarter less time. For tables whose numbers are never summed.
+"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a file, of the warehouse's table, or of both; ``description`` is its comment everywhere.
+    """A column of a Parquet file, of a table in the warehouse, or of both.
 
-    ``ge``, ``le``, ``one_of``: what its values may be; compared at every write. ``file_only``: the warehouse leaves it
-    out.
-    ``stored_as``: its name in the warehouse, where that is another. ``sql``: not in the file, the warehouse fills it by
-    this expression over the file's columns. ``sql_type``: its type in the warehouse, where Arrow has none.
-    ``quotes_text``: a warehouse without text leaves it empty.
+    Attributes:
+        name: The name in the file.
+        type: The Arrow type.
+        description: The comment of the column, in files, in the warehouse and in the UI.
+        null: Values may be null.
+        ge: The minimum of the values. Every write checks the limits.
+        le: The maximum of the values.
+        one_of: The allowed values.
+        file_only: The warehouse does not have the column.
+        stored_as: The name in the warehouse, if it differs.
+        sql: The SQL expression over the file's columns that fills the column in the warehouse. The file does not have
+            the column.
+        sql_type: The type in the warehouse, if no Arrow type corresponds to it.
+        quotes_text: The column quotes audited texts. A warehouse without text leaves it empty.
     """
 
     name: str
@@ -59,71 +76,96 @@ class Column:
     quotes_text: bool = False
 
     def with_changes(self, description: str = "", **fields: Any) -> Column:
-        """The same column of another table, where it means or allows something else."""
+        """Return a copy with another description or other attributes, for another table."""
         return replace(self, description=description or self.description, **fields)
 
     @property
     def warehouse_name(self) -> str:
+        """Return the name in the warehouse."""
         return self.stored_as or self.name
 
     @property
     def has_limits(self) -> bool:
-        """Whether not every value of its type is allowed."""
+        """Return whether the values are limited."""
         return self.ge is not None or self.le is not None or bool(self.one_of)
 
     def find_fault(self, values: pa.ChunkedArray) -> str | None:
-        """What is wrong with some of the values of this column; None where nothing is."""
-        checks = [(self.ge, pc.less, "below"), (self.le, pc.greater, "above")]
-        for limit, is_beyond, words in checks:
-            if limit is not None and pc.any(is_beyond(values, limit)).as_py():
-                return f"column {self.name} holds a value {words} {limit:g}"
-        if self.one_of and (others := set(pc.unique(values).to_pylist()) - {*self.one_of, None}):
-            return f"column {self.name} holds {sorted(others)[0]!r}, which is none of {', '.join(self.one_of)}"
+        """Return a message about a value beyond the limits of the column, or None if all values are allowed."""
+        if self.ge is not None and pc.any(pc.less(values, self.ge)).as_py():
+            return f"column {self.name} holds a value below {self.ge:g}"
+        if self.le is not None and pc.any(pc.greater(values, self.le)).as_py():
+            return f"column {self.name} holds a value above {self.le:g}"
+        if self.one_of:
+            others = set(pc.unique(values).to_pylist()) - {*self.one_of, None}
+            if others:
+                return f"column {self.name} holds {sorted(others)[0]!r}, which is none of {', '.join(self.one_of)}"
         return None
 
 
 class ColumnType:
-    """A type of columns. Called with a name, a description and further fields of :class:`Column`, it declares one."""
+    """A factory of columns with the same type."""
 
     def __init__(self, type_: pa.DataType, **fields: Any) -> None:
-        self._type, self._fields = type_, fields
+        self._type = type_
+        self._fields = fields
 
     def __call__(self, name: str, description: str, **fields: Any) -> Column:
+        """Declare a column.
+
+        Args:
+            name: The name of the column.
+            description: The description of the column.
+            fields: Other attributes of :class:`Column`.
+        """
         return Column(name, self._type, description, **{**self._fields, **fields})
 
 
 def list_type_of(type_: pa.DataType) -> pa.DataType:
-    """A list none of whose elements is null."""
+    """Return the type of a list without null elements."""
     return pa.list_(pa.field("item", type_, nullable=False))
 
 
-string, boolean, day = ColumnType(pa.string()), ColumnType(pa.bool_()), ColumnType(pa.date32())
-int8, int32, int64 = ColumnType(pa.int8()), ColumnType(pa.int32()), ColumnType(pa.int64())
+string = ColumnType(pa.string())
+boolean = ColumnType(pa.bool_())
+day = ColumnType(pa.date32())
+int8 = ColumnType(pa.int8())
+int32 = ColumnType(pa.int32())
+int64 = ColumnType(pa.int64())
 count = ColumnType(pa.int32(), ge=0)
 double = ColumnType(pa.float64())
 fraction = ColumnType(pa.float64(), ge=0, le=1)
 moment = ColumnType(pa.timestamp("us", tz="UTC"))
-strings, int64s = ColumnType(list_type_of(pa.string())), ColumnType(list_type_of(pa.int64()))
+strings = ColumnType(list_type_of(pa.string()))
+int64s = ColumnType(list_type_of(pa.int64()))
 
 
 def choice(name: str, values: tuple[str, ...], meaning: str = "") -> Column:
-    """A text that is one of ``values``, which its description lists before the ``meaning``."""
-    description = " | ".join(values) + (f": {meaning}" if meaning else "")
+    """Declare a text column with a fixed set of values. The description lists the values, then the meaning."""
+    description = " | ".join(values)
+    if meaning:
+        description += f": {meaning}"
     return Column(name, pa.string(), description, one_of=values)
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One product of the pipeline. Everything else that must know it reads this.
+    """The declaration of a table of the pipeline, which all other code reads.
 
-    ``comment``: what it is, in one sentence. ``key``: the columns that no two rows of the warehouse's table have in
-    common. ``made_from``: the tables whose rows it is computed from. ``holds_text``: the columns that, one after the
-    other, are a text that a model reads; its digest names the text in the cache.
-    ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
-    empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
-    ``order``: of its rows in the warehouse (``Order``). ``in_warehouse``: whether the warehouse has a table of it.
-    ``file``: where the file of a partition lies, where not at its usual place; ``manifest``: the JSON document next to
-    it.
+    Attributes:
+        name: The name of the table.
+        comment: The description of the table in one sentence.
+        columns: The columns.
+        key: The columns whose values are unique per row of the warehouse's table.
+        partitioned_by: The unit of a partition.
+        storage: The storage of the rows.
+        made_from: The names of the tables that the rows are computed from.
+        holds_text: The columns that are joined to the text that a model reads. Its digest is the text's cache key.
+        current: The description of the rows, for the view current_NAME and the macro NAME_as_of. Empty if a run does
+            not replace all rows of earlier runs; then the table has another view, or none.
+        order: The order of the rows in the warehouse.
+        in_warehouse: The warehouse has the table.
+        file: Returns the path of a partition's file, if it differs from the default path.
+        manifest: Returns the path of the JSON document next to a partition's file.
     """
 
     name: str
@@ -142,7 +184,7 @@ class Table:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of its Parquet files, each with its description."""
+        """Return the schema of the Parquet files, with descriptions."""
         return pa.schema(
             pa.field(column.name, column.type, nullable=column.null, metadata={"description": column.description})
             for column in self.columns
@@ -151,67 +193,84 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of its files' columns."""
+        """Return the names of the file columns."""
         return list(self.schema.names)
 
     def field(self, name: str) -> pa.Field:
-        """A column of its files, for tables that are not kept."""
+        """Return the Arrow field of a file column, for tables that are not stored."""
         return self.schema.field(name)
 
     def empty_table(self) -> pa.Table:
+        """Return an Arrow table without rows."""
         return self.schema.empty_table()
 
     def column(self, name: str) -> Column:
-        """A column's declaration, for another table that has the same; raises KeyError where there is none."""
+        """Return the declaration of a column, for another table that has the same column.
+
+        Raises:
+            KeyError: If the table has no column with this name.
+        """
         return {column.name: column for column in self.columns}[name]
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns of the warehouse's table."""
+        """Return the columns of the warehouse's table."""
         return tuple(column for column in self.columns if not column.file_only)
 
     @property
     def append_only(self) -> bool:
+        """Return whether every run adds a file to its partition."""
         return self.storage == "runs"
 
     @property
     def has_files(self) -> bool:
-        """Whether every partition has files of its own in Parquet."""
+        """Return whether every partition has its own Parquet files."""
         return self.storage in ("runs", "rewritten") and bool(self.columns)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The warehouse's columns, of text, that say which partition a row is of, and which run where each adds a file:
-        what rows of one file have in common."""
+        """Return the warehouse's columns that have one value per file: those of the partition, and maybe run_id."""
         if self.storage == "cache":
             return ("model_fingerprint",)
-        of_partition = _PARTITION_COLUMNS.get(self.partitioned_by, (self.partitioned_by,))
-        return (*of_partition, "run_id") if self.append_only else of_partition
+        columns = _PARTITION_COLUMNS.get(self.partitioned_by, (self.partitioned_by,))
+        return (*columns, "run_id") if self.append_only else columns
 
     def texts(self, rows: pa.Table) -> list[str]:
-        """The text that each of ``rows`` holds: the columns ``holds_text`` in order, null as no text."""
+        """Return the text of each row: its columns ``holds_text``, joined. Null counts as an empty text."""
         columns = [rows.column(name).to_pylist() for name in self.holds_text]
-        return ["".join(part or "" for part in parts) for parts in zip(*columns, strict=True)]
+        texts: list[str] = []
+        for parts in zip(*columns, strict=True):
+            texts.append("".join(part or "" for part in parts))
+        return texts
 
     def without_text(self) -> Table:
-        """The same with nothing in the columns that quote audited texts."""
-        return replace(
-            self,
-            columns=tuple(
-                replace(column, sql="NULL" if column.null else "[]") if column.quotes_text else column
-                for column in self.columns
-            ),
-        )
+        """Return a copy in which the columns that quote audited texts are empty."""
+        columns: list[Column] = []
+        for column in self.columns:
+            if column.quotes_text:
+                empty_value = "NULL" if column.null else "[]"
+                columns.append(replace(column, sql=empty_value))
+            else:
+                columns.append(column)
+        return replace(self, columns=tuple(columns))
 
     def file_of(self, paths: DataPaths, partition: str, run_id: str = "") -> Path | None:
-        """The file of a partition, and of a run where each adds one; None where partitions have none of their own."""
+        """Return the path of a partition's file, or None if partitions have no files.
+
+        Args:
+            paths: The data folder.
+            partition: The name of the partition.
+            run_id: The id of the run, if every run adds a file.
+        """
         if self.file is not None:
             return self.file(paths, partition)
         if self.storage == "runs":
             return paths.run_file(self.name, partition, run_id)
-        return paths.rewritten_file(self.name, self.partitioned_by, partition) if self.storage == "rewritten" else None
+        if self.storage == "rewritten":
+            return paths.rewritten_file(self.name, self.partitioned_by, partition)
+        return None
 
 
 def description_of(field: pa.Field) -> str:
-    """The meaning of a column, as written in its schema."""
+    """Return the description in an Arrow field."""
     return str((field.metadata or {}).get(b"description", b"").decode())

@@ -1,4 +1,4 @@
-"""What became of texts that a model was made to forget."""
+"""The table of comparisons of a model before and after unlearning."""
 
 from __future__ import annotations
 
@@ -26,39 +26,43 @@ UNLEARNING_METRICS: Mapping[str, str] = {
     "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
     "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
 }
-"""Every metric of a comparison for people, in the order in which they are shown."""
+"""The titles of the metrics, in the order of the output."""
 
-# A run compares one pair of models on one pair of sides: its view says which runs are the latest of theirs.
+# A run compares one pair of models on one pair of sides. The view selects the latest run of each comparison.
 UNLEARNING = build_run_table(
     "unlearning",
-    "texts that a model was made to forget, before and after, of every run; current_unlearning holds the "
-    "latest of each comparison",
+    "comparisons of a model before and after unlearning, of every run; current_unlearning has the latest of each "
+    "comparison",
     key=("metric", "role", "side"),
     made_from=("examples", "token_statistics", "decisions", "document_memorisation"),
     model=MODEL.with_changes("the model after forgetting"),
-    benchmark=BENCHMARK.with_changes("the benchmark of the texts to be forgotten"),
+    benchmark=BENCHMARK.with_changes("the benchmark of the texts to forget"),
     columns=(
         string("before", "the model before forgetting"),
         string(
             "holdout",
-            "the benchmark of the held-out texts; where it is that of the texts to be forgotten: its non-members",
+            "the benchmark of the held-out texts; if it is the benchmark of the texts to forget, its non-members",
         ),
-        string("retrained", "a model trained without these texts; null: none was named", null=True),
+        string(
+            "retrained", "a model that was trained without the texts to forget; null if it was not given", null=True
+        ),
         string("metric", "privleak, forget_quality, … (docs/unlearning.md)"),
         string(
             "role",
-            "before | after | retrained: the model that it is of; change: from before to after",
+            "the measured model: before | after | retrained; or change (from before to after)",
             one_of=("before", "after", "retrained", "change"),
         ),
-        string("side", "forget | holdout | both (of one side against the other)", one_of=("forget", "holdout", "both")),
-        double("value", "the metric; null where it was not computed, reason says why", null=True),
+        string("side", "forget | holdout | both (a comparison of the two sides)", one_of=("forget", "holdout", "both")),
+        double("value", "value of the metric; null if it was not computed, see reason", null=True),
         CI_LOW,
         CI_HIGH,
-        int64("n", "texts, groups or documents that it is of", ge=0),
-        string("method", "how value and interval were computed; empty where there is no value"),
-        string("reason", "why there is no value; null: there is one", null=True),
+        int64("n", "number of texts, groups or documents that the value is computed from", ge=0),
+        string("method", "how value and interval were computed; empty without a value"),
+        string("reason", "why there is no value; null if there is a value", null=True),
         strings(
-            "documents", "of verbatim_still_reproduced: the documents, by title or document_id; else null", null=True
+            "documents",
+            "titles or ids of the documents of verbatim_still_reproduced; null for other metrics",
+            null=True,
         ),
     ),
 )

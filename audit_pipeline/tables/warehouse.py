@@ -1,5 +1,7 @@
-"""The tables that the warehouse alone has, in the order in which they are filled: of JSON documents, of the
-configuration, and derived from other tables."""
+"""Tables that only the warehouse has, in the order in which it fills them.
+
+They come from JSON documents, from the configuration, and from other tables.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +10,59 @@ from audit_pipeline.tables.lineage import LINEAGE, describe_states
 from audit_pipeline.tables.scores import SCORES
 from audit_pipeline.tables.table import Table, boolean, day, double, int32, int64, moment, string
 
-_WHEN_BUILT = (
-    "when the warehouse was built, broken entries as far as they are known; empty where the file could not be read"
-)
+_WHEN_BUILT = "at the time of the warehouse's build, including broken entries; empty if the file could not be read"
 
 MODELS = Table(
     "models",
-    "the models that have been loaded, one row per fingerprint",
+    "the models that were loaded, one row per fingerprint",
     key=("fingerprint",),
     storage="given",
     columns=(
         string(
             "fingerprint",
-            "weights, config, dtype and attention back end; of a model on a server its address and what was seen there",
+            "digest of weights, config, dtype and attention back end; for a model on a server, of its address and its "
+            "observed properties",
         ),
         string("name", "the model's name in config/models.yaml, hub id or path", null=True),
-        string("resolved_from", "the hub id, folder or file that the name referred to", null=True),
-        string("revision", "the hub commit", null=True),
-        string("dtype", "the number format of the weights during the pass", null=True),
-        string("attention", "the attention back end", null=True),
-        boolean("compile", "whether its layers were compiled", null=True),
-        string("weights_digest", "digest of the weights; null: they are on a server", null=True),
-        string("weights_format", "how they were published in few bits; null: they are plain", null=True),
+        string("resolved_from", "hub id, folder or file that the name refers to", null=True),
+        string("revision", "commit on the hub", null=True),
+        string("dtype", "number format of the weights during the forward pass", null=True),
+        string("attention", "attention back end", null=True),
+        boolean("compile", "whether the layers were compiled", null=True),
+        string("weights_digest", "digest of the weights; null if they are on a server", null=True),
+        string(
+            "weights_format", "quantisation format of the published weights; null if they are not quantised", null=True
+        ),
         LINEAGE.column("tokenizer_fingerprint"),
-        string("start_token", "the token put in front of every text", null=True),
-        int64("start_token_id", "its id", null=True),
-        int64("context_length", "tokens that the model can read at once", null=True),
-        int64("vocab_size", "tokens in the model's vocabulary", null=True),
+        string("start_token", "token that is put before every text", null=True),
+        int64("start_token_id", "id of the start token", null=True),
+        int64("context_length", "maximum number of tokens that the model reads at once", null=True),
+        int64("vocab_size", "number of tokens in the vocabulary", null=True),
         int64("parameters", "number of parameters", null=True),
-        string("release_date", "when the model was released, as the configuration states it", null=True),
-        string("training_cutoff", "the end of its training data, as the configuration states it", null=True),
-        string("first_loaded_at", "when it was first loaded here", null=True),
-        string("card", "the whole card, with whatever else it holds", sql_type="JSON"),
+        string("release_date", "release date of the model, as the configuration states it", null=True),
+        string("training_cutoff", "end of the training data, as the configuration states it", null=True),
+        string("first_loaded_at", "time when the model was first loaded", null=True),
+        string("card", "the complete model card", sql_type="JSON"),
     ),
 )
 
 BENCHMARKS = Table(
     "benchmarks",
-    "the benchmarks that have been built, one row per benchmark",
+    "the built benchmarks, one row per benchmark",
     key=("benchmark",),
     storage="given",
     columns=(
         BENCHMARK.with_changes("the benchmark's name in config/benchmarks.yaml"),
-        string("digest", "config entry and sources of the benchmark", null=True),
-        string("design", "how the two sides came about", null=True),
+        string("digest", "digest of the benchmark's config entry and sources", null=True),
+        string("design", "design of the two sides", null=True),
         string(
             "design_stated_by",
-            "who says how they came about; null where it follows from how the texts were drawn here",
+            "person or publisher who states the design; null if Corpus Audit drew the texts itself",
             null=True,
         ),
         string("words", "window lengths in words (JSON)", null=True),
-        string("counts", "examples by side, split and length, as the builder counted them", null=True, sql_type="JSON"),
-        string("manifest", "the whole manifest, with its specification and counts", sql_type="JSON"),
+        string("counts", "numbers of examples by side, split and length", null=True, sql_type="JSON"),
+        string("manifest", "the complete manifest, with specification and counts", sql_type="JSON"),
     ),
 )
 
@@ -72,20 +75,20 @@ CONFIGURED_MODELS = Table(
         string("name", "the model's name"),
         string(
             "title",
-            "its name for people: the title of its entry, or its name, with variant, adapter and number format of its "
-            "files in brackets; null: the entry is broken",
+            "display title: the title of the entry or the name, with variant, adapter and number format in brackets; "
+            "null if the entry is broken",
             null=True,
         ),
-        string(
-            "origin", "the hub id, path, package file or endpoint that the entry names; unknown: the entry is broken"
+        string("origin", "hub id, path, package file or endpoint in the entry; 'unknown' if the entry is broken"),
+        day("release_date", "release date of the model, as the entry states it", null=True),
+        day("training_cutoff", "end of the training data, as the entry states it", null=True),
+        boolean("on_request", "whether the model is audited only if it is named (models of a control)"),
+        string("series", "series that the model is a checkpoint of", null=True),
+        int64("position", "position in the series, from 1", null=True),
+        int64("step", "training step, if file names, trainer_state.json or the entry state it", null=True),
+        int64(
+            "tokens", "number of training tokens, if file names, trainer_state.json or the entry state it", null=True
         ),
-        day("release_date", "when the model was released, as the entry states it", null=True),
-        day("training_cutoff", "the end of its training data, as the entry states it", null=True),
-        boolean("on_request", "audited only where it is named (a control's models)"),
-        string("series", "the series that it is a checkpoint of", null=True),
-        int64("position", "its place in the series, from 1", null=True),
-        int64("step", "its training step, where names, trainer_state.json or the entry say it", null=True),
-        int64("tokens", "tokens that it was trained on, where these say so", null=True),
     ),
 )
 
@@ -96,23 +99,23 @@ CONFIGURED_BENCHMARKS = Table(
     storage="given",
     columns=(
         BENCHMARK,
-        string("title", "its name for people, as its entry gives it; null: it gives none", null=True),
-        string("family", "the entry that it comes from, at one of its lengths"),
-        int32("words", "window length in words; null: texts of any length", null=True),
-        string("design", "how the two sides come about"),
-        string("description", "what it is, in words"),
+        string("title", "display title in the entry; null without a title", null=True),
+        string("family", "name of the entry; a benchmark is an entry at one of its lengths"),
+        int32("words", "window length in words; null for texts of any length", null=True),
+        string("design", "design of the two sides"),
+        string("description", "description of the benchmark"),
         boolean(
             "is_up_to_date",
-            "whether the built examples are those that entry and sources give now; null where it is not built, or a "
-            "source is missing or cannot be read",
+            "whether the built examples match the current entry and sources; null if the benchmark is not built, or if "
+            "a source is missing or unreadable",
             null=True,
         ),
-        boolean("on_request", "built and audited only where it is named"),
+        boolean("on_request", "whether the benchmark is built and audited only if it is named"),
     ),
 )
 
-# A key of millions of rows is counted, not enforced: an index on it makes a build several times as long and the file
-# ten times as large.
+# A key of millions of rows is checked by counting. An index would make a build several times slower, and the file ten
+# times larger.
 KEYS = Table(
     "keys",
     "the key of every table, and whether it held when the warehouse was built",
@@ -120,9 +123,9 @@ KEYS = Table(
     storage="given",
     columns=(
         string("table", "the table"),
-        string("key", "the columns that no two rows have in common"),
-        boolean("is_enforced", "whether it is a primary key; if not, it is counted by every build"),
-        int64("doubled", "rows too many: 0 as it should be"),
+        string("key", "columns whose values are unique per row"),
+        boolean("is_enforced", "whether the key is a primary key; if not, every build counts duplicates"),
+        int64("doubled", "number of duplicate rows; 0 if the key holds"),
     ),
 )
 
@@ -137,27 +140,27 @@ SCORED_SETTINGS = Table(
         DETECTOR,
         PARAMETERS,
         SCORES.column("is_default"),
-        int64("texts", "texts that the run tried"),
-        int64("scored", "of them, with a score"),
-        int64("not_applicable", "of them, texts that the detector does not apply to"),
-        int64("failed", "of them, texts on which it failed"),
-        int64("audited", "of them, evaluated texts that are not known to be non-members: those asked about"),
+        int64("texts", "number of texts that the run tried to score"),
+        int64("scored", "number of texts with a score"),
+        int64("not_applicable", "number of texts that the detector does not apply to"),
+        int64("failed", "number of texts on which the detector failed"),
+        int64("audited", "number of evaluated texts that are not known to be non-members, the subject of the audit"),
         RUN_ID.with_changes("the run that wrote the rows; joins to lineage.run_id"),
     ),
 )
 
 RUNS = Table(
     "runs",
-    "what every run wrote: one row per table, partition and run, with what the lineage says of it",
+    "the output of every run: one row per table, partition and run, with its lineage",
     key=("table", "partition", "run_id"),
     made_from=("lineage", "scored_settings"),
     columns=(
         string("table", "the table that the run wrote to"),
         string("partition", "the partition: a source, a benchmark, a study, or benchmark|model"),
-        BENCHMARK.with_changes("the benchmark; null where the partition is none and of none", null=True),
-        string("model", "the model; null where the partition is of none", null=True),
+        BENCHMARK.with_changes("the benchmark; null if the partition has no benchmark", null=True),
+        string("model", "the model; null if the partition has no model", null=True),
         RUN_ID.with_changes("the run"),
-        int64("rows", "how many rows it wrote; 0 where its file holds none, so that earlier rows are not current"),
+        int64("rows", "number of written rows; with 0 rows, earlier rows are no longer current"),
         LINEAGE.column("asset_key"),
         LINEAGE.column("code_version"),
         LINEAGE.column("data_version"),
@@ -166,26 +169,26 @@ RUNS = Table(
         LINEAGE.column("tokenizer_fingerprint"),
         LINEAGE.column("started_at"),
         LINEAGE.column("finished_at"),
-        boolean("is_current", "whether it is the latest of its table and partition"),
+        boolean("is_current", "whether the run is the latest of its table and partition"),
     ),
 )
 
-# A view of this would join as-of, which no recursive view may read.
+# A view would need an as-of join, which a recursive view cannot read.
 LINEAGE_EDGES = Table(
     "lineage_edges",
-    "what every run's rows were made of: one row per input, with the run that had written it last before",
+    "the inputs of every run: one row per input, with the run that wrote the input",
     key=("table", "partition", "run_id", "upstream_table", "upstream_partition"),
     made_from=("lineage",),
     columns=(
         LINEAGE.column("table"),
         LINEAGE.column("partition"),
         LINEAGE.column("run_id"),
-        string("upstream_table", "the table, or sort of input (reference_model, token_frequencies, …), that was read"),
-        string("upstream_partition", "its partition, or the input's name"),
-        string("upstream_version", "its data version", null=True),
+        string("upstream_table", "table or kind of input (reference_model, token_frequencies, …)"),
+        string("upstream_partition", "partition, or name of the input"),
+        string("upstream_version", "data version of the input", null=True),
         string(
             "upstream_run_id",
-            "the run that wrote it; null where no lineage entry names that version: an input from outside",
+            "run that wrote the input; null for an external input, whose version is in no lineage entry",
             null=True,
         ),
     ),
@@ -193,8 +196,8 @@ LINEAGE_EDGES = Table(
 
 FILES_GONE = Table(
     "files_gone",
-    "lineage entries whose file is not there, or was left out; of a partition that every run writes anew, the last "
-    "entry alone",
+    "lineage entries whose file is missing or was skipped; for a partition with one file, which every run replaces, "
+    "only the last entry",
     key=("table", "partition", "run_id"),
     made_from=("lineage",),
     columns=(
@@ -203,20 +206,20 @@ FILES_GONE = Table(
         LINEAGE.column("run_id").with_changes("the run that wrote the entry"),
         boolean(
             "run_went_on",
-            "whether the same step of the run wrote a later entry: its file was there then, and was deleted since",
+            "whether the same step of the run wrote a later entry, so the file existed and was deleted afterwards",
         ),
         string(
             "left_out",
-            "why the build left the file out, which is there: it is damaged, or cannot be read; null: it is not there",
+            "why the build skipped an existing file: it is corrupt or unreadable; null if the file is missing",
             null=True,
         ),
     ),
 )
 
-# As a view it would read every score for every answer.
+# A view would read all scores for every query.
 GROUP_SCORES = Table(
     "group_scores",
-    "scores of the latest runs by the group that texts belong to: the book, patent, article or release",
+    "scores of the latest runs by group: the book, patent, article or release",
     key=("benchmark", "model", "detector", "parameters", "group"),
     made_from=("scores", "examples", "runs"),
     columns=(
@@ -225,47 +228,50 @@ GROUP_SCORES = Table(
         GROUP,
         DETECTOR,
         PARAMETERS,
-        int64("texts", "texts of the group with a score"),
-        double("mean_score", "their mean", null=True),
-        double("median_score", "their median", null=True),
-        double("highest_score", "the highest", null=True),
-        double("lowest_score", "the lowest", null=True),
-        int64("rank_in_benchmark", "place among the benchmark's groups by mean score, 1 the highest"),
+        int64("texts", "number of texts of the group with a score"),
+        double("mean_score", "mean score of these texts", null=True),
+        double("median_score", "median score of these texts", null=True),
+        double("highest_score", "highest score of these texts", null=True),
+        double("lowest_score", "lowest score of these texts", null=True),
+        int64("rank_in_benchmark", "rank among the benchmark's groups by mean score, 1 for the highest"),
     ),
 )
 
 COVERAGE = Table(
     "coverage",
-    "the state of every model on every benchmark: of the configuration, and of every run of any kind",
+    "the state of every model on every benchmark, for all configured pairs and all pairs of earlier runs",
     key=("model", "benchmark"),
     storage="given",
     made_from=("runs", "corpus_tests", "outcomes", "files_gone"),
     columns=(
         SCORES.column("model"),
         BENCHMARK,
-        boolean("is_configured", "whether both are in the configuration; if not, an earlier run named them"),
+        boolean(
+            "is_configured", "whether model and benchmark are in the configuration; if not, an earlier run named them"
+        ),
         string("status", describe_states()),
-        string("reason", "why the status is not done; null where it is", null=True),
+        string("reason", "why the status is not done; null if it is", null=True),
         boolean(
             "has_results",
-            "whether the latest runs left results, be they stale: an evaluation, a search for passages, answers of a "
+            "whether the latest runs have results, stale or not: an evaluation, a search for passages, answers of a "
             "chat model, or a test of the whole set that was not refused",
         ),
         string(
             "stage",
-            "the stage at which the run gave the pair up; null where none did since the latest audit",
+            "stage at which a run failed after the latest audit; null if no run failed",
             null=True,
         ),
         moment(
             "last_audited_at",
-            "when the latest evaluation, or else search for passages, was ready; null where there is none",
+            "time of the latest evaluation, or of the latest search for passages without an evaluation; null without "
+            "both",
             null=True,
         ),
         moment(
             "outcome_at",
-            "when a run gave the pair up last, be it before the latest audit; null where none ever did",
+            "time when a run failed last, even before the latest audit; null if no run failed",
             null=True,
         ),
-        RUN_ID.with_changes("the run that the status rests on; null where there is none", null=True),
+        RUN_ID.with_changes("run that determines the status; null without a run", null=True),
     ),
 )

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import OTHER_VERSION, DataError
-from audit_pipeline.store.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove, temporary_file
-from audit_pipeline.store.files import cast_to_columns, move_into_place, open_parquet, write_parquet
+from audit_pipeline.store.files import cast_to_columns, move_into_place, open_parquet, temporary_file, write_parquet
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
 
 _DIGITS = 32
@@ -136,15 +135,9 @@ class PartCache:
                         yield path, table
 
     def _read_part_columns(self, path: Path, columns: Sequence[str], take: _Take) -> pa.Table | None:
-        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then.
-
-        A part that is damaged in a bucket's cache alone is fetched once more.
-        """
+        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
         with suppress(DamagedError):
             return read_part(path, columns, take)
-        with suppress(DamagedError):
-            if refetch_damaged_file(path):
-                return read_part(path, columns, take)
         self.unreadable.append(set_aside(path))
         return None
 
@@ -187,7 +180,6 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     row and the next call ends it. Damaged parts are set aside.
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
-    refresh(folder)
     for part in list_parts(folder):
         # One that is not there was set aside by another process.
         with suppress(FileNotFoundError):
@@ -196,7 +188,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
                 if pc.any(found).as_py():
                     if len(remaining := read_part(part).filter(pc.invert(found))):
                         write_part(folder, remaining, time.time_ns())
-                    remove(part)
+                    part.unlink(missing_ok=True)
             except DamagedError:
                 set_aside(part)
 
@@ -221,8 +213,7 @@ def set_aside(part: Path) -> Path:
     """Rename a damaged part so that it is never read; its new name. Another process may be faster."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
-        put_in_place(part, aside)
-        remove(part)
+        part.replace(aside)
     return aside
 
 

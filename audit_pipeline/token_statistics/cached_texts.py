@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
 from audit_pipeline.token_statistics.cache import PartCache
@@ -36,14 +35,10 @@ def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
 
 class Caches:
     """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
-    parts are merged when all runs are done.
+    parts are merged when all runs are done."""
 
-    ``only_written``: nothing is read from them, so that no part has to be fetched from a bucket.
-    """
-
-    def __init__(self, paths: DataPaths, *, only_written: bool = False) -> None:
+    def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
-        self._only_written = only_written
         self._open: dict[tuple[Kind, str], PartCache] = {}
 
     def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
@@ -51,8 +46,6 @@ class Caches:
         place = kind, model.identity.model_fingerprint
         if place not in self._open:
             folder = self.paths.token_statistics(*place)
-            if not self._only_written:
-                refresh(folder)
             self._open[place] = PartCache(folder, KINDS[kind].table.schema)
         return self._open[place]
 

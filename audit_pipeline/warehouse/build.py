@@ -1,4 +1,4 @@
-"""Builds data/audit.duckdb from the ledger, the files that it explains, documents and configuration; swaps it in."""
+"""The build of the warehouse data/audit.duckdb from the ledger, its files, JSON documents and the configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.store.bucket_folder import publish_warehouse, refresh
 from audit_pipeline.store.duckdb_connections import hide_progress_bar, open_in_memory
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import hold_lock
@@ -31,24 +30,32 @@ from audit_pipeline.warehouse.schema import create_schema, fill_derived_tables, 
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
 LOCK_SECONDS = 600.0
-"""How long a build waits for another build to end."""
+"""The maximum time that a build waits for another build."""
 STORAGE_VERSION = "v1.3.0"
-"""The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
+"""The oldest DuckDB version that can open the file. Other programs have older versions than ours (docs/sql.md)."""
 
-# In quotes: a Callable of one of duckdb's types is never freed, and duckdb complains of it when the process ends.
+# The type is quoted, because a Callable with a type of duckdb is never freed, and duckdb warns about it at exit.
 Judgement = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
-"""The planner's judgement of a data folder: of its benchmarks, and what makes the rows of the table coverage of the
-other tables when they are filled."""
+"""The planner's judgement of a data folder: whether each benchmark is up to date, and a function that computes the rows
+of the table coverage from the other tables."""
 Judge = Callable[[Path, DataPaths], Judgement]
-"""What judges, by the configuration in a folder, what a data folder holds (pipeline/coverage.py)."""
+"""The function that judges a data folder by the configuration in a folder (pipeline/coverage.py)."""
 
 
 @dataclass
 class WarehouseReport:
-    """What a build did: rows and rows too many by table, how many Parquet ``files`` were loaded, the files that were
-    left out, and those among them that no line of the ledger explains.
+    """The result of a build.
 
-    ``moved_wal``: where the .wal of another session was moved to, if any.
+    Attributes:
+        path: The warehouse file.
+        rows: The number of rows by table.
+        doubled: The number of duplicate rows by table.
+        files: The number of loaded Parquet files.
+        left_out: The skipped files.
+        unexplained: The skipped files without a ledger entry.
+        moved_wal: The new path of another session's .wal file, if one was moved.
+        bytes: The size of the warehouse.
+        seconds: The duration of the build.
     """
 
     path: Path
@@ -65,51 +72,56 @@ class WarehouseReport:
 def build_warehouse_file(
     judge: Judge, paths: DataPaths, *, include_text: bool = True, config: Path | None = None
 ) -> WarehouseReport:
-    """Build the warehouse from what lies under the data folder and put it in the old one's place.
+    """Build the warehouse from a data folder and replace the old warehouse.
 
-    Every file is compared with its digest; those that are not as they were written are left out and named. Readers that
-    have the old file open keep their snapshot. After any error the old warehouse is still there.
-    ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the configuration where it is not the
-    usual one; a file of it that cannot be read is named in the report, and its table stays empty. Raises DataError
-    where another build does not end in time, where the file cannot be written, or where a run writes a file that is
-    read again and again.
+    Corrupt files are skipped and reported. Readers with the old file open keep their snapshot. After an error the old
+    warehouse is unchanged.
+
+    Args:
+        judge: The function that judges the data folder.
+        paths: The data folder.
+        include_text: Include excerpts of audited texts.
+        config: The folder of the configuration, by default the usual one. An unreadable file is reported, and its table
+            stays empty.
+
+    Raises:
+        DataError: If another build takes too long, if the file cannot be written, or if runs keep replacing files
+            during the build.
     """
     started = time.monotonic()
     make_private(paths.root)
     with _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            ledger = read_ledger(paths)
-            version = f"{len(ledger.lines):06}-{ledger.forgotten:06}"
             report = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
-            report.moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
+            report.moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
             raise DataError(
                 f"the warehouse could not be built, the earlier warehouse is unchanged: {to_one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
-    report.bytes, report.seconds = paths.warehouse.stat().st_size, time.monotonic() - started
+    report.bytes = paths.warehouse.stat().st_size
+    report.seconds = time.monotonic() - started
     return report
 
 
 @contextmanager
 def _building_folder(warehouse: Path) -> Iterator[Path]:
-    """Give a folder, next to the warehouse, for everything that a build writes; one build at a time. What killed builds
-    left is deleted first."""
+    """Yield a folder next to the warehouse for the files of a build. It holds the lock of builds.
+
+    Folders of killed builds are deleted first.
+    """
     with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
-        refresh(warehouse.parent)
-        for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
-            shutil.rmtree(left_over)
+        for old_folder in warehouse.parent.glob(f"{warehouse.name}.*.building"):
+            shutil.rmtree(old_folder)
         with tempfile.TemporaryDirectory(".building", f"{warehouse.name}.", warehouse.parent) as folder:
             yield Path(folder)
 
 
 def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> WarehouseReport:
-    """Fill a new file; again where a run replaced a file while it was read, so that no row is of another file than its
-    entry."""
+    """Fill a new file. Repeat it if a run replaced a file meanwhile, because rows and entries would not match."""
     for _ in range(3):
         new.write_bytes(_build_empty_database(tables))
-        # Files after the ledger: whatever file is there that no line explains was there before.
         ledger = read_ledger(paths)
         files = verify_files(paths, ledger)
         with duckdb.connect(str(new)) as connection:
@@ -128,17 +140,23 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
             connection.execute("CHECKPOINT")
         replaced = files.find_replaced_file()
         if replaced is None:
-            loaded, by_path = sum(map(len, files.by_table.values())), sorted(left_out, key=lambda file: file.path)
-            return WarehouseReport(paths.warehouse, rows, doubled, loaded, tuple(by_path), tuple(files.unexplained))
+            return WarehouseReport(
+                path=paths.warehouse,
+                rows=rows,
+                doubled=doubled,
+                files=sum(map(len, files.by_table.values())),
+                left_out=tuple(sorted(left_out, key=lambda file: file.path)),
+                unexplained=tuple(files.unexplained),
+            )
         new.unlink()
-    raise DataError(f"{replaced} is being written again and again: build the warehouse when the run that does it ends")
+    raise DataError(f"runs keep replacing {replaced} during the build. Build the warehouse when they have ended.")
 
 
 @cache
 def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
-    """The file of a database with the empty tables, views and macros, which DuckDB from STORAGE_VERSION on opens.
+    """Return the bytes of a database file with empty tables, views and macros, in the format of STORAGE_VERSION.
 
-    Making it takes most of the time that a small warehouse takes, so a process makes it once.
+    Creating it takes most of the time of a small build, so a process creates it once.
     """
     with tempfile.TemporaryDirectory() as folder, open_in_memory() as connection:
         file = Path(folder) / "empty.duckdb"
@@ -150,27 +168,33 @@ def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
-    """Insert the rows of Parquet files, all in one go; of a text in two parts of a model's cache, the first."""
+    """Insert the rows of Parquet files in one statement. If parts of a cache share a key, the first row counts."""
     listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
     filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
     options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
     rows = f"SELECT {filled}, file_index, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
-    place, order = "file_index, file_row_number", ""
+    position = "file_index, file_row_number"
+    order = ""
     if table.storage == "cache":
-        order = f" QUALIFY row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY {place}) = 1"
+        order = f" QUALIFY row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY {position}) = 1"
     elif table.append_only and table.order == "sorted":
-        # Of a thousand small files, sorting their rows takes half of the time that keeping their order takes.
-        order = f" ORDER BY {place}"
+        # For a thousand small files, sorting takes half of the time of preserving the order.
+        order = f" ORDER BY {position}"
     connection.execute(f"SET preserve_insertion_order = {table.order != 'any'}")
-    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE ({place}) FROM ({rows}){order}")  # noqa: S608 - declared names
+    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE ({position}) FROM ({rows}){order}")  # noqa: S608 - declared names
     connection.execute("RESET preserve_insertion_order")
 
 
 def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
-    """Move the finished file into place; a .wal of the old one would make it unreadable, and goes aside."""
+    """Replace the warehouse. A .wal file of the old warehouse would make the new one unreadable, so it is renamed.
+
+    Returns:
+        The new path of the .wal file, or None if there was none.
+    """
     with new_file.open("rb+") as written:
         os.fsync(written.fileno())
-    wal, aside = warehouse.with_name(f"{warehouse.name}.wal"), None
+    wal = warehouse.with_name(f"{warehouse.name}.wal")
+    aside: Path | None = None
     if wal.exists():
         aside = wal.replace(wal.with_name(f"{wal.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.aside"))
     new_file.replace(warehouse)

@@ -1,4 +1,4 @@
-"""The rows of the tables that no Parquet file holds: of the ledger, of JSON documents and of the configuration."""
+"""Rows of the warehouse that come from the ledger, from JSON documents and from the configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.display_title import format_title_by_card, read_latest_cards
 from audit_pipeline.store.files import read_json
-from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
 from audit_pipeline.tables import (
     BENCHMARKS,
@@ -37,20 +37,22 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""By benchmark, whether it is built as its entry says; None, or none there: unknown."""
+"""Whether each benchmark is built from its current entry and sources. None or a missing key means unknown."""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
-    """Insert rows that were made for the table, as they are."""
+    """Insert rows that have the columns of the table."""
     connection.register("given", rows)
     connection.execute(f"INSERT INTO {table.name} BY NAME FROM given")
     connection.unregister("given")
 
 
 def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
-    """Insert the entries and outcomes of the ledger; of an entry that its run wrote again, the last."""
-    last = {(entry.table, entry.partition, entry.run_id): entry for entry in ledger.entries}
-    insert_rows(connection, LINEAGE, pa.Table.from_pylist(list(map(build_lineage_row, last.values())), LINEAGE.schema))
+    """Insert the entries and outcomes of the ledger. If a run wrote a partition twice, its last entry counts."""
+    last_entries = {(entry.table, entry.partition, entry.run_id): entry for entry in ledger.entries}
+    insert_rows(
+        connection, LINEAGE, pa.Table.from_pylist(list(map(build_lineage_row, last_entries.values())), LINEAGE.schema)
+    )
     outcomes = [{**vars(outcome), **vars(outcome.pair)} for outcome in ledger.outcomes]
     rows = pa.Table.from_pylist(outcomes, OUTCOMES.schema).rename_columns({"at": "recorded_at"})
     insert_rows(connection, OUTCOMES, rows)
@@ -58,21 +60,23 @@ def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
 
 def build_lineage_row(entry: Entry) -> Row:
     """Return an entry as a row of the table lineage."""
-    return {
-        **{name: getattr(entry, name) for name in LINEAGE.names if hasattr(entry, name)},
-        "upstream_data_versions": canonical_json(entry.upstream),
-        "package_versions": canonical_json(entry.packages),
-        "settings": canonical_json(entry.settings) if entry.settings else None,
-        "row_sha256": entry.digest,
-        "previous_sha256": entry.previous,
-    }
+    row = {name: getattr(entry, name) for name in LINEAGE.names if hasattr(entry, name)}
+    row["upstream_data_versions"] = canonical_json(entry.upstream)
+    row["package_versions"] = canonical_json(entry.packages)
+    row["settings"] = canonical_json(entry.settings) if entry.settings else None
+    row["row_sha256"] = entry.digest
+    row["previous_sha256"] = entry.previous
+    return row
 
 
 def load_other_rows(
     connection: duckdb.DuckDBPyConnection, paths: DataPaths, config: Path, up_to_date: UpToDate
 ) -> Iterator[UnreadableFile]:
-    """Insert a row for every card of a model, manifest of a benchmark and entry of the configuration; yield what of
-    them cannot be read."""
+    """Insert one row per model card, benchmark manifest and entry of the configuration.
+
+    Yields:
+        The files that cannot be read, and the problems of broken entries.
+    """
     cards = sorted(set(paths.model_card("any").parent.glob("*.json")) - {paths.digest_cache})
     yield from _load_json_rows(
         connection,
@@ -112,7 +116,7 @@ def _load_json_rows(
 
 
 def _insert_row(connection: duckdb.DuckDBPyConnection, table: Table, row: Row) -> None:
-    """Insert a row; a value that does not fit its column is null there."""
+    """Insert a row. A value that cannot be converted to the type of its column becomes null."""
     relation = connection.table(table.name)
     values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
     cells = [_to_cell(row.get(name)) for name in relation.columns]
@@ -145,30 +149,28 @@ def _benchmark_of(manifest: Path) -> str:
 
 
 def _read_models(folder: Path, paths: DataPaths) -> tuple[list[Row], Iterable[Problem]]:
-    """Return one row per model of models.yaml; raises ConfigError if the file cannot be read."""
-    models, cards = load_models(folder), read_latest_cards(paths)
-    rows: list[Row] = [
-        {
-            **vars(entry),
-            **({} if entry.checkpoint is None else vars(entry.checkpoint)),
-            "title": format_title_by_card(entry, cards),
-            "origin": format_model_origin(entry),
-            "on_request": entry.control is not None,
-        }
-        for entry in models.values()
-    ]
-    rows += [
-        {"name": name, "origin": "unknown: its entry cannot be used", "on_request": False}
-        for name in models.names
-        if models.is_broken(name)
-    ]
+    """Build one row per model of models.yaml. Raises ConfigError if the file cannot be read."""
+    models = load_models(folder)
+    cards = read_latest_cards(paths)
+    rows: list[Row] = []
+    for entry in models.values():
+        row = dict(vars(entry))
+        if entry.checkpoint is not None:
+            row.update(vars(entry.checkpoint))
+        row["title"] = format_title_by_card(entry, cards)
+        row["origin"] = format_model_origin(entry)
+        row["on_request"] = entry.control is not None
+        rows.append(row)
+    for name in filter(models.is_broken, models.names):
+        rows.append({"name": name, "origin": "unknown: its entry cannot be used", "on_request": False})
     return rows, models.problems
 
 
 def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tuple[list[Row], Iterable[Problem]]:
-    """Return one row per benchmark of benchmarks.yaml, of a broken entry as it was built, where it was.
+    """Build one row per benchmark of benchmarks.yaml. The row of a broken entry describes the built benchmark, if any.
 
-    Raises AuditError where the file cannot be read.
+    Raises:
+        AuditError: If the file cannot be read.
     """
     specs = load_benchmarks(folder)
     rows: list[Row] = [
@@ -190,14 +192,14 @@ def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tu
             built = {key: manifest[key] for key in ("family", "words", "design", "description")}
             on_request = bool(manifest["spec"].get("on_request", False))
         except (DataError, KeyError, AttributeError):
-            # Named among the files that cannot be read.
+            # The unreadable manifest is reported with the other files.
             continue
         rows.append({"benchmark": name, **built, "on_request": on_request})
     return rows, specs.problems
 
 
 def format_model_origin(entry: ModelEntry) -> str:
-    """Where an entry says that its model is, in words."""
+    """Describe the location of a model's files in its entry."""
     files = f"path {entry.path}"
     if entry.package is not None:
         files = f"package {entry.package.distribution}: {entry.package.file}"

@@ -1,4 +1,4 @@
-"""Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back; exports."""
+"""Read-only queries of the warehouse, without access to other files and settings, and exports of tables."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.config.problems import did_you_mean, find_nearest_names
 from audit_pipeline.errors import AuditError, DataError, to_one_line
-from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.tables.sql import quote_identifier, quote_literal
 
 _READ_ONLY = (
-    "this command reads the warehouse and nothing else; to write, or to read other files, "
-    "open a copy of it or the Parquet files with DuckDB directly"
+    "this command only reads the warehouse. To write or to read other files, open a copy of the warehouse or the "
+    "Parquet files with DuckDB"
 )
 
 
 def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """Open a connection that sees the warehouse as it is now, and keeps seeing that while it is rebuilt.
+    """Open a connection to the current warehouse. It keeps its snapshot while the warehouse is rebuilt.
 
-    The file is attached read-only to an in-memory database of its own, not opened with ``duckdb.connect(file)``: one
-    process has one instance a path, so a second connection there would be handed the first one's old snapshot.
-    Raises DataError where the warehouse is missing or cannot be read.
+    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would not do: a process has one
+    instance per path, so a second connection would get the old snapshot of the first.
+
+    Raises:
+        DataError: If the warehouse is missing or unreadable.
     """
-    refresh_warehouse(warehouse)
     if not warehouse.exists():
         raise DataError(
             f"there is no warehouse at {warehouse} yet: audit a model first "
@@ -40,10 +40,10 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
         )
     wal = warehouse.with_name(f"{warehouse.name}.wal")
     if wal.exists():
-        # Of the storage version that is written here DuckDB would apply it to whatever file it lies next to.
+        # With our storage version, DuckDB would apply a .wal to any database file with the matching name.
         raise DataError(
-            f"the warehouse cannot be read: {wal} belongs to a read-write session of another program: end that "
-            "session, or move the file aside"
+            f"the warehouse cannot be read: {wal} belongs to a read-write session of another program. End that "
+            "session, or move the file to another folder."
         )
     connection = open_in_memory()
     try:
@@ -51,7 +51,7 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as error:
         connection.close()
         raise DataError(
-            f"the warehouse cannot be read ({to_one_line(error)}); build it again: corpus-audit report"
+            f"the warehouse cannot be read ({to_one_line(error)}). Build it again: corpus-audit report"
         ) from error
     connection.execute(
         "USE warehouse; SET TimeZone = 'UTC'; SET temp_directory = ''; SET python_enable_replacements = false;"
@@ -61,7 +61,7 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
 
 
 def find_block_damage(warehouse: Path) -> str | None:
-    """What is wrong with a warehouse that does not show until all of it is read; None where nothing is."""
+    """Read the whole warehouse, and return a message if any part is corrupt, else None."""
     try:
         with open_read_only(warehouse) as connection:
             for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall():
@@ -72,9 +72,10 @@ def find_block_damage(warehouse: Path) -> str | None:
 
 
 def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
-    """The rows that one reading statement yields.
+    """Return the rows of one SQL statement.
 
-    Raises AuditError, in one line, where the statement is wrong, does more than read, or reaches outside the warehouse.
+    Raises:
+        AuditError: If the statement is invalid, does more than read, or accesses anything outside of the warehouse.
     """
     with open_read_only(warehouse) as connection:
         try:
@@ -84,7 +85,7 @@ def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
         if len(statements) != 1:
             raise AuditError(f"one statement at a time: the SQL holds {len(statements)}")
         kind = statements[0].type.name
-        # SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file.
+        # SHOW, DESCRIBE and SUMMARIZE count as SELECT. PRAGMA and CALL could enable logging to a file.
         if kind not in ("SELECT", "EXPLAIN"):
             raise AuditError(f"{kind} is refused: {_READ_ONLY}")
         try:
@@ -96,9 +97,10 @@ def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
 
 
 def read_latest_findings(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
-    """Return the latest findings of a model on some benchmarks: a row a detector, as the view leaderboard has them.
+    """Return the latest findings of a model on some benchmarks, one row per detector as in the view leaderboard.
 
-    Raises DataError where there is no warehouse that can be read.
+    Raises:
+        DataError: If the warehouse is missing or unreadable.
     """
     statement = """
         SELECT * EXCLUDE (finished_at, is_latest) FROM leaderboard_history
@@ -110,8 +112,17 @@ def read_latest_findings(warehouse: Path, model: str, benchmarks: Sequence[str])
 
 
 def read_comparisons(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
-    """Return every two detectors that were compared on the same texts, as the view detector_comparison has them; with
-    ``detector``, it against each other one. Raises DataError where there is no warehouse that can be read."""
+    """Return the comparisons of detectors on the same texts, as in the view detector_comparison.
+
+    Args:
+        warehouse: The warehouse file.
+        model: The name of the model.
+        benchmark: The name of the benchmark.
+        detector: Return only the comparisons of this detector with the others. None for all comparisons.
+
+    Raises:
+        DataError: If the warehouse is missing or unreadable.
+    """
     statement = """
         WITH compared AS (FROM detector_comparison WHERE model = $model AND benchmark = $benchmark)
         SELECT detector, parameters, other, other_parameters, difference, ci_low, ci_high, p_value FROM compared
@@ -127,26 +138,27 @@ def read_comparisons(warehouse: Path, model: str, benchmark: str, detector: str 
 
 
 BATCH_ROWS = 100_000
-"""Rows in memory at once."""
+"""The number of rows that an export holds in memory."""
 
 FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
-"""How a cell begins that a spreadsheet takes for a formula (OWASP's list of CSV injection), full-width forms too."""
+"""The start of a cell that a spreadsheet treats as a formula (OWASP, CSV injection), including full-width forms."""
 
 
 def export(warehouse: Path, name: str, out: Path) -> int:
-    """Write the table or view ``name`` to ``out``, .parquet or .csv, and return the number of its rows.
+    """Write a table or view to a .parquet or .csv file, and return the number of rows. An existing file is replaced.
 
-    What was there before is replaced as one. Parquet is exact. CSV (UTF-8, a header, empty for null, "" for an empty
-    text) is for people: lists are JSON, and a text that a spreadsheet would take for a formula has an apostrophe in
-    front, since audited texts and their titles are anybody's. Texts that are a number stay as they are.
+    Parquet is exact. CSV (UTF-8, with a header, empty for null, "" for an empty text) is for people. Lists are JSON.
+    Audited texts come from strangers, so a text that a spreadsheet would treat as a formula gets an apostrophe in
+    front. Numbers are unchanged.
 
-    Raises DataError where there is no such table or view, the suffix is neither, or the file cannot be written.
+    Raises:
+        DataError: If there is no such table or view, the suffix is another, or the file cannot be written.
     """
     suffix = out.suffix.lower()
     if suffix not in (".parquet", ".csv"):
         raise DataError(f"{out}: the name must end in .parquet or .csv")
     if out.is_dir():
-        raise DataError(f"{out} is a folder: give the file a name of its own")
+        raise DataError(f"{out} is a folder. Enter the name of a file.")
     rows = 0
     with open_read_only(warehouse) as connection:
         relation = _find_relation(connection, name)
@@ -175,8 +187,8 @@ def export(warehouse: Path, name: str, out: Path) -> int:
 
 
 def _find_relation(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
-    found = connection.execute("SELECT DISTINCT table_name FROM information_schema.tables ORDER BY table_name")
-    known = [str(table) for (table,) in found.fetchall()]
+    rows = connection.execute("SELECT DISTINCT table_name FROM information_schema.tables ORDER BY table_name")
+    known = [str(table) for (table,) in rows.fetchall()]
     if name in known:
         return connection.table(quote_identifier(name))
     is_near = find_nearest_names(name, known)
@@ -186,7 +198,7 @@ def _find_relation(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.D
 
 def _build_csv_cell_sql(column: str, type_: str) -> str:
     if type_ in {"DOUBLE[]", "FLOAT[]"}:
-        # As `sql --json` writes them: JSON has no number for these.
+        # JSON has no infinities and NaN, so these become strings, as in `sql --json`.
         return f"""regexp_replace(to_json({column})::VARCHAR, '-?Infinity|NaN', '"\\0"', 'g') AS {column}"""
     if type_.endswith("]"):
         return f"to_json({column})::VARCHAR AS {column}"

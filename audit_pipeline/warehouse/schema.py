@@ -1,5 +1,4 @@
-"""What the warehouse holds (which of the declared tables, its views and macros in their order), making it, and filling
-what is derived from other tables."""
+"""The schema of the warehouse: its tables, views and macros, and the tables that are derived from others."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.store.ledger import Entry
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.sql import (
@@ -29,15 +28,18 @@ from audit_pipeline.tables.sql import (
 from audit_pipeline.tables.table import Table
 
 BLIND_CONTROL = "blind_control"
-"""The detector that never sees the model; sql/views/leaderboard_history.sql sets it apart by this name."""
+"""The name of the detector that never sees the model. sql/views/leaderboard_history.sql treats it separately."""
 
 
 @dataclass(frozen=True)
 class Definition:
     """A view, or a macro, which is a view with an argument.
 
-    ``columns_of``: tables and earlier views; a column that ``sql`` does not comment on means what it means in the first
-    of these that has it.
+    Attributes:
+        name: The name.
+        sql: The statements that create and comment it.
+        columns_of: Tables and earlier views. A column without a comment in ``sql`` gets the comment of the first of
+            these with the same column.
     """
 
     name: str
@@ -47,8 +49,10 @@ class Definition:
 
 @cache
 def list_tables(*, include_text: bool) -> tuple[Table, ...]:
-    """Return every table in the order they are made; without text, what would quote the audited texts is empty."""
-    return tuple(table if include_text else table.without_text() for table in _OF_WAREHOUSE)
+    """Return all tables in the order of creation. Without text, columns that quote audited texts are empty."""
+    if include_text:
+        return _WAREHOUSE_TABLES
+    return tuple(table.without_text() for table in _WAREHOUSE_TABLES)
 
 
 def _read_sql(kind: str, name: str) -> str:
@@ -62,11 +66,11 @@ def _read_definitions(kind: str, names: str) -> Iterable[Definition]:
         yield Definition(name, sql, tuple(named[1].split(", ")) if named else ())
 
 
-_OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
+_WAREHOUSE_TABLES = tuple(table for table in TABLES.values() if table.in_warehouse)
 OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
-"""A run adds one file for a benchmark and model to each."""
-DERIVED = tuple(table for table in _OF_WAREHOUSE if table.storage == "derived")
-"""Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
+"""The tables to which every run adds a file."""
+DERIVED = tuple(table for table in _WAREHOUSE_TABLES if table.storage == "derived")
+"""The tables that sql/fills/ computes from others, in this order. With them, views need not read all scores."""
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 _CURRENT = (
@@ -87,10 +91,10 @@ MACROS = (
 )
 VIEWS = (*_CURRENT, *_read_definitions("views", _VIEWS))
 DEFINED = (*VIEWS[:-1], *MACROS, VIEWS[-1])
-"""Views and macros in the order they are made: each after those that it reads."""
+"""All views and macros in the order of creation. Each follows those that it reads."""
 
 _INTERVAL_ENDS = {"low": "lower end of its 95% interval", "high": "upper end of its 95% interval"}
-"""What a column of a view means by the end of its name, where nothing else says."""
+"""The comments of view columns without another comment, by the end of their names."""
 _LOADED = pa.schema([(name, pa.string()) for name in ("table", "partition", "benchmark", "model", "run_id")])
 _MISSING = pa.schema(
     [(name, pa.string()) for name in ("table", "partition", "run_id", "left_out")] + [("run_went_on", pa.bool_())]
@@ -98,28 +102,43 @@ _MISSING = pa.schema(
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
-    """Make the tables, empty, the views and macros, every column commented: that of a view by the view's own file, else
-    as in what it reads, else by the end of its name."""
+    """Create the empty tables, the views and the macros, with comments on all columns.
+
+    The comment of a view column is in the view's own file, else it is inherited from the tables that the view reads.
+    Otherwise, it follows from the end of the name.
+    """
     statements = (*map(build_create_table_sql, tables), *(definition.sql for definition in DEFINED))
     _execute_in_transaction(connection, statements)
     comments: dict[str, dict[str, str | None]] = {}
-    found = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
-    for name, column, comment in found.fetchall():
+    rows = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
+    for name, column, comment in rows.fetchall():
         comments.setdefault(name, {})[column] = comment
-    inherited = []
+    inherited: list[str] = []
     for view in VIEWS:
-        own = comments[view.name]
-        for column in (column for column, comment in own.items() if comment is None):
-            read = next((comments[name][column] for name in view.columns_of if comments[name].get(column)), None)
-            own[column] = comment = read or _INTERVAL_ENDS.get(column.rpartition("_")[2])
+        for column, comment in comments[view.name].items():
             if comment is not None:
+                continue
+            found_comment = _find_inherited_comment(view, column, comments)
+            # Later views may read this view, so they inherit the comment, too.
+            comments[view.name][column] = found_comment
+            if found_comment is not None:
                 name = f"{view.name}.{quote_identifier(column)}"
-                inherited.append(f"COMMENT ON COLUMN {name} IS {quote_literal(comment)};")
+                inherited.append(f"COMMENT ON COLUMN {name} IS {quote_literal(found_comment)};")
     _execute_in_transaction(connection, inherited)
 
 
+def _find_inherited_comment(
+    view: Definition, column: str, comments: Mapping[str, Mapping[str, str | None]]
+) -> str | None:
+    for name in view.columns_of:
+        comment = comments[name].get(column)
+        if comment:
+            return comment
+    return _INTERVAL_ENDS.get(column.rpartition("_")[2])
+
+
 def _execute_in_transaction(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
-    # Each of hundreds of comments would else be a transaction of its own, flushed to the log.
+    # In autocommit mode, each of hundreds of comments would be flushed to the log separately.
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
 
 
@@ -133,36 +152,41 @@ def fill_derived_tables(
 ) -> None:
     """Fill the tables that are derived from others.
 
-    ``loaded_files``: the entries of the files whose rows were loaded; ``missing_files``: those whose file is not there
-    or was left out, for the reason that ``left_out`` gives by its path; ``entries``: all of them.
+    Args:
+        connection: The connection to the new warehouse.
+        loaded_files: The entries of the loaded files.
+        missing_files: The entries whose file is missing or was skipped.
+        entries: All entries of the ledger.
+        left_out: The reasons for skipping files, by path.
+        paths: The data folder.
     """
-    last_of_step = {(entry.run_id, entry.asset_key): entry.place for entry in entries}
-    loaded = [
-        {**dict(zip(TABLES[entry.table].partition_columns, entry.partition.split("|", 1), strict=False)), **vars(entry)}
-        for entry in loaded_files
-        if entry.rows or TABLES[entry.table].append_only
-    ]
-    missing = [
-        {
-            **vars(entry),
-            "run_went_on": last_of_step[entry.run_id, entry.asset_key] > entry.place,
-            "left_out": left_out.get(file) if (file := entry.file(paths)) else None,
-        }
-        for entry in missing_files
-    ]
+    last_lines = {(entry.run_id, entry.asset_key): entry.line_number for entry in entries}
+    loaded: list[dict[str, object]] = []
+    for entry in loaded_files:
+        table = TABLES[entry.table]
+        if entry.rows or table.append_only:
+            names = entry.partition.split("|", 1)
+            loaded.append({**dict(zip(table.partition_columns, names, strict=False)), **vars(entry)})
+    missing: list[dict[str, object]] = []
+    for entry in missing_files:
+        file = entry.file(paths)
+        row = dict(vars(entry))
+        row["run_went_on"] = last_lines[entry.run_id, entry.asset_key] > entry.line_number
+        row["left_out"] = None if file is None else left_out.get(file)
+        missing.append(row)
     connection.register("loaded_files", pa.Table.from_pylist(loaded, schema=_LOADED))
     connection.register("missing_files", pa.Table.from_pylist(missing, schema=_MISSING))
-    for table in DERIVED:
-        connection.execute(_read_sql("fills", table.name))
+    for derived in DERIVED:
+        connection.execute(_read_sql("fills", derived.name))
 
 
 def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
-    """Fill the table of keys; return how many rows too many each table has whose key does not hold."""
+    """Fill the table of keys, and return the number of duplicate rows by table, for tables with duplicates."""
     doubled: dict[str, int] = {}
-    keys = []
+    keys: list[list[object]] = []
     for table in tables:
         key = build_key_sql(table)
-        # A third of the time by hash; what a collision of hashes could pretend is counted again.
+        # Counting hashes takes a third of the time. Possible hash collisions are counted again by value.
         if not is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
         keys.append([table.name, ", ".join(table.key), is_key_enforced(table), doubled.get(table.name, 0)])

@@ -1,4 +1,4 @@
-"""The Parquet files of a data folder that are as their lines in the ledger say, found before DuckDB opens any."""
+"""Verification of a data folder's Parquet files against the ledger, before DuckDB opens them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.integrity import FileIdentity, file_sha256, find_file_identity
-from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import digest_in_name
 
-_NOT_AS_WRITTEN = "it is not as it was written: its sha256 is not that in the ledger, or in its name"
+_CORRUPT = "it is corrupt: its sha256 differs from the one in the ledger, or in its name"
 _UNEXPLAINED = "no line of the ledger explains it"
 
 
 @dataclass(frozen=True)
 class UnreadableFile:
-    """A file that was left out, and why."""
+    """A file that the build skips, and the reason."""
 
     path: Path
     reason: str
@@ -28,11 +27,15 @@ class UnreadableFile:
 
 @dataclass
 class VerifiedFiles:
-    """The files that are as they were written, in path order, and those that are not.
+    """The result of a verification.
 
-    ``identities``: of the files that a run may replace, and of the cache's parts, as they were when they were compared.
-    ``explained``: the entry of each file that the ledger explains. ``missing``: the entries whose file is not there or
-    was left out.
+    Attributes:
+        by_table: The intact files by table, in path order.
+        identities: The identities during verification of files that a run may replace, and of parts of the cache.
+        explained: The entries of the intact files that the ledger explains.
+        missing: The entries whose file is missing or corrupt.
+        left_out: The skipped files.
+        unexplained: The files without a ledger entry.
     """
 
     by_table: dict[str, list[Path]] = field(default_factory=dict)
@@ -43,20 +46,16 @@ class VerifiedFiles:
     unexplained: list[Path] = field(default_factory=list)
 
     def add(self, table: Table, path: Path, identity: FileIdentity, digest: str, entries: Sequence[Entry]) -> None:
-        """Take in a file, whose bytes have that digest; ``entries`` are those of it in the ledger."""
-        # Which entry names it does not matter: a run that died on the way left the file of the run before.
-        writing = next((entry for entry in reversed(entries) if entry.file_sha256 == digest), None)
-        reason = None
-        if writing is not None:
-            self.explained.append(writing)
-        elif table.storage == "cache":
-            reason = None if digest.startswith(digest_in_name(path) or "") else _NOT_AS_WRITTEN
-        elif entries:
-            self.missing.append(entries[-1])
-            reason = _NOT_AS_WRITTEN
-        else:
-            self.unexplained.append(path)
-            reason = _UNEXPLAINED
+        """Add a file to the result.
+
+        Args:
+            table: The table of the file.
+            path: The file.
+            identity: The identity of the file.
+            digest: The sha256 of the file.
+            entries: The ledger entries of the file.
+        """
+        reason = self._find_fault(table, path, digest, entries)
         if reason is not None:
             self.left_out.append(UnreadableFile(path, reason))
             return
@@ -64,34 +63,54 @@ class VerifiedFiles:
         if not table.append_only:
             self.identities[path] = identity
 
+    def _find_fault(self, table: Table, path: Path, digest: str, entries: Sequence[Entry]) -> str | None:
+        # Any entry may explain the file: after a killed run, the file is the file of an earlier run.
+        for entry in reversed(entries):
+            if entry.file_sha256 == digest:
+                self.explained.append(entry)
+                return None
+        if table.storage == "cache":
+            is_intact = digest.startswith(digest_in_name(path) or "")
+            return None if is_intact else _CORRUPT
+        if entries:
+            self.missing.append(entries[-1])
+            return _CORRUPT
+        self.unexplained.append(path)
+        return _UNEXPLAINED
+
     def find_replaced_file(self) -> Path | None:
-        """Return a file that a run has replaced or taken away since it was compared."""
-        return next((path for path, identity in self.identities.items() if find_file_identity(path) != identity), None)
+        """Return a file that a run replaced or removed after its verification, or None if there is no such file."""
+        for path, identity in self.identities.items():
+            if find_file_identity(path) != identity:
+                return path
+        return None
 
 
 def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
-    """Compare every Parquet file with its digest: of the ledger, or of the name of a part of the cache."""
-    found = VerifiedFiles()
+    """Compare every Parquet file with its sha256 in the ledger, and every part of the cache with that in its name."""
+    verified = VerifiedFiles()
     entries: dict[str, dict[Path, list[Entry]]] = {}
     for entry in ledger.entries:
         if (file := entry.file(paths)) is not None:
             entries.setdefault(entry.table, {}).setdefault(file, []).append(entry)
     cache = paths.token_statistics("base", "any").parent
-    refresh(cache)
     for table in TABLES.values():
         if not table.in_warehouse or not (table.has_files or table.storage == "cache"):
             continue
-        of_table = entries.get(table.name, {})
-        files = sorted((cache if table.storage == "cache" else paths.table(table.name)).glob("*/*.parquet"))
+        entries_by_file = entries.get(table.name, {})
+        folder = cache if table.storage == "cache" else paths.table(table.name)
+        files = sorted(folder.glob("*/*.parquet"))
         for path in files:
-            if (identity := find_file_identity(path)) is not None:
-                found.add(table, path, identity, _compute_digest(path), of_table.get(path, ()))
-        found.missing += [of_table[path][-1] for path in sorted(of_table.keys() - {*files})]
-    return found
+            identity = find_file_identity(path)
+            if identity is not None:
+                verified.add(table, path, identity, _compute_digest(path), entries_by_file.get(path, ()))
+        missing_files = sorted(entries_by_file.keys() - {*files})
+        verified.missing += [entries_by_file[path][-1] for path in missing_files]
+    return verified
 
 
 def _compute_digest(path: Path) -> str:
-    """The sha256 of a file as it is read now; empty where it cannot be read."""
+    """Return the sha256 of a file, or an empty string if it is unreadable."""
     try:
         return file_sha256(path)
     except OSError:

@@ -77,7 +77,7 @@ def test_a_brought_source_is_an_asset_and_can_be_fetched(tmp_path: Path) -> None
 FAULTY = {
     "a": ("brought_example.nowhere:X", "ModuleNotFoundError: "),
     "b": ("brought_example.detectors:NOBODY", "AttributeError: "),
-    "c": ("brought_example.detectors:np", "TypeError: brought_example.detectors:np is no Detector but a module"),
+    "c": ("brought_example.detectors:np", "TypeError: brought_example.detectors:np is a module, not a Detector"),
     "exits": ("brought_example.exits:X", "SystemExit: no"),
     "no_default": ("brought_example.faulty:NO_DEFAULT", "ConfigError: '-1' is not a"),
     "no_name": ("brought_example.faulty:NO_NAME", "ValueError: its name is None"),
@@ -87,7 +87,7 @@ FAULTY = {
     "reads": ("brought_example.faulty:READS", "TypeError: there is no statistic"),
     "twice": (
         "brought_example.detectors:LIKELY",
-        "ValueError: there is an entry 'likely_tokens' already: give yours another name",
+        "ValueError: the name 'likely_tokens' is taken. Choose another name.",
     ),
 }
 
@@ -156,7 +156,7 @@ def test_what_a_brought_source_raises_is_one_line_with_its_name(tmp_path: Path) 
     ]
     site = install_faulty(tmp_path / "other", {SOURCES: {"a": "brought_example.faulty:NO_SETTINGS"}})
     done = run_with(site, "-c", "from audit_pipeline.sources.config import all_sources\nall_sources()")
-    assert "a of brought-example==1.0 (corpus_audit.sources) is left out (" in done.stderr
+    assert "a of brought-example==1.0 (corpus_audit.sources) is skipped (" in done.stderr
 
 
 def test_what_cannot_be_used_is_one_line_each_and_the_others_go_on(tmp_path: Path) -> None:
@@ -166,6 +166,6 @@ def test_what_cannot_be_used_is_one_line_each_and_the_others_go_on(tmp_path: Pat
     lines = done.stderr.splitlines()
     assert len(lines) == len(FAULTY)
     for line, (name, (_, told)) in zip(lines, FAULTY.items(), strict=True):
-        assert line.startswith(f"{name} of brought-example==1.0 (corpus_audit.detectors) is left out ({told}")
+        assert line.startswith(f"{name} of brought-example==1.0 (corpus_audit.detectors) is skipped ({told}")
     names = [row["detector"] for row in json.loads(done.stdout)["detectors"]]
     assert {"loss", "likely_tokens"} <= set(names)

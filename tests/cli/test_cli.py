@@ -59,7 +59,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
     assert (rows["other_10"]["built"], rows["other_10"]["members"]) == (False, None)
     unbuilt = "the benchmark other_10 is configured, but not built. Build it: corpus-audit benchmarks --build other_10"
     assert error_of(audited.run("items", "--benchmark", "other_10")) == unbuilt
-    assert "name one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
+    assert "Enter the name of one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
@@ -74,7 +74,7 @@ def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "command", "message"),
     [
-        ("models", "models: [", ("models",), "is not readable YAML"),
+        ("models", "models: [", ("models",), "is not valid YAML"),
         ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "holds no family"),
         ("sources", "release_notes: 3", ("benchmarks", "--build", "made"), "section release_notes: must be a mapping"),
     ],

@@ -104,7 +104,7 @@ def test_who_is_sent_to_a_file_of_the_package_is_told_how_to_have_one(workspace:
     workspace.monkeypatch.setattr(paths, "SHIPPED", workspace.root)
     said = workspace.run(*command).stderr
     assert "no benchmark 'maed' in config/benchmarks.yaml; did you mean made" in said
-    assert "`corpus-audit init` lays out a folder of your own" in said
+    assert "`corpus-audit init` creates your own workspace" in said
     # Only where a file of the configuration is named.
     assert "corpus-audit init" not in workspace.run("sql", "SELECT 1").stderr
 
@@ -132,7 +132,7 @@ def test_a_workspace_is_laid_out_once(tmp_path: Path, monkeypatch: pytest.Monkey
     (mine / "config" / "models.yaml").write_text("mine")
     again = CliRunner().invoke(main, ["init", "mine"])
     assert again.exit_code == 2
-    assert again.stderr == f"Error: {mine}/config is there already, and nothing is overwritten: name another folder\n"
+    assert again.stderr == f"Error: {mine}/config exists already and is not overwritten. Choose another folder.\n"
     assert (mine / "config" / "models.yaml").read_text() == "mine"
 
 

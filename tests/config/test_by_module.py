@@ -35,5 +35,5 @@ def test_a_value_that_several_modules_hold_is_one() -> None:
 
 
 def test_two_of_one_name_are_an_error_with_both_modules() -> None:
-    with pytest.raises(ConfigError, match="there are two things named 'x', in m1 and in m2: rename one"):
+    with pytest.raises(ConfigError, match=r"there are two things named 'x', in m1 and in m2\. Rename one of them\."):
         found(module("m1", one="a thing called x"), module("m2", one="a thing also called x"))

@@ -83,7 +83,7 @@ def test_who_asks_for_a_broken_entry_is_told_all_that_is_wrong_with_it_in_one_li
             ["unknown key 'release_dat'; did you mean release_date?"],
         ),
         ("{hub: a/b, 7: x}", ["Keys should be strings"]),
-        ("{hub: a/b, name: n}", ["key 'name': an entry's name is its key"]),
+        ("{hub: a/b, name: n}", ["key 'name' is not allowed: the name of an entry is its key. Remove 'name'."]),
     ],
 )
 def test_what_was_meant(tmp_path: Path, entry: str, told: list[str]) -> None:
@@ -109,7 +109,7 @@ def test_an_entry_that_is_a_path_is_refused(evil: str, tmp_path: Path) -> None:
         entries = file.load(tmp_path)
         assert list(entries) == []
         [problem] = entries.problems
-        assert f"cannot name a {file.what}: it is a path" in str(problem)
+        assert f"cannot name a {file.entry_kind}: it is a path" in str(problem)
 
 
 @pytest.mark.parametrize("name", ["acme/base-1.5", *EVIL])

@@ -25,7 +25,7 @@ def written(folder: Path, content: str) -> Path:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a:\n  [", ":2: cannot be read: it is not readable YAML: while parsing a flow node"),
+        ("a:\n  [", ":2: cannot be read: it is not valid YAML: while parsing a flow node"),
         ("a: !!python/object/apply:os.system [echo]", ":1: .*could not determine a constructor"),
         ("a: &a [*a]", "found unconstructable recursive node"),
         ("a: 1\n---\na: 2", "expected a single document"),

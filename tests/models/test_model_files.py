@@ -271,6 +271,6 @@ def test_the_card_says_what_a_fingerprint_stands_for(
     write_card(model, paths)
     assert path.stat().st_mtime_ns == before
     path.write_text(path.read_text().replace(str(parameters), str(parameters + 1)))
-    with pytest.warns(UserWarning, match="cannot be read, so it is made again"):
+    with pytest.warns(UserWarning, match="cannot be read, so it is rebuilt"):
         write_card(model, paths)
     assert read_json(path)["parameters"] is None

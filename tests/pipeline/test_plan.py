@@ -16,7 +16,7 @@ from profiles import max_examples
 from audit_pipeline.pipeline.plan import AuditPlan, ProductState, find_pair_state, plan_steps
 from audit_pipeline.pipeline.stage import Product, Stage, StageJob, StageResult
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs
-from audit_pipeline.store.ledger import PairOutcome
+from audit_pipeline.store.ledger_records import PairOutcome
 from audit_pipeline.tables import Pair
 
 JOB = StageJob("job", "", "")

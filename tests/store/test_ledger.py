@@ -26,22 +26,20 @@ from audit_pipeline.store.files import write_table
 from audit_pipeline.store.integrity import DamagedError, file_sha256
 from audit_pipeline.store.ledger import (
     MAX_REASON,
-    START,
-    Ledger,
     LineageStep,
     erase_lines,
     file_of,
     find_run_outcome,
     find_writing_run,
-    format_line,
     has_entries,
     is_latest_file_whole,
-    parse_lines,
     read_latest_run,
     read_ledger,
     record_entry,
     record_outcome,
 )
+from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
+from audit_pipeline.store.ledger_records import Ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import EXAMPLES, SCORES, TABLES, Pair
@@ -74,10 +72,6 @@ def write_rows(paths: DataPaths, table: Table, partition: str, run_id: str, *sco
     rows = pa.Table.from_pylist([{"score": score, "run_id": run_id} for score in scores], schema=MADE_SCORES.schema)
     store.write(paths, step(run_id), table, partition, rows, data_version=f"of {run_id}", upstream={})
     return file_of(paths, table, partition, run_id)
-
-
-def segment_of(paths: DataPaths) -> Path:
-    return paths.ledger / "000001.jsonl"
 
 
 # The chain.
@@ -143,7 +137,7 @@ def test_whatever_happens_to_a_line_is_found(length: int, data: st.DataObject) -
 @pytest.mark.slow
 def test_a_hundred_thousand_lines_are_checked_in_about_a_second(paths: DataPaths) -> None:
     paths.ledger.mkdir(parents=True)
-    segment_of(paths).write_bytes(b"".join(chain_of(100_000)))
+    paths.ledger_file.write_bytes(b"".join(chain_of(100_000)))
     started = time.process_time()
     ledger = read_ledger(paths)
     assert time.process_time() - started < 3, "below 1 s where nothing else runs"
@@ -175,7 +169,7 @@ def test_an_entry_says_all_that_is_known_of_rows(paths: DataPaths) -> None:
     assert (entry.asset_key, entry.code_version, entry.data_version) == ("scores", "7", "v1")
     assert {name: getattr(entry, name) for name in origin} == origin
     assert (entry.upstream, entry.packages) == ({"examples/b_32": "e1"}, dict(package_versions()))
-    assert (entry.rows, entry.file_sha256, entry.place, entry.previous) == (None, None, 1, START)
+    assert (entry.rows, entry.file_sha256, entry.line_number, entry.previous) == (None, None, 1, START)
     assert before < entry.started_at <= entry.finished_at
     assert has_entries(paths, SCORES, PAIR)
     assert not has_entries(paths, SCORES, "b|m")
@@ -194,14 +188,14 @@ def test_each_line_names_the_one_before_and_its_file(paths: DataPaths) -> None:
 
 def test_an_append_reads_only_the_end(paths: DataPaths) -> None:
     record(paths, "run-0")
-    line = segment_of(paths).read_bytes()
-    with segment_of(paths).open("wb") as file:
+    line = paths.ledger_file.read_bytes()
+    with paths.ledger_file.open("wb") as file:
         # A hole of 64 gigabytes: reading it would take a minute.
         file.truncate(1 << 36)
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + line)
     record_entry(paths, step("run-1"), SCORES, "b|m", data_version="v", upstream={})
-    with segment_of(paths).open("rb") as file:
+    with paths.ledger_file.open("rb") as file:
         file.seek(1 << 36)
         first, second = parse_lines(file.read().lstrip(b"\n"))
     assert second.previous == first.digest
@@ -210,7 +204,7 @@ def test_an_append_reads_only_the_end(paths: DataPaths) -> None:
 @pytest.mark.parametrize("length", [1, 10, 70_000])
 def test_a_torn_last_line_is_cut_off(paths: DataPaths, length: int) -> None:
     record(paths, "run-0")
-    with segment_of(paths).open("ab") as file:
+    with paths.ledger_file.open("ab") as file:
         file.write(format_line(read_ledger(paths).head, {"table": "scores", "partition": "x" * length})[:-5])
     assert len(read_ledger(paths).lines) == 1
     record(paths, "run-1")
@@ -250,7 +244,7 @@ def test_the_line_of_a_file_that_cannot_be_moved_is_taken_back(
     paths: DataPaths, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     write_rows(paths, MADE_SCORES, "b|m", "run-0", 0.5)
-    before, move = segment_of(paths).read_bytes(), ledger_module.move_into_place
+    before, move = paths.ledger_file.read_bytes(), ledger_module.move_into_place
 
     def fail(*given: Path) -> None:
         raise error
@@ -262,7 +256,7 @@ def test_the_line_of_a_file_that_cannot_be_moved_is_taken_back(
     monkeypatch.setattr(ledger_module, "move_into_place", fail)
     with pytest.raises(type(error)):
         write_rows(paths, MADE_SCORES, "b|m", "run-1", 0.5)
-    assert segment_of(paths).read_bytes() == before
+    assert paths.ledger_file.read_bytes() == before
     assert len(read_ledger(paths).entries) == 1
     assert [file.name for file in paths.table("scores").rglob("*") if file.is_file()] == ["run_id=run-0.parquet"]
     monkeypatch.setattr(ledger_module, "move_into_place", fail_afterwards)
@@ -304,16 +298,16 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     ledger = read_ledger(paths)
     assert [line.digest for line in ledger.lines] == digests
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
-    assert [entry.place for entry in ledger.entries] == [1, 4]
-    assert (ledger.forgotten, ledger.problems) == (2, [])
+    assert [entry.line_number for entry in ledger.entries] == [1, 4]
+    assert (ledger.forgotten_count, ledger.problems) == (2, [])
     assert not ledger.list_entries("scores", "secret_1|m")
-    content = segment_of(paths).read_bytes()
+    content = paths.ledger_file.read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content
     erase_lines(paths, [digests[3]])
     erase_lines(paths, digests)
     record(paths, "run-4")
-    assert (read_ledger(paths).forgotten, read_ledger(paths).problems) == (4, [])
+    assert (read_ledger(paths).forgotten_count, read_ledger(paths).problems) == (4, [])
 
 
 # Reading.
@@ -337,11 +331,11 @@ def test_the_latest_run_is_the_last_whose_file_is_there(paths: DataPaths) -> Non
     write_rows(paths, MADE_SCORES, "b|m2", "run-4", 0.5)
     assert read_latest_run(paths, "scores", "b|m").run_id == "run-2"
     assert read_latest_run(paths, "scores", "b|m2").run_id == "run-4"
-    content = segment_of(paths).read_bytes()
-    other = segment_of(paths).with_name("other")
+    content = paths.ledger_file.read_bytes()
+    other = paths.ledger_file.with_name("other")
     other.write_bytes(content.replace(b'"run_id": "run-2"', b'"run_id": "run-9"'))
-    other.replace(segment_of(paths))
-    with pytest.raises(DamagedError, match=r"no whole line of the ledger explains .*run_id=run-2\.parquet"):
+    other.replace(paths.ledger_file)
+    with pytest.raises(DamagedError, match=r"no intact line of the ledger explains .*run_id=run-2\.parquet"):
         read_latest_run(paths, "scores", "b|m")
 
 
@@ -353,7 +347,7 @@ def test_the_latest_run_of_a_table_that_is_rewritten_is_the_one_that_wrote_its_f
         store.write(paths, step(run), EXAMPLES, "b", rows, data_version=f"of {run}", upstream={})
     assert read_latest_run(paths, "examples", "b").run_id == "run-2"
     paths.examples("b").write_bytes(b"other bytes")
-    with pytest.raises(DamagedError, match="no whole line of the ledger explains"):
+    with pytest.raises(DamagedError, match="no intact line of the ledger explains"):
         read_latest_run(paths, "examples", "b")
 
 
@@ -365,7 +359,7 @@ def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, p
     content = bytearray(file.read_bytes())
     content[place] ^= 4
     file.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is not as it was written"):
+    with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is corrupt"):
         read()
     file.unlink()
     with pytest.raises(DataError, match="has not been built yet"):

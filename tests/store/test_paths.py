@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.store import paths
 from audit_pipeline.store.paths import DataPaths, config_dir, find_workspace, is_shipped, workspace_file
 
@@ -92,3 +93,9 @@ def test_the_environment_goes_before_all_of_them(
 
 def test_this_checkout_is_a_workspace() -> None:
     assert find_workspace() == ROOT
+
+
+def test_a_data_folder_that_is_a_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", "s3://acme/audits")
+    with pytest.raises(DataError, match=r"CORPUS_AUDIT_DATA=s3://acme/audits is a URL\. Set it to a folder"):
+        DataPaths.from_environment()

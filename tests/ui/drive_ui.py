@@ -316,7 +316,7 @@ class Drive:
             require(self._list_audits() == audits, f"a file that is broken led to a run: {self._list_audits()}")
             page.open(f"{LOCATION}/sensors/observe_inputs", "Failure")
             page.click("//tr[.//*[text()='Failure']]//button[text()='View']")
-            page.dialog("BrokenFileError", str(file), "it is not readable YAML")
+            page.dialog("BrokenFileError", str(file), "it is not valid YAML")
             # Of the picture only: the frames name folders of this machine.
             page.style("[class*=PythonErrorInfo_trace] { display: none }")
             self.picture("ui_tick_error")

@@ -26,7 +26,8 @@ from audit_pipeline.sources.base import document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
-from audit_pipeline.store.ledger import Entry, LineageStep, RowOrigin, read_latest_run
+from audit_pipeline.store.ledger import LineageStep, RowOrigin, read_latest_run
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.tables.table import Table

@@ -6,6 +6,7 @@ With the training of a causal language model on known texts, and of the tokenize
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
-from audit_pipeline.store.bucket_folder import remove, remove_folder, upload_folder
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, require_intact_control
 from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
@@ -211,7 +211,7 @@ def ensure_control_trained(
         require_intact_control(folder)
     except (FileNotFoundError, ValueError):
         # The folder is damaged, or a run died while it wrote it.
-        remove(folder / MANIFEST)
+        (folder / MANIFEST).unlink(missing_ok=True)
     else:
         _write_control_pointer(entry.name, version, paths)
         return ControlReport(version, folder, read_json(folder / MANIFEST), trained=False)
@@ -234,13 +234,12 @@ def ensure_control_trained(
         data_version=version,
         upstream={f"documents/{source}": source_version for source, source_version in versions.items()},
     )
-    upload_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
     write_json(folder / MANIFEST, manifest)
     _write_control_pointer(entry.name, version, paths)
     for other in paths.control_pointer(entry.name).parent.iterdir():
         if other.is_dir() and other.name != version:
-            remove_folder(other)
+            shutil.rmtree(other)
     return ControlReport(version, folder, manifest, trained=True)
 
 

@@ -194,7 +194,7 @@ STUDIES_FILE = EntryFile(
     is_optional=True,
     references=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
     dimension="study",
-    compare=_find_invalid_variations,
+    find_conflicts=_find_invalid_variations,
 )
 
 

@@ -73,7 +73,7 @@ FILE = EntryFile(
     is_optional=True,
     affects_audits=True,
     dimension="corpus",
-    always=(DEFAULT,),
+    permanent_partitions=(DEFAULT,),
 )
 
 

@@ -168,10 +168,10 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
         }
         for model in content.models
     }
-    corpora, corpus = load_references(configuration.folder).given, content.model.entry.reference_corpus
+    corpora, corpus = load_references(configuration.folder).raw_values, content.model.entry.reference_corpus
     files: Mapping[str, Mapping[str, Any]] = {
         "models": {"models": reduce_entries(entries)},
-        "benchmarks": {"benchmarks": {name: configuration.benchmarks.given[name] for name in content.families}},
+        "benchmarks": {"benchmarks": {name: configuration.benchmarks.raw_values[name] for name in content.families}},
         "sources": {},
         "references": {"references": {name: entry for name, entry in corpora.items() if name == corpus}},
     }

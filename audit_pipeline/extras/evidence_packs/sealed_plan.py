@@ -118,7 +118,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "package_versions": package_versions(),
         "code_digest": code_digest(),
         "lineage_head": ledger.head if ledger.lines else None,
-        "rows_forgotten": ledger.forgotten,
+        "rows_forgotten": ledger.forgotten_count,
         # Of those that the model has been run on before, by whatever command.
         "texts_in_cache": len(cached & set(map(text_sha256, texts))),
     }

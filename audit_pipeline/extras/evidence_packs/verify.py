@@ -41,7 +41,8 @@ from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import file_sha256
-from audit_pipeline.store.ledger import Entry, Ledger, LineageStep, file_of, read_latest_run, read_ledger
+from audit_pipeline.store.ledger import LineageStep, file_of, read_latest_run, read_ledger
+from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, use_workspace
 from audit_pipeline.store.versions import code_digest
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, PLANS, SCORES, Pair, Table, text_sha256
@@ -181,13 +182,14 @@ def _check_payload(
 def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
     """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
     that its line names, none is missing, and none was put in."""
-    others = f"; {ledger.forgotten:,} are links alone: what they are of cannot be seen here" if ledger.forgotten else ""
-    words = f"{len(ledger.lines):,} lines follow one another{others}"
+    words = f"{len(ledger.lines):,} lines follow one another"
+    if ledger.forgotten_count:
+        words += f"; {ledger.forgotten_count:,} are links alone: what they are of cannot be seen here"
     yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
     files = verify_files(paths, ledger)
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
     for entry in files.missing:
-        later = [other for other in ledger.entries if other.place > entry.place]
+        later = [other for other in ledger.entries if other.line_number > entry.line_number]
         # Its file was there where its step wrote more after it, or no later run replaced it.
         wrote_more = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
         if wrote_more or not any((other.table, other.partition) == (entry.table, entry.partition) for other in later):
@@ -214,7 +216,7 @@ class _Verification:
         what = f"plan of {pair.benchmark}"
         # By their places in the ledger, whatever clocks say.
         rows = {
-            self._list_entries(PLANS, pair, row["run_id"])[-1].place: row
+            self._list_entries(PLANS, pair, row["run_id"])[-1].line_number: row
             for file in self._list_run_files(PLANS, pair)
             for row in read_table(file, PLANS, label=what).to_pylist()
         }
@@ -236,7 +238,7 @@ class _Verification:
         empty where it does. ``places``: those of all plans."""
         runs = self._read_runs(pair).items()
         of_runs = [self._list_entries(table, pair, run.run_id) for table, run in runs if table in _RUN_BY_MODEL]
-        made, entries = [own[-1].place for own in of_runs], [entry for own in of_runs for entry in own]
+        made, entries = [own[-1].line_number for own in of_runs], [entry for own in of_runs for entry in own]
         differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
         documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}

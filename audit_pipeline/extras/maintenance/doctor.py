@@ -28,12 +28,11 @@ from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokeni
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
-from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.integrity import DamagedError, file_sha256
-from audit_pipeline.store.ledger import Entry, read_ledger
-from audit_pipeline.store.object_store import BucketError
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import (
     OWN_CONFIGURATION,
     DataPaths,
@@ -131,12 +130,6 @@ def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     elif is_open_to_others(root):
         words += f"; others on this machine can read it, and it holds full texts: chmod 700 {root}"
     yield DoctorCheck("data folder", True, words)
-    if (folder := find_bucket_folder(root)) is not None:
-        try:
-            folder.bucket.require_conditional_put()
-            yield DoctorCheck("bucket", True, f"{folder.bucket.url}, of which the data folder is this machine's cache")
-        except BucketError as error:
-            yield DoctorCheck("bucket", False, str(error))
     free = shutil.disk_usage(nearest).free
     yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
@@ -187,7 +180,7 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     on_check("the ledger")
     ledger, files = read_ledger(paths), _list_table_files(paths)
     advice = f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
-    fine = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
+    fine = f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them forgotten; {len(files)} files of tables"
     yield _build_check("ledger", ledger.problems, advice, fine)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"

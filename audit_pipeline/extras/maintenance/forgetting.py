@@ -33,9 +33,10 @@ from audit_pipeline.pipeline.dagster.instance import (
 )
 from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
 from audit_pipeline.scoring.needs.registry import list_derived_texts
-from audit_pipeline.store.bucket_folder import refresh, remove
 from audit_pipeline.store.files import read_json, read_parquet, write_json
-from audit_pipeline.store.ledger import Ledger, Line, erase_lines, read_ledger
+from audit_pipeline.store.ledger import erase_lines, read_ledger
+from audit_pipeline.store.ledger_lines import Line
+from audit_pipeline.store.ledger_records import Ledger
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.store import iterate_partitions, list_cache_folders
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table, text_sha256
@@ -163,7 +164,7 @@ def _list_files_below(folder: Path) -> list[Path]:
 def _remove_files(files: Iterable[Path], paths: DataPaths) -> None:
     """Remove files, and the folders that this leaves empty."""
     for file in files:
-        remove(file)
+        file.unlink(missing_ok=True)
         folder = file.parent
         while folder != paths.root and folder.exists() and not any(folder.iterdir()):
             folder.rmdir()
@@ -322,7 +323,6 @@ def forget(
     """
     with hold_removal_lock(paths), open_instance(paths) as instance:
         dead_runs = mark_dead_runs_failed(instance, paths)
-        refresh(paths.root)
         partitions = instance.get_dynamic_partitions(named_target.dimension)
         target = _resolve_target(named_target, partitions, paths)
         _refuse_while_unfinished(target, instance)

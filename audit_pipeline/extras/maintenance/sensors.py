@@ -9,7 +9,6 @@ from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.extras.maintenance.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.tags import WEEKLY_TAG
-from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
@@ -81,7 +80,6 @@ def _format_failure(event: dg.DagsterEvent) -> str:
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """Compare the warehouse with the last one seen; the first tick only looks."""
     paths = data.paths
-    refresh_warehouse(paths.warehouse)
     if not paths.warehouse.exists():
         return dg.SensorResult(skip_reason="there is no warehouse yet")
     # The cursor is stored with every tick, so the findings themselves are kept in a file.

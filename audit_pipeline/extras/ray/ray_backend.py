@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import joblib
@@ -26,7 +27,6 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.readers.retry import is_transient_fault
-from audit_pipeline.store.bucket_folder import refresh, resolve_data_root
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH
@@ -107,7 +107,7 @@ def _select_work_for_texts(work: Work, texts: Sequence[int], windows: Mapping[in
 class Worker:
     """An actor that holds a model, and loads it with its first shard: Ray passes on the errors of calls alone.
 
-    ``data``: the data folder, or a bucket's address. ``identity`` and ``versions`` are those of the process that asks:
+    ``data``: the data folder. ``identity`` and ``versions`` are those of the process that asks:
     a worker that has others would write other numbers under the same keys, and refuses.
     """
 
@@ -137,7 +137,7 @@ class Worker:
     def _loaded(self) -> tuple[TokenizedModel, Backend, Caches]:
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(self.threads)
-        paths = DataPaths(resolve_data_root(self.data))
+        paths = DataPaths(Path(self.data))
         model = load_tokenized(self.entry, paths)
         expected, actual = {**self.versions, **vars(self.identity)}, {**package_versions(), **vars(model.identity)}
         if differing := sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name)):
@@ -148,7 +148,7 @@ class Worker:
             )
         from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
-        return model, load_forward_pass(model, paths, self.device), Caches(paths, only_written=True)
+        return model, load_forward_pass(model, paths, self.device), Caches(paths)
 
 
 class WorkerPlan(NamedTuple):
@@ -298,9 +298,6 @@ class RayBackend:
         finally:
             if pool.has_next() or is_reduced:
                 self.end_workers()
-        for kind in frozenset().union(*work.prepared.missing):
-            # Workers of other machines have other caches of a bucket.
-            refresh(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))
 
     def _ensure_workers(self) -> Any:
         for other in set(self._with_workers) - {self}:
@@ -314,7 +311,7 @@ class RayBackend:
                 entry,
                 self._model.identity,
                 dict(package_versions()),
-                self._paths.address,
+                str(self._paths.root.absolute()),
                 self._device or ("cuda" if plan.gpus else "cpu"),
                 plan.cpus,
             )

@@ -34,7 +34,8 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
-from audit_pipeline.store.ledger import Entry, has_entries, read_latest_run
+from audit_pipeline.store.ledger import has_entries, read_latest_run
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import (
     DECISIONS,

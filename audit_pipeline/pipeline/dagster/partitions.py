@@ -49,9 +49,9 @@ def read_static_names(dimension: str) -> list[str]:
     """
     file = OF_DIMENSIONS[dimension]
     try:
-        return list(dict.fromkeys([*file.always, *file.load().names]))
+        return list(dict.fromkeys([*file.permanent_partitions, *file.load().names]))
     except ConfigError:
-        return list(file.always)
+        return list(file.permanent_partitions)
 
 
 def _build_dimension(name: str) -> dg.PartitionsDefinition[str]:

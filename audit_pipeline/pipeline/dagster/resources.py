@@ -22,7 +22,6 @@ from audit_pipeline.pipeline.dagster.tags import note_spent
 from audit_pipeline.pipeline.progress import format_progress, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.used_endpoints import Endpoints
-from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths, make_private
 from audit_pipeline.token_statistics.engine_choice import choose_engine
 from audit_pipeline.token_statistics.run import Progress
@@ -41,7 +40,6 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Prepare the data folder and lock the liveness file of the run."""
         make_private(self.paths.root)
-        refresh(self.paths.root)
         if context.run is not None:
             # The lock is held until the process ends. A resource with a teardown could not be used outside a run.
             self._lock = lock_liveness_file(self.paths, context.run.run_id)

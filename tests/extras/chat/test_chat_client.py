@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bad_server import Answer, truncated
-from chat_server import DIALECTS, NAME, ChatServer, ChatDialect, build_reply, fault, quoting
+from chat_server import DIALECTS, NAME, ChatDialect, ChatServer, build_reply, fault, quoting
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget

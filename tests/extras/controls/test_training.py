@@ -185,7 +185,7 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
         with pytest.raises(DataError, match="has not been trained yet: corpus-audit control c"):
             read_control("c", paths)
     elif name == "texts.parquet":
-        with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or not as it was written"):
+        with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or corrupt"):
             read_control_texts("c", paths)
     else:
         damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")

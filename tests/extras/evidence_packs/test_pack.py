@@ -31,7 +31,7 @@ from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.store.files import read_json, write_json, write_table
-from audit_pipeline.store.ledger import LineageStep, list_segments
+from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import PLANS, SCORES, Pair, canonical_json
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -108,8 +108,8 @@ def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
 def test_a_ledger_of_other_lines_is_named(
     workspace: Workspace, tmp_path: Path, change_lines: Callable[[list[bytes]], list[bytes]]
 ) -> None:
-    [segment] = list_segments(workspace.paths.ledger)
-    segment.write_bytes(b"".join(change_lines(segment.read_bytes().splitlines(keepends=True))))
+    file = workspace.paths.ledger_file
+    file.write_bytes(b"".join(change_lines(file.read_bytes().splitlines(keepends=True))))
     told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
     assert "does not follow the line before it" in told
 

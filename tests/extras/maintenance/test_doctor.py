@@ -251,7 +251,7 @@ def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path)
 def test_a_data_folder_that_is_a_file(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     found = {check.what: check for check in run_checks(DataPaths(tmp_path / "file"))}
-    assert found["data folder"].words.endswith("is no folder); set CORPUS_AUDIT_DATA to a folder of yours")
+    assert found["data folder"].words.endswith("is not a folder); set CORPUS_AUDIT_DATA to a folder of yours")
     assert not found["data folder"].ok
 
 

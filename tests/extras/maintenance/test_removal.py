@@ -176,7 +176,7 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert not mentions(paths, "made_8")
     assert read_tree(paths) == untouched
     ledger = read_ledger(paths)
-    assert (ledger.problems, ledger.forgotten) == ([], len(removal.lines))
+    assert (ledger.problems, ledger.forgotten_count) == ([], len(removal.lines))
     assert [line.digest for line in ledger.lines] == [line.digest for line in lines], "forgotten lines keep their place"
     assert {outcome.pair.benchmark for outcome in ledger.outcomes} == {"made_12", "twin_8"}
     assert list_stored_names("benchmark", paths) == {"made_12", "twin_8"}

@@ -89,9 +89,9 @@ def change_version(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (change_version, "is not as it was written"),
-        (lambda document: document.update(key=KEY), "is not as it was written"),
-        (lambda document: document["items"].pop(), "is not as it was written"),
+        (change_version, "its content does not match its digest"),
+        (lambda document: document.update(key=KEY), "its content does not match its digest"),
+        (lambda document: document["items"].pop(), "its content does not match its digest"),
     ],
 )
 def test_a_secret_file_that_was_changed_is_refused(
