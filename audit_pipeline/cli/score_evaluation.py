@@ -58,9 +58,9 @@ def evaluate(
     if not is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
-    if done.given.left_out:
-        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
+    if done.given.unused_counts:
+        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.unused_counts.items())
+        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.unused_counts))
     print_damaged_files(done.paths)
     print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",

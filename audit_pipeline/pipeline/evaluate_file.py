@@ -265,7 +265,7 @@ def _build_manifest(
     left_out_before = before.manifest.get("left_out", {}) if before and before.digest == version else {}
     left_out = {
         "rows": len(external_scores.skipped),
-        "reasons": dict(external_scores.left_out),
+        "reasons": dict(external_scores.unused_counts),
         "notes": list(external_scores.notes),
     }
     return {
