@@ -169,7 +169,7 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
         return Excerpt((), ())
     # A token belongs to the word in which it ends.
     word_of_token = [max(0, bisect.bisect_left(word_starts, end) - 1) for _, end in spans]
-    counts = np.zeros(n_words)
+    counts: npt.NDArray[np.float64] = np.zeros(n_words)
     if len(spans):
         counts = np.bincount(word_of_token, weights=counted, minlength=n_words)
     sums = np.concatenate([[0.0], np.cumsum(counts)])

@@ -180,8 +180,8 @@ def run_dataset_inference(
 
     Returns:
         The result. The test is refused if the design is neither exchangeable nor randomised, or if no feature is
-        complete. It is also refused if a side has fewer than 20 groups. With 20 groups each half has 10 means per side. The level of
-        the test was measured with at least that many, and a t-test of fewer skewed means is unreliable.
+        complete. It is also refused if a side has fewer than 20 groups. With 20 groups each half has 10 means per side.
+        The level of the test was measured with at least that many. A t-test of fewer skewed means is unreliable.
     """
     n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     complete = n_lacking == 0
