@@ -13,9 +13,9 @@ and TPR are measured on calibration texts:
   same ten thresholds. It differs little from the printed share, whose threshold all calibration texts choose.
 
 The interval contains every p for which flagged - (1 - p) FPR - p TPR may be 0. The terms vary within their 95%
-intervals. This inverts the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008). It assumes
-independent terms, so audited and calibration texts must belong to different groups. It keeps the asymmetry of each
-interval.
+intervals. This inverts the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008). It
+assumes independent terms, so audited and calibration texts must belong to different groups. It keeps the asymmetry of
+each interval.
 
 FPR and TPR of a single book differ from those of an average book: its style raises or lowers all its scores. The
 calibration groups show the size of this effect. The rate of a group is assumed to be Beta distributed, with the

@@ -5,8 +5,9 @@ Texts of one group (the windows of one book) are not independent, so a group cou
 The influence of a text on an AUROC is its share of correctly ordered texts of the other side, minus the mean share
 (DeLong, DeLong and Clarke-Pearson 1988). Summed by group, over members and non-members, the influences give the
 variance of clustered data (Obuchowski 1997, Biometrics 53). Each sum is divided by the share of its side that belongs
-to other groups. The quotient is the change of the AUROC if the group is omitted: the jackknife, except for terms of second
-order. A group with most texts of a side therefore counts in full. With one text per group this is DeLong's variance.
+to other groups. The quotient is the change of the AUROC if the group is omitted: the jackknife, except for terms of
+second order. A group with most texts of a side therefore counts in full. With one text per group this is DeLong's
+variance.
 
 The degrees of freedom are Satterthwaite's for three parts: groups of members, of non-members, and of both. The AUROC's
 interval is computed on the logit scale (Pepe 2003). The methods were chosen by measured coverage (docs/intervals.md).

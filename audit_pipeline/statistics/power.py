@@ -1,8 +1,8 @@
 """The number of texts that an audit needs to detect a contamination at a given false-positive rate.
 
 Thresholds and tests have the same false-positive rate. An error of a threshold calls a clean text a member. An error of
-a test calls a set of clean texts contaminated. The effect is the contamination rate, which is the share of members among the audited
-texts. Power is computed for two tests:
+a test calls a set of clean texts contaminated. The effect is the contamination rate, which is the share of members
+among the audited texts. Power is computed for two tests:
 
 - The mean score: a one-sided Mann-Whitney test of the audited texts against held-out non-members. Its power is computed
   by Noether's formula (Noether 1987, Journal of the American Statistical Association 82) and by resampling scores.

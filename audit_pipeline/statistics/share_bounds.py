@@ -9,8 +9,8 @@ The design effect is the variance of the share between groups divided by the var
 between groups is that of the jackknife, as in intervals.py.
 
 That variance shows little about other groups if all hits (or all misses) belong to at most two groups. The same holds
-if every group has the same share of hits. Then the number of groups replaces the number of texts. With one text per group
-the bounds are those of Clopper and Pearson. docs/intervals.md has the measured coverage.
+if every group has the same share of hits. Then the number of groups replaces the number of texts. With one text per
+group the bounds are those of Clopper and Pearson. docs/intervals.md has the measured coverage.
 
 n non-members cannot resolve a FPR below 1/n. Windows of one book may exceed a threshold together, so n counts groups of
 non-members and not texts.

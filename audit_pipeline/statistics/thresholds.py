@@ -133,8 +133,8 @@ def choose_largest_accuracy(calibration: ScoredTexts) -> Threshold:
     """Choose the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so the larger side has more weight. The candidates are the scores and the next float above
-    the largest score. Among candidates with equal accuracy the largest is chosen, which flags the fewest texts. The rule
-    is refused if a side has no text.
+    the largest score. Among candidates with equal accuracy the largest is chosen, which flags the fewest texts. The
+    rule is refused if a side has no text.
     """
     sides = (("non-members", calibration.nonmembers), ("members", calibration.members))
     missing = [name for name, side in sides if not len(side)]

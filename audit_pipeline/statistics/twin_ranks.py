@@ -308,7 +308,7 @@ def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
 
 
 def _limit_detectable(share: float, deviation: float) -> float:
-    """Return the share, or a number above 1 if no share is detectable. A larger number means that more data is missing."""
+    """Return the share, or a number above 1 if no share is detectable. The number grows with the lack of data."""
     if math.isfinite(share):
         return share
     return max(detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
