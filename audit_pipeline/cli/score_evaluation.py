@@ -58,11 +58,12 @@ def evaluate(
     if not is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
-    if done.external_scores.left_out:
+    if done.external_scores.unused_counts:
         reasons = (
-            f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.external_scores.left_out.items()
+            f"{rows} × {escape_control_characters(reason)}"
+            for reason, rows in done.external_scores.unused_counts.items()
         )
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.left_out))
+        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
     print_damaged_files(done.paths)
     print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",

@@ -92,7 +92,7 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Show what was scored, what was not, and how well it separates the sides where there are labels."""
     print_skipped(scores.skipped.first, scores.skipped.count)
-    own = scores.summary.own
+    own = scores.summary.text_pass
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
     print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"

@@ -86,7 +86,7 @@ class Stages:
         build_warehouse(paths)
         if report:
             build_reports(paths.warehouse, paths.reports)
-        return summary.own.texts_from_cache
+        return summary.text_pass.texts_from_cache
 
 
 def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:
