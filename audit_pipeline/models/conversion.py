@@ -255,7 +255,8 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
     """Return what a config.json next to a tokenizer says, if any: the server knows the model's
-    architecture, transformers need not. Without one the vocabulary is the tokenizer's."""
+    architecture, transformers need not. Without one the vocabulary is the tokenizer's.
+    """
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
     return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)

@@ -32,7 +32,8 @@ Values = Sequence[Sequence[float]]
 @dataclass(frozen=True)
 class Probe:
     """What a probe found: the log-probabilities of its texts' tokens (nats, one sequence a text), how far two answers
-    to one request were apart (nats), and what the server calls itself."""
+    to one request were apart (nats), and what the server calls itself.
+    """
 
     values: Values
     noise: float

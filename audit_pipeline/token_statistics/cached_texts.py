@@ -256,7 +256,8 @@ def prepare_single_windows(
     kind: Kind, absent: Mapping[str, EncodedText], *, cached: int, prefix: Prefix | None = None
 ) -> Prepared:
     """The texts ``absent`` from the cache of ``kind``, by their keys, each one window; ``cached``: how many others are
-    in it. All follow ``prefix``, if any."""
+    in it. All follow ``prefix``, if any.
+    """
     texts = list(absent.values())
     windows = [
         Window(number, 0, len(text.token_id), text.first_scored, text.start_token_id is not None)

@@ -96,7 +96,8 @@ def _build_formulas(wanted: frozenset[str]) -> _Formulas:
 
 def _compute_moments(centred: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of logits [n, V] less the row's largest: the log of the sum of exp(logit), mean and standard deviation of a logit
-    under p, [n] each, and p [n, V]."""
+    under p, [n] each, and p [n, V].
+    """
     weights = centred.exp()
     total = weights.sum(1, keepdim=True)
     p = weights / total

@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from audit_pipeline.tables import BEST_TOKENS, BETAS, DECODINGS, DRAWN_FROM, GRID_TEMPERATURES, P_FLOOR, TOPK_ENTRIES
+from audit_pipeline.tables import (
+    BEST_TOKENS,
+    BETAS,
+    DECODINGS,
+    DRAWN_FROM,
+    GRID_TEMPERATURES,
+    MEASURED,
+    P_FLOOR,
+    TOPK_ENTRIES,
+)
 from audit_pipeline.token_statistics.vocabulary_blocks import (
     KEPT_TYPE,
     Block,
@@ -28,6 +37,9 @@ from audit_pipeline.token_statistics.vocabulary_blocks import (
     apply_softmax,
     weigh_block,
 )
+
+MEASURED_NAMES = frozenset(measured.name for measured in MEASURED)
+"""Names of the statistics of an audit's forward pass."""
 
 
 class LogitStatistic(Protocol):
@@ -314,7 +326,8 @@ class _Moments:
 
 class _AtTemperature:
     """The log of the sum of p^beta, and the moments of the distribution that is proportional to p^beta: that of the
-    logits times beta."""
+    logits times beta.
+    """
 
     def __init__(self, beta: float, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._beta, self._scratch = beta, scratch

@@ -44,8 +44,8 @@ class SharedPrefix:
     layers: Sequence[PrefixLayer]
 
     @classmethod
-    def of(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
-        """``cache`` is the one that the pass over ``ids``, a batch of one, has filled."""
+    def from_cache(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
+        """Create a prefix from the cache that a pass over ``ids``, a batch of one sequence, has filled."""
         return cls(ids, [PrefixLayer(layer.keys[0], layer.values[0].mT.contiguous()) for layer in cache.layers])
 
 

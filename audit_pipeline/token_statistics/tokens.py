@@ -86,6 +86,12 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     return encoded
 
 
+def wrap_token_ids(ids: IntArray, start_token_id: int | None = None) -> EncodedText:
+    """Return token ids without a text as an encoded text, for checks and measurements."""
+    no_positions = np.zeros(len(ids), dtype=np.int32)
+    return EncodedText("", ids, no_positions, no_positions, start_token_id, int(start_token_id is None))
+
+
 def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
     """A prefix in tokens, cut apart from what follows it, with the start token of the model's policy before it."""
     [encoded] = encode(model, [text])

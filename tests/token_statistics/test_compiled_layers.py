@@ -13,7 +13,8 @@ from tiny_models import SAME_IN_FLOAT32, SENTENCES, forward_of, score, tokenized
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.tokens import cut_windows, encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,7 +56,7 @@ def test_a_machine_without_a_compiler_is_told(
         layer.forward = fail  # type: ignore[method-assign,assignment]
 
     monkeypatch.setattr(torch.nn.Module, "compile", refuse)
-    with pytest.raises(ModelError, match=r"cannot compile .* \(no compiler\): leave compile out of its entry"):
+    with pytest.raises(ModelError, match=r"cannot compile .* \(no compiler\)\. Remove 'compile' from"):
         ForwardPass(inner, model.vocab_size, KNOWN, compiles=True)
 
 
@@ -71,7 +72,7 @@ def test_another_rounding_is_another_fingerprint(tiny_folder: Callable[[str], Pa
 def test_few_lengths_are_compiled(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path)
     forward = ForwardPass(forward_of(model).model, model.vocab_size, KNOWN)
-    forward._compiles, forward._config = True, None
+    forward._compiles, forward.config = True, None
     assert [forward.pad_length(length) for length in (1, 16, 17, 31, 33, 65, 100, 129)] == [
         *(16, 16, 18, 32, 36, 72, 104, 144)
     ]
