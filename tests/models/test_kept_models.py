@@ -100,7 +100,7 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     [file] = a_gguf.weights_folder.glob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.warns(UserWarning, match="is missing or not as it was written; it is made again"):
+    with pytest.warns(UserWarning, match="is missing or not as it was written; it is rebuilt"):
         assert not read_manifest_if_whole(a_gguf.weights_folder)
     messages: list[str] = []
     load_weights(a_gguf, "cpu", messages.append)
