@@ -65,7 +65,7 @@ def test_another_rounding_is_another_fingerprint(tiny_folder: Callable[[str], Pa
     plain, compiled = (tokenized(folder, tmp_path, compile=compiles) for compiles in (False, True))
     assert plain.identity.model_fingerprint == tokenized(folder, tmp_path).identity.model_fingerprint
     assert plain.identity.model_fingerprint != compiled.identity.model_fingerprint
-    with pytest.raises(ValueError, match="'compile' requires a single device. Remove 'devices'"):
+    with pytest.raises(ValueError, match=r"'compile' requires a single device\. Remove 'devices'"):
         ModelEntry(name="m", path=folder, compile=True, devices="auto")
 
 
