@@ -108,7 +108,7 @@ SPLIT_RULES: Mapping[str, SplitRule] = {name: rule for rule, names in _NAMES.ite
 
 
 def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
-    """Return the fields of a .gguf that holds a whole model.
+    """Return the fields of a .gguf that holds a whole model, without its long lists.
 
     Raises:
         ModelError: If the file holds no whole model (an adapter, a projector, a part), or if its split rule is unknown.
@@ -136,7 +136,7 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
 
 
 def read_gguf_tokenizer(file: Path, fields: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in a .gguf. ``fields`` come from :func:`require_whole_model`. Errors are those of transformers."""
+    """Return the tokenizer in a .gguf. ``fields`` come from :func:`require_whole_model`."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = tokenizer.backend_tokenizer
     if fields["tokenizer.ggml.model"] == "gpt2":
@@ -241,9 +241,9 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
 def cache_gguf_parsing() -> Iterator[None]:
     """Cache what the package gguf parses inside this block, and hide its progress bar.
 
-    transformers parses a .gguf separately for configuration, tokenizer and weights. It also rebuilds the table of tensor
-    names for every module. Together this takes more than half of a conversion. Its bar of converted tensors ignores
-    transformers' own switch for bars.
+    transformers parses a .gguf separately for configuration, tokenizer and weights. It also rebuilds the table of
+    tensor names for every module. Together this takes more than half of a conversion. Its bar of converted tensors
+    ignores transformers' own switch for bars.
     """
     # This import loads torch, which the rest of this module does not need.
     from transformers import modeling_gguf_pytorch_utils  # noqa: PLC0415
@@ -268,7 +268,7 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """Return the fields of a config.json next to an endpoint's tokenizer. Without the file, use the tokenizer's vocabulary.
+    """Return the config.json next to an endpoint's tokenizer. Without it, use the tokenizer's vocabulary.
 
     transformers need not support the architecture of a model on a server.
     """
@@ -282,7 +282,7 @@ _UNLIMITED_CONTEXT = 4096
 
 
 def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
-    """Return the start token of the family (Zhang et al. 2024) if it is special in the vocabulary, else bos, else eos."""
+    """Return the family's start token (Zhang et al. 2024) if it is special in the vocabulary, else bos, else eos."""
     family = FAMILY_START_TOKENS.get(model_type)
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if family is not None and family in special:

@@ -97,7 +97,7 @@ class KeptTokenizer:
 
 
 def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
-    """Return the folder of a model's kept tokenizer. It depends on the files and on the versions of the packages."""
+    """Return the folder of a model's kept tokenizer. It depends on files and versions of packages."""
     packages = [version(name) for name in ("transformers", "tokenizers", "gguf")]
     form = digest(_FORM, identity.config_digest, *packages)[:_LENGTH]
     return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
@@ -109,14 +109,14 @@ def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
 
 
 def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
-    """Return the folder of a .gguf's converted weights. It depends on the file, the dtype and the versions of the packages."""
+    """Return the folder of a .gguf's converted weights. It depends on the file, the dtype and versions of packages."""
     assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
 def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
-    """Write a tokenizer into ``folder``. Write the model's configuration with ``save_config``, if it is not None."""
+    """Write a tokenizer into ``folder``. ``save_config`` writes the model's configuration, if it is not None."""
     backend = tokenizer.tokenizer.backend
 
     def write(aside: Path) -> None:
@@ -137,8 +137,8 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
 def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
     """Create ``folder`` with the files that ``write`` writes into a folder, and with a manifest.
 
-    The folder is written aside and moved into place, so it is complete or absent. If another process was faster, its copy
-    stays. A damaged copy is replaced.
+    The folder is written aside and moved into place, so it is complete or absent. If another process was faster, its
+    copy stays. A damaged copy is replaced.
 
     Args:
         folder: Folder to create.
@@ -159,7 +159,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """Return the tokenizer kept in ``folder``, or None if it is missing. A damaged tokenizer gives a warning and None."""
+    """Return the tokenizer kept in ``folder``, or None if it is missing. Damage gives a warning and None."""
     summary = read_manifest_if_whole(folder)
     if summary is None:
         return None
@@ -194,7 +194,10 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
-    """Return the manifest as :func:`read_intact_manifest`, or None if it is missing. Damage gives a warning and None."""
+    """Return the manifest as :func:`read_intact_manifest`, or None if it is missing.
+
+    Damage gives a warning and None.
+    """
     try:
         return read_intact_manifest(folder)
     except FileNotFoundError:

@@ -69,9 +69,9 @@ def is_different_model(values: Values, probe: Probe) -> bool:
     """Return True if a probe belongs to another model than ``values``: a token differs by more than the tolerance.
 
     The tolerance is 0.1 nats, or three times the probe's noise if that is more. One model in float32 or float16 with
-    different kernels stays below 0.1: at most 0.03 and 0.097 nats were measured over 368 tokens. The same weights at another
-    precision exceed it (bfloat16: 2.2; four bits: 0.7), and so do other models. Their rows must not be mixed. Three times
-    the noise covers a server with two answers to one request, because of batch sizes or bfloat16.
+    different kernels stays below 0.1: at most 0.03 and 0.097 nats were measured over 368 tokens. The same weights at
+    another precision exceed it (bfloat16: 2.2; four bits: 0.7), and so do other models. Their rows must not be mixed.
+    Three times the noise covers a server with two answers to one request, because of batch sizes or bfloat16.
 
     Another number of values also means another model: its tokenizer splits the texts into other tokens.
     """
@@ -95,8 +95,8 @@ def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
 def compute_endpoint_fingerprint(endpoint: Endpoint, tokenizer_fingerprint: str, name: str | None) -> str:
     """Return the fingerprint of an endpoint's model. ``name`` is None before the first probe.
 
-    It covers all that changes rows: address and model, way of asking, and returned columns. It excludes keys, limits, prices
-    and the number of concurrent requests.
+    It covers all that changes rows: address and model, way of asking, and returned columns. It excludes keys, limits,
+    prices and the number of concurrent requests.
     """
     key = _build_endpoint_key(endpoint, tokenizer_fingerprint)
     return digest(*key, sorted(endpoint.available_statistics), name)[:LENGTH]

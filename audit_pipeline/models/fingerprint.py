@@ -78,9 +78,9 @@ class ModelIdentity:
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """Return the fingerprints of a model and of its tokenizer.
 
-    The model's fingerprint covers weights (or hub commit), configuration, dtype, attention, compilation and the adapter.
-    All bytes of local weights are read once. Their digest is cached by path, size and modification time. For a model at an
-    endpoint, the state at the last probe replaces the weights.
+    The model's fingerprint covers weights (or hub commit), configuration, dtype, attention, compilation and the
+    adapter. All bytes of local weights are read once. Their digest is cached by path, size and modification time. For a
+    model at an endpoint, the state at the last probe replaces the weights.
 
     Raises:
         ModelError: If a file cannot be read.
@@ -108,12 +108,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
                 weights = _digest_weights(choose_weight_files(located.folder, entry.name), paths)
         if located.own_tokenizer is not None:
             tokenizer = _digest_tokenizer(located.own_tokenizer)
-        adapter = None
-        if located.adapter is not None:
-            # The name of the base is excluded, because the base has its own digest.
-            adapter_config = _config_digest(located.adapter / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
-            adapter_weights = _load_or_compute_digest(located.adapter / ADAPTER_WEIGHTS, paths)
-            adapter = digest("adapter", adapter_weights, adapter_config)
+        adapter = None if located.adapter is None else _digest_adapter(located.adapter, paths)
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
@@ -141,6 +136,13 @@ def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPath
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
 
 
+def _digest_adapter(folder: Path, paths: DataPaths) -> str:
+    # The name of the base is excluded, because the base has its own digest.
+    config = _config_digest(folder / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
+    weights = _load_or_compute_digest(folder / ADAPTER_WEIGHTS, paths)
+    return digest("adapter", weights, config)
+
+
 def _digest_tokenizer(folder: Path) -> str:
     files = [file for file in _list_tokenizer_files(folder) if file.is_file()]
     return digest([(file.name, file_sha256(file)) for file in files])
@@ -163,7 +165,7 @@ def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """Return the fingerprints of all models of an endpoint in order. The first stands for the state before any probe."""
+    """Return the fingerprints of all models of an endpoint in order. The first is that before any probe."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
     return [compute_endpoint_fingerprint(endpoint, tokenizer, name) for name in names]
 
@@ -216,8 +218,8 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
     return known[key]
 
 
-# These fields change what reports contain about a model, but no number. Several devices add numbers in another order, as
-# another batch or processor does, so 'devices' is one of them.
+# These fields change what reports contain about a model, but no number. Several devices add numbers in another order,
+# as another batch or processor does, so 'devices' is one of them.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
     **dict.fromkeys(["devices", "series", "adapter"], True),

@@ -1,4 +1,7 @@
-"""New models on the hub, proposed as entries for models.yaml. A model is audited only after a person moves its entry."""
+"""New models on the hub, proposed as entries for models.yaml. A model is audited after a person moves its entry.
+
+Only text-generation models with safetensors are proposed, each pinned to its current commit.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> d
             message = f"series {name}: skipped in {root}: {'; '.join(skipped)}"
             warnings.warn(ModelFilesWarning(message), stacklevel=2)
     members = {}
-    for position, (label, own_fields, step, tokens) in enumerate(checkpoints, 1):
+    for position, checkpoint in enumerate(checkpoints, 1):
+        label, own_fields, step, tokens = checkpoint
         if tokens is None and step is not None and series.tokens_per_step is not None:
             tokens = step * series.tokens_per_step
         member = {**fields, **own_fields}

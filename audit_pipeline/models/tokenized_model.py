@@ -1,4 +1,4 @@
-"""The facts about a model that do not need its weights: identity, tokenizer, start token; and the card that records them."""
+"""The facts about a model that do not need its weights: identity, tokenizer, start token, and its card."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ class TokenizedModel:
         context_length: Maximum number of tokens per pass.
         vocab_size: Number of token ids of the model.
         config_folder: Folder of its config.json.
-        weights_folder: Folder of its weights. For a .gguf, the folder of the converted weights, which may not exist yet.
+        weights_folder: Folder of its weights. For a .gguf, the folder of the converted weights, which may not exist
+            yet.
     """
 
     located: LocatedModel
@@ -108,7 +109,7 @@ class TokenizedModel:
 
 
 def read_position_border(config: Path) -> int | None:
-    """Return the maximum length that LongRoPE encodes with its short factors, from a config.json. None for other encodings.
+    """Return the maximum length that LongRoPE encodes with its short factors, from a config.json, or None.
 
     Dynamic NTK scaling changes beyond max_position_embeddings. This is the context length, which no input exceeds.
     """
@@ -143,7 +144,8 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify a model, and read its tokenizer and configuration.
 
     The first call reads them with transformers, which takes seconds for a .gguf. The result is kept in the data folder,
-    keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them again.
+    keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them
+    again.
 
     Raises:
         ModelError: If a file is missing or damaged, or if the entry does not fit the model.
@@ -208,7 +210,7 @@ def _name_unread_weights(located: LocatedModel) -> None:
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
-    """Record the facts about a model in data/models/<fingerprint>.json. A later call adds facts that were unknown before.
+    """Record the facts about a model in data/models/<fingerprint>.json. Later calls add facts that were unknown before.
 
     A model at an endpoint has no card before its first probe, because its identity is unknown.
     """

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder in the hub's layout: its unchanged tokenizer.json, or the tokenizer that transformers builds."""
+"""The tokenizer of a folder in the hub's layout: its unchanged tokenizer.json, or what transformers builds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from audit_pipeline.models.fingerprint import TEXTS
 def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the model ``name`` from the files in ``folder``, without padding and truncation.
 
-    If the folder has a tokenizer.json, this file is the tokenizer. transformers rebuilds many classes from vocabulary and
-    merges, and drops the file's normaliser and pre-tokenizer. So transformers only provides special tokens, and added
-    tokens that the file lacks. A warning reports if its own tokenizer gives other tokens for the probe texts.
+    If the folder has a tokenizer.json, this file is the tokenizer. transformers rebuilds many classes from vocabulary
+    and merges, and drops the file's normaliser and pre-tokenizer. So transformers only provides special tokens, and
+    added tokens that the file lacks. A warning reports if its own tokenizer gives other tokens for the probe texts.
 
     Raises:
         ValueError: If tokenizer.json cannot be used.
@@ -63,7 +63,7 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
 
 
 def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of tokens that no text contains: tokens with a role, and tokens that the tokenizer marks as special."""
+    """Return the ids of tokens that no text contains: tokens with a role, and tokens marked as special."""
     added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
     return frozenset({*tokenizer.all_special_ids, *added})
 

@@ -71,8 +71,8 @@ class WeightFiles:
         """Return the names of weight files in the folder that are not read. Newer files are marked.
 
         Args:
-            compare_times: Include newer files of other formats. Files from the hub have the times of their download, which
-                carry no information.
+            compare_times: Include newer files of other formats. Files from the hub have the times of their download,
+                which carry no information.
         """
         beside = [file for file in sorted(self.folder.iterdir()) if file.name not in self.names and file.is_file()]
         unread = [file.name for file in beside if file.suffix == ".safetensors"]

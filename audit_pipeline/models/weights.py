@@ -232,8 +232,8 @@ def load_weights(
 ) -> torch.nn.Module:
     """Load the model in evaluation mode on ``device``, in the entry's dtype.
 
-    With ``devices: auto`` its layers use all devices of that kind, then main memory, then the disk. A .gguf is dequantised
-    once into safetensors in the data folder, and later loads read those files.
+    With ``devices: auto`` its layers use all devices of that kind, then main memory, then the disk. A .gguf is
+    dequantised once into safetensors in the data folder, and later loads read those files.
 
     Args:
         tokenized: The model.
@@ -300,7 +300,8 @@ def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Calla
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
     """Load the model from its .gguf onto the CPU. Keep the converted weights if the disk has enough space.
 
-    The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed weights.
+    The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed
+    weights.
     """
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")

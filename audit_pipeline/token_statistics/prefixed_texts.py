@@ -52,7 +52,7 @@ def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 
 
 def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
-    """Return True if the prefix is known to run again with every text, according to the load checks (load_checks.py)."""
+    """Return True if the prefix is known to run again with every text, by the load checks (load_checks.py)."""
     load_check = read_json_if_whole(
         open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
     )

@@ -97,8 +97,8 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     """Encode ``texts`` under the model's start-token policy.
 
     With the policy 'always', the text's own tokens follow one start token, and all of them are scored. With
-    'tokenizer', the tokenizer decides. The first token is then scored only if the tokenizer adds a start token, as in
-    the papers' code, and if the model is not at an endpoint that omits it.
+    'tokenizer', the tokenizer decides. It then scores the first token only after a start token, as the papers' code
+    does. An endpoint that omits the first log-probability never scores the first token.
 
     Raises:
         ModelError: If the tokenizer gives ids that the model does not have.
@@ -159,10 +159,10 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
 
 
 def widen_spans(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Widen the character ``spans`` [tokens, 2] of a text in place, so that every character belongs to a token.
+    """Extend the character ``spans`` [tokens, 2] of a text in place, so that every character belongs to a token.
 
-    A tokenizer omits characters that it composes with others, strips or drops. They go to the token before them, white
-    space to the token after it. Tokens that are appended to the text keep no characters.
+    A tokenizer omits characters that it composes with others, strips or drops. They go to the token before them, and
+    white space goes to the token after it. Tokens that are appended to the text keep no characters.
     """
     if not len(spans) or (spans[-1, 1] == len(text) and spans[0, 0] == 0 and (spans[1:, 0] <= spans[:-1, 1]).all()):
         return spans
