@@ -152,7 +152,7 @@ def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) ->
     if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import choose_default_device
-    from audit_pipeline.token_statistics.loading import estimate_pass_seconds
+    from audit_pipeline.token_statistics.calibration import estimate_pass_seconds
 
     return estimate_pass_seconds(model, DataPaths.from_environment(), tokens, options.device or choose_default_device())
 

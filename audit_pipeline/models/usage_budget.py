@@ -1,4 +1,4 @@
-"""Limits of what one command, or run, may send to servers: requests, tokens and money, counted before each attempt."""
+"""Limits of one command or run on requests, tokens and money for servers, counted before each attempt."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ MILLION = 1_000_000
 
 
 class Usage(NamedTuple):
-    """Tokens of prompts and of answers. Where all tokens have one price, all count as those of prompts."""
+    """Numbers of tokens of prompts and of responses. With a single price, all tokens count as tokens of prompts."""
 
     prompt_tokens: int = 0
     output_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Both together."""
+        """Return the number of all tokens."""
         return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum of both."""
+        """Return the sum with another usage."""
         return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a user allows all servers of a command together; None: no limit but those of the models' entries.
+    """The limits that a user sets for all servers of a command together. None means no limit.
 
-    Each server keeps to the limits of its own entry too.
+    Each server also observes the limits of its entry.
     """
 
     max_tokens: int | None = None
@@ -43,7 +43,11 @@ class Limits:
     max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
-        """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
+        """Return these limits for a command that runs a model.
+
+        Raises:
+            ConfigError: If the limits do not apply to the model.
+        """
         models = find_endpoint_models(entry)
         if not models and self != Limits():
             raise ConfigError(
@@ -57,22 +61,20 @@ class Limits:
         return self
 
     def subtract(self, tokens: int, cost: float) -> Limits:
-        """Return what is left of them when so much was sent."""
-        return Limits(
-            None if self.max_tokens is None else max(0, self.max_tokens - tokens),
-            None if self.max_cost is None else max(0.0, self.max_cost - cost),
-            self.max_requests,
-        )
+        """Return the limits that remain after ``tokens`` tokens at ``cost``."""
+        max_tokens = None if self.max_tokens is None else max(0, self.max_tokens - tokens)
+        max_cost = None if self.max_cost is None else max(0.0, self.max_cost - cost)
+        return Limits(max_tokens, max_cost, self.max_requests)
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """Return the model and its reference model, in this order, as far as they are at endpoints."""
+    """Return the model and its reference model, in this order, without models on this machine."""
     models = [entry]
     if entry.reference_model is not None:
-        # Imported where a reference model is named: a command's help does not wait for it.
+        # This import is slow, and the help of a command must not wait for it.
         from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-        # Running it says what is wrong with it; an audit goes on without.
+        # An audit continues without a broken reference model. Running the model reports the problem.
         with suppress(AuditError):
             models.append(resolve_model(entry.reference_model, load_models()))
     return [(model, model.endpoint) for model in models if model.endpoint is not None]
@@ -80,29 +82,37 @@ def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoi
 
 @dataclass
 class SharedBudget:
-    """What all servers that a command, or run, asks may be sent together."""
+    """The common limits and budgets of all servers of one command or run."""
 
     limits: Limits = field(default_factory=Limits)
     budgets: list[Budget] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        """The tokens that were sent, to all servers."""
+        """Return the number of tokens for all servers."""
         return sum(budget.tokens for budget in self.budgets)
 
     @property
     def cost(self) -> float:
-        """What they cost, where prices are known."""
+        """Return the cost of all servers with known prices."""
         return sum(budget.cost for budget in self.budgets)
 
 
 @dataclass
 class Budget:
-    """Counts every attempt to one server before it is sent, with the most that it can take.
+    """Counter for one server. It counts each attempt at its maximum size before the attempt is sent.
 
-    ``limits`` are the server's own, of the entry that ``entry`` names; ``shared`` is what it shares with others.
-    Prices are those of a million tokens. An attempt that is not answered stays counted: the server may have worked on
-    it. Not for several threads.
+    An attempt without a response stays counted, because the server may have worked on it. A budget is not thread-safe.
+
+    Attributes:
+        limits: Limits of the server's entry.
+        price_in: Price of a million tokens of prompts.
+        price_out: Price of a million tokens of responses.
+        shared: Limits that all servers of the command share.
+        entry: Name of the entry, for messages.
+        requests: Number of attempts.
+        used: Tokens of finished attempts, plus the maximum of running ones.
+        reserved: Tokens that :meth:`reserve_for_later` holds back.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -119,29 +129,37 @@ class Budget:
 
     @property
     def tokens(self) -> int:
-        """The tokens that count: those that were sent and answered, and the most of what is under way."""
+        """Return the number of counted tokens: those of finished attempts, plus the maximum of running ones."""
         return self.used.tokens
 
     @property
     def cost(self) -> float:
-        """What they cost by the prices; 0 without."""
+        """Return the cost of the counted tokens, or 0 without prices."""
         return self.cost_of(self.used)
 
     def reserve(self, most: Usage) -> None:
-        """Count an attempt that is about to be sent; raises BudgetError where it could exceed a limit."""
+        """Count an attempt that is about to be sent.
+
+        Raises:
+            BudgetError: If the attempt could exceed a limit.
+        """
         self._require_affordable(most)
         self.requests += 1
         self.used = self.used.plus(most)
 
     def settle(self, most: Usage, took: Usage) -> None:
-        """Put what an attempt took in the place of the most that it could."""
+        """Replace the maximum size of an attempt by its actual size."""
         self.used = self.used.plus(
             Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
         )
 
     @contextmanager
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
-        """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
+        """Hold ``tokens`` back for later requests inside this block.
+
+        Raises:
+            BudgetError: If fewer tokens remain.
+        """
         self._require_affordable(Usage(tokens))
         self.reserved += tokens
         try:
@@ -150,33 +168,39 @@ class Budget:
             self.reserved -= tokens
 
     def cost_of(self, usage: Usage) -> float:
-        """Return what so many tokens cost by the prices; 0 without."""
+        """Return the cost of ``usage``, or 0 without prices."""
         return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
     def _require_affordable(self, most: Usage) -> None:
         self._require_within([self], self.limits, most, f"{{}} in {self.entry}")
         self._require_within(self.shared.budgets, self.shared.limits, most, "--{}")
 
-    def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, place: str) -> None:
-        """Raise BudgetError where so much more than ``budgets`` have used, or keep back, would exceed ``limits``."""
-        requests, tokens = sum(budget.requests for budget in budgets), sum(budget.tokens for budget in budgets)
+    def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, setting: str) -> None:
+        """Raise BudgetError if ``budgets`` and an attempt of size ``most`` would exceed ``limits``.
+
+        ``setting`` is the pattern of the setting's name in the message.
+        """
+        requests = sum(budget.requests for budget in budgets)
+        tokens = sum(budget.tokens for budget in budgets)
         reserved = sum(budget.reserved for budget in budgets)
-        cost_after = sum(
-            budget.cost_of(budget.used.plus(Usage(budget.reserved)).plus(most if budget is self else Usage()))
-            for budget in budgets
-        )
-        for what, limit, used, after in (
+        cost_after = 0.0
+        for budget in budgets:
+            usage = budget.used.plus(Usage(budget.reserved))
+            if budget is self:
+                usage = usage.plus(most)
+            cost_after += budget.cost_of(usage)
+        for name, limit, used, after in (
             ("max_requests", limits.max_requests, requests, requests + 1),
             ("max_tokens", limits.max_tokens, tokens, tokens + reserved + most.tokens),
             ("max_cost", limits.max_cost, sum(budget.cost for budget in budgets), cost_after),
         ):
             if limit is not None and after > limit:
-                kept = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
-                where = place.format(what.replace("_", "-") if place.startswith("--") else what)
+                held_back = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
+                setting_name = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
                 raise BudgetError(
-                    f"the limit of {what.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                    f"{kept}, and with the next request it could be {_format(after)}; what was answered is kept: raise "
-                    f"{where}"
+                    f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
+                    f"{held_back}, and with the next request it could be {_format(after)}; what was answered is kept: "
+                    f"raise {setting_name}"
                 )
 
 

@@ -30,7 +30,7 @@ FLUSHING_AT_ONCE = """
 from audit_pipeline.token_statistics.cache import PartCache
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
 # The rows of a batch are written together: every text is a batch of its own.
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 TOKEN_BUDGET["cpu"] = 1
 from audit_pipeline.cli import main
 main()

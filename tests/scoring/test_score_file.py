@@ -29,7 +29,8 @@ from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
+from audit_pipeline.token_statistics.backend import WindowResult
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
