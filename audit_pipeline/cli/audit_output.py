@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.cli.command_declaration import record_exit_state
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
+from audit_pipeline.cli.listed_command import record_exit_state
 from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, build_audit_request

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline import cli, extras
-from audit_pipeline.cli.command_declaration import IF_STOPPED, IS_FAILED, ListedCommand, Section
+from audit_pipeline.cli.listed_command import IF_STOPPED, IS_FAILED, CommandGroup, ListedCommand, Section
 from audit_pipeline.cli.output import say_commands
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
@@ -35,6 +35,8 @@ from audit_pipeline.errors import (
 from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, print_result
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
+
+Listed = ListedCommand | CommandGroup
 
 _NO_ROOM_BYTES = 1 << 20
 _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -238,19 +240,21 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
 )
 
 
-def _find_commands() -> Mapping[Section, Sequence[ListedCommand]]:
-    """Find the commands in the modules of this package, and in the modules ``commands`` of extras, by section."""
-    names = (module.name for module in pkgutil.iter_modules(cli.__path__))
-    own = (importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}"))
-    found: dict[str, ListedCommand] = collect_by_name(
-        [*own, *extras.find_modules("commands")],
+def _find_commands() -> Mapping[Section, Sequence[Listed]]:
+    """Find the commands in the modules of this package and in the modules ``commands`` of extras, by section."""
+    names = [module.name for module in pkgutil.iter_modules(cli.__path__)]
+    modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}")]
+    commands: dict[str, Listed] = collect_by_name(
+        [*modules, *extras.find_modules("commands")],
         label="commands",
-        is_wanted=lambda value: isinstance(value, ListedCommand) and value.place is not None,
+        is_wanted=lambda value: isinstance(value, Listed) and value.section is not None,
         name_of=lambda command: str(command.name),
     )
-    placed = [(command.place, command) for command in found.values() if command.place is not None]
-    placed.sort(key=lambda pair: pair[0].number)
-    return {section: [command for place, command in placed if place.section is section] for section in Section}
+    by_section: dict[Section, list[Listed]] = {section: [] for section in Section}
+    for command in sorted(commands.values(), key=lambda command: command.position):
+        if command.section is not None:
+            by_section[command.section].append(command)
+    return by_section
 
 
 _SECTIONS = _find_commands()

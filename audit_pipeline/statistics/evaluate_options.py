@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from audit_pipeline.statistics.claims import Design
 
@@ -36,33 +36,35 @@ COMMAND = "evaluate"
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """The options, with their defaults, and the help of each."""
+    """Options of an evaluation of scores.
 
-    scores: Annotated[Path, "A table with the columns score and label; group, detector and text are used if present."]
-    texts: Annotated[
-        Path | None,
-        "The file that was scored, for a table of `corpus-audit score`, which holds no text: the blind control needs "
-        "the texts. They are found by their sha256.",
-    ] = None
-    text_column: Annotated[
-        str | None, "Column of the text in --texts. Default: text, else input, else the only column."
-    ] = None
-    out: Annotated[Path | None, "The folder for warehouse and report. Default: FILE_findings."] = None
-    model: Annotated[str, "Model name written to the findings."] = "a model"
-    benchmark: Annotated[str | None, "Benchmark name written to the findings. Default: the file's name."] = None
-    design: Annotated[
-        Design | None,
-        "How members and non-members were chosen. Default: unstated; unlabelled if no text is a member.",
-    ] = None
-    headline: Annotated[
-        str | None,
-        "The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
-        "only detector; none if there are several others.",
-    ] = None
-    language: Annotated[str, "Language of the texts, as ISO 639-1."] = "en"
-    calibration: Annotated[float, "Share of the labelled groups that is used to choose thresholds."] = 0.5
-    seed: Annotated[int, "Seed for choosing the calibration groups."] = 0
-    no_text: Annotated[bool, "Quote no text in the report and the warehouse."] = False
+    Attributes:
+        scores: File with the columns score and label. The columns group, detector and text are used if present.
+        texts: File that was scored, if the table has no texts. The blind control needs them.
+        text_column: Column of the text in ``texts``. None: text, else input, else the only column.
+        out: Folder for warehouse and report. None: FILE_findings, next to the file.
+        model: Model name written to the findings.
+        benchmark: Benchmark name written to the findings. None: the name of the file.
+        design: How members and non-members were chosen. None: unstated, or unlabelled if no text is a member.
+        headline: Headline detector, named before any result is seen. None: see :func:`choose_headline_detector`.
+        language: Language of the texts, as ISO 639-1.
+        calibration: Share of the labelled groups that is used to choose thresholds.
+        seed: Seed for choosing the calibration groups.
+        no_text: Quote no text in the report and the warehouse.
+    """
+
+    scores: Path
+    texts: Path | None = None
+    text_column: str | None = None
+    out: Path | None = None
+    model: str = "a model"
+    benchmark: str | None = None
+    design: Design | None = None
+    headline: str | None = None
+    language: str = "en"
+    calibration: float = 0.5
+    seed: int = 0
+    no_text: bool = False
 
     @property
     def folder(self) -> Path:

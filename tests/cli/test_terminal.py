@@ -319,12 +319,12 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
 
 SCRIPT = """\
 import sys, time
-from audit_pipeline.pipeline.console import end_step, say, print_message, show_progress, print_step
+from audit_pipeline.pipeline.console import end_step, print_result, print_message, show_progress, print_step
 print_step("building")
 show_progress("part 3 of 4")
 time.sleep(float(sys.argv[1]))
 print_message("1 row(s) skipped", style="yellow")
-say("Result")
+print_result("Result")
 """
 
 

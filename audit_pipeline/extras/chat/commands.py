@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.command_declaration import GO_ON, TEXT_COLUMN, Place, Section, command, option
+from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    EXISTING,
+    INPUT_FILE,
+    POSITIVE,
+    table_output_options,
+    text_column_option,
+)
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -23,7 +31,7 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import EXISTING, INPUT_FILE, NAMES
+from audit_pipeline.pipeline.options import parse_names
 from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -74,36 +82,72 @@ _DOCUMENTS: Columns = (
 )
 
 
-@command(Place(Section.AUDIT, 30), keeps=f"Every answer that came is kept. {GO_ON}")
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"Every answer that came is kept. {GO_ON}")
+@click.option(
+    "--model",
+    required=True,
+    help="An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are.",
+)
+@click.option(
+    "--texts", type=EXISTING, multiple=True, metavar="FILES…", help="The documents, as `corpus-audit check` takes them."
+)
+@click.option(
+    "--held-out",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="Documents of the same kind that the model has not read, by your statement: the others are compared with them.",
+)
+@click.option("--benchmark", help="In place of files: the documents of a built benchmark, its non-members held out.")
+@click.option("--name", default="asked", show_default=True, help="A name for the files, under which answers are kept.")
+@click.option("--rungs", help="How it is asked: title, first line, prefix, instruction. Default: all.")
+@click.option(
+    "--headline",
+    help="The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions.",
+)
+@click.option(
+    "--draws",
+    type=click.IntRange(min=0),
+    default=DRAWS,
+    show_default=True,
+    help="Drawn answers in addition to the likeliest.",
+)
+@click.option(
+    "--passages",
+    type=click.IntRange(1, 100),
+    default=PASSAGES,
+    show_default=True,
+    help="The most passages of a document.",
+)
+@click.option(
+    "--outputs",
+    type=INPUT_FILE,
+    help="Rows of document, passage, prompt, output: nothing is asked, these are measured.",
+)
+@text_column_option
+@click.option("--max-requests", type=AT_LEAST_1, help="The most requests that are sent.")
+@click.option("--max-tokens", type=AT_LEAST_1, help="The most tokens, of prompts and answers together.")
+@click.option("--max-cost", type=POSITIVE, help="The most that it may cost.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent to whom, and what it costs. Nothing is sent.")
+@click.option("--no-text", is_flag=True, help="Keep digests and measures, no prompt and no answer.")
+@table_output_options
 def ask(
-    model: str = option(
-        "An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are."
-    ),
-    texts: tuple[Path, ...] = option("The documents, as `corpus-audit check` takes them.", EXISTING, metavar="FILES…"),
-    held_out: tuple[Path, ...] = option(
-        "Documents of the same kind that the model has not read, by your statement: the others are compared with them.",
-        EXISTING,
-        metavar="FILES…",
-    ),
-    benchmark: str | None = option("In place of files: the documents of a built benchmark, its non-members held out."),
-    name: str = option("A name for the files, under which answers are kept.", default="asked"),
-    rungs: Sequence[str] | None = option(
-        "How it is asked: title, first line, prefix, instruction. Default: all.", NAMES
-    ),
-    headline: str | None = option(
-        "The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions."
-    ),
-    draws: int = option("Drawn answers in addition to the likeliest.", default=DRAWS, least=0),
-    passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
-    outputs: Path | None = option(
-        "Rows of document, passage, prompt, output: nothing is asked, these are measured.", INPUT_FILE
-    ),
-    text_column: str | None = TEXT_COLUMN,
-    max_requests: int | None = option("The most requests that are sent.", least=1),
-    max_tokens: int | None = option("The most tokens, of prompts and answers together.", least=1),
-    max_cost: float | None = option("The most that it may cost.", click.FloatRange(min=0, min_open=True)),
-    dry_run: bool = option("Say what would be sent to whom, and what it costs. Nothing is sent."),
-    no_text: bool = option("Keep digests and measures, no prompt and no answer."),
+    model: str,
+    texts: tuple[Path, ...],
+    held_out: tuple[Path, ...],
+    benchmark: str | None,
+    name: str,
+    rungs: str | None,
+    headline: str | None,
+    draws: int,
+    passages: int,
+    outputs: Path | None,
+    text_column: str | None,
+    max_requests: int | None,
+    max_tokens: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    no_text: bool,
 ) -> None:
     """Ask a model that only talks, and measure what comes back.
 
@@ -133,7 +177,7 @@ def ask(
 
     entry = load_chat_models().get_entry(model)
     options = AskingOptions(
-        rungs=[*(rungs or LADDER)],
+        rungs=[*(parse_names(rungs) or LADDER)],
         headline=headline,
         draws=draws,
         passages=passages,

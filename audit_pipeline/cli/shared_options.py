@@ -1,0 +1,166 @@
+"""Options that several commands share, as click decorators, and the types of paths.
+
+The decorators stand in the order of the help: ``--format``, ``--json`` and ``--quiet`` are the last of a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+
+from audit_pipeline.cli.listed_command import AS_JSON, FAIL_ON, FORMAT
+from audit_pipeline.cli.output import LAYOUTS
+from audit_pipeline.pipeline.console import quietly
+from audit_pipeline.pipeline.options import explain_unusable_path
+from audit_pipeline.token_statistics.engine_choice import EngineName
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _InputPath(click.Path):
+    """A path to read: a folder, a regular file, or - for standard input."""
+
+    def convert(
+        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
+        problem = explain_unusable_path(Path(value))
+        if problem is not None:
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+# Paths to write.
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+# Paths to read.
+PATH = _InputPath(path_type=Path)
+INPUT_FILE = _InputPath(path_type=Path, dir_okay=False)
+EXISTING = _InputPath(exists=True, path_type=Path)
+EXISTING_FILE = _InputPath(exists=True, path_type=Path, dir_okay=False)
+
+AT_LEAST_1 = click.IntRange(min=1)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine options into one decorator. The help lists them in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+model_option = click.option(
+    "--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path."
+)
+benchmark_option = click.option(
+    "--benchmark",
+    required=True,
+    help="A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.",
+)
+text_column_option = click.option(
+    "--text-column", help="Column of the text. Default: text, else input, else the only column."
+)
+id_column_option = click.option(
+    "--id-column", help="Column of your own id of each text, which the result keeps. Default: id, if there is one."
+)
+answer_column_option = click.option(
+    "--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer."
+)
+authority_option = click.option(
+    "--authority",
+    metavar="URL",
+    help="A timestamp authority (RFC 3161) that stamps the file's digest; nothing else is sent to it.",
+)
+details_option = click.option(
+    "--details",
+    is_flag=True,
+    help="Print every detector where membership is unknown, too, and how the named detector compares with each other "
+    "where it is known. The answer is the named detector's alone.",
+)
+
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda where available."
+)
+limit_options = combine(
+    click.option(
+        "--max-tokens",
+        type=AT_LEAST_1,
+        help="The most tokens sent to models on servers, a reference model included. Finished work is kept.",
+    ),
+    click.option("--max-cost", type=POSITIVE, help="The most that they may cost, by the prices in their entries."),
+)
+engine_options = combine(
+    click.option(
+        "--engine",
+        type=click.Choice(get_args(EngineName)),
+        help="What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
+    ),
+    click.option(
+        "--workers",
+        type=AT_LEAST_1,
+        help="How many workers of Ray. Default: one for each GPU, else one for each node.",
+    ),
+)
+# The fields of RunOptions.
+run_options = combine(device_option, limit_options, engine_options)
+
+
+def save_in_meta(key: str, ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+    """Save an option's value in the context, as a callback of the option. ListedCommand reads it there."""
+    ctx.meta[key] = value
+    return value
+
+
+def fail_on_option(*states: str) -> Callable[[F], F]:
+    """Return the option ``--fail-on`` for states that :func:`record_exit_state` records."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(states),
+        expose_value=False,
+        callback=partial(save_in_meta, FAIL_ON),
+        help="End with exit code 1 where this is so, for a build; an error is 2 (docs/commands.md).",
+    )
+
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(["table", *LAYOUTS]),
+    default="table",
+    show_default=True,
+    expose_value=False,
+    callback=partial(save_in_meta, FORMAT),
+    help="How tables are printed: for a terminal, or to be pasted (LaTeX with booktabs); all else is on standard error "
+    "then.",
+)
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=partial(save_in_meta, AS_JSON),
+    help="Print one JSON document instead of tables.",
+)
+
+
+def _silence(ctx: click.Context, _: click.Parameter, is_quiet: bool) -> None:
+    if is_quiet:
+        ctx.with_resource(quietly())
+
+
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_silence,
+    help="Print no steps and no progress; warnings, errors and results are printed all the same.",
+)
+table_output_options = combine(format_option, json_option, quiet_option)
