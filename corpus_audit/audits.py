@@ -1,4 +1,4 @@
-"""Audits, and reading what they found."""
+"""The functions audit, report and warehouse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AuditFindings:
-    """What an audit of a model, or of all of a series, found.
+    """The findings of an audit of a model or a series.
 
     Attributes
     ----------
@@ -32,16 +32,16 @@ class AuditFindings:
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
-        The rows of the view ``leaderboard``: a row per benchmark and detector, with AUROC, its interval, the blind
-        control and the claim level.
+        The rows of the view ``leaderboard``, one per benchmark and detector. They hold the AUROC, its interval, the
+        blind control and the claim level.
     answers : list of dict
-        What the report's first screen says of each benchmark: ``headline``, ``explanation``, ``claim_level``, and the
-        rest of the report's JSON copy.
+        The answers on the first screen of the report, one per benchmark: ``headline``, ``explanation``,
+        ``claim_level``, and the other keys of the report's JSON copy.
     report : pathlib.Path
         The report, an HTML page.
     comparisons : pyarrow.Table
-        A row per benchmark and two detectors that were compared on the same texts: the difference of their AUROCs, its
-        interval and p-value, which is not corrected for the number of pairs.
+        One row per benchmark and pair of detectors, compared on the same texts. It holds the difference of their
+        AUROCs with its interval and p-value. The p-values are not corrected for the number of pairs.
     """
 
     model: str
@@ -184,24 +184,24 @@ def read_audit_findings(
 def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB connection to all results, for reading.
 
-    It keeps seeing the warehouse that it opened, also if audits write new results. Call again to see those.
-    It reads the warehouse alone: no other file, no data frame of the caller's, no setting. docs/sql.md has queries.
+    The connection keeps the state of the warehouse at the time of the call. Call the function again to see newer
+    results. Other files, data frames of the caller and settings cannot be accessed. docs/sql.md has example queries.
 
     Parameters
     ----------
     folder : str or os.PathLike, optional
-        The folder whose warehouse is read: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the
-        data folder of the commands.
+        A folder with a warehouse: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the data folder
+        of the commands.
 
     Returns
     -------
     duckdb.DuckDBPyConnection
-        To be closed by the caller (``with ca.warehouse() as connection: …``), or left to the end of the process.
+        A connection. Close it, as in ``with ca.warehouse() as connection: …``, or leave it open until the process ends.
 
     Raises
     ------
     AuditError
-        If nothing was audited yet, or the warehouse cannot be read.
+        If the folder has no warehouse yet, or if the warehouse cannot be read.
 
     Examples
     --------
@@ -215,21 +215,22 @@ def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConne
         return open_read_only(DataPaths.from_environment().warehouse)
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder: name one that holds a warehouse (audit.duckdb)")
-    of_workspace = DataPaths.of_workspace(root).warehouse
-    return open_read_only(of_workspace if of_workspace.exists() else DataPaths(root).warehouse)
+        raise DataError(f"{root} is not a folder. Name a folder that holds a warehouse (audit.duckdb).")
+    file = DataPaths.of_workspace(root).warehouse
+    if not file.exists():
+        file = DataPaths(root).warehouse
+    return open_read_only(file)
 
 
 def report(*, show: bool = False, text: bool | None = None, verbose: bool = False) -> Path:
-    """Rebuild the warehouse and the report; as the command `corpus-audit report`.
+    """Rebuild the warehouse and the report, as the command `corpus-audit report` does.
 
     Parameters
     ----------
     show : bool, default False
         Open the report in a browser.
     text : bool, optional
-        Whether excerpts of audited texts, at most 50 words each, are quoted. Default: yes, unless CORPUS_AUDIT_NO_TEXT
-        is set.
+        Quote excerpts of audited texts, of at most 50 words each. Default: yes, unless CORPUS_AUDIT_NO_TEXT is set.
     verbose : bool, default False
         Print steps and progress on standard error.
 
@@ -241,7 +242,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     Raises
     ------
     AuditError
-        Where the data folder cannot be written.
+        If the data folder cannot be written.
     """
     from audit_pipeline.store.paths import (  # noqa: PLC0415
         DataPaths,

@@ -103,10 +103,14 @@ def score(
     Returns
     -------
     pyarrow.Table
-        One row per text, detector and setting. Its columns are ``example_index`` (position of the text, from 0),
-        ``detector``, ``parameters`` (JSON), ``score`` (higher: more likely a member), ``status`` (``ok``,
-        ``not_applicable`` or ``failed``), ``reason``, ``label`` and ``group`` as the file has them, and the text's
-        ``sha256``. The command writes the same table.
+        One row per text, detector and setting. The command writes the same table. Its columns:
+
+        - ``example_index``: position of the text, from 0,
+        - ``detector``, and ``parameters`` as JSON,
+        - ``score``: higher if the text is more likely a member,
+        - ``status``: ``ok``, ``not_applicable`` or ``failed``, with its ``reason``,
+        - ``label`` and ``group`` as in the file,
+        - ``sha256`` of the text.
 
     Raises
     ------
@@ -125,7 +129,7 @@ def score(
     ['ok']
     """
     if isinstance(texts, str):
-        raise TypeError("texts is a list of texts, or the pathlib.Path of a file; this is one str")
+        raise TypeError("texts is one str. Give a list of texts, or the pathlib.Path of a file.")
     options = ScoreOptions(
         model=model,
         detectors=detectors,
@@ -265,9 +269,9 @@ def evaluate(
 
     options = EvaluateOptions(
         scores=Path(),
-        texts=None if texts is None else Path(texts),
+        texts=_to_path(texts),
         text_column=text_column,
-        out=None if out is None else Path(out),
+        out=_to_path(out),
         model=model,
         benchmark=benchmark,
         design=design,
@@ -293,6 +297,10 @@ def evaluate(
     )
 
 
+def _to_path(path: PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
 def _to_arrow(scores: ArrowTable) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
@@ -300,4 +308,4 @@ def _to_arrow(scores: ArrowTable) -> pa.Table:
         return scores
     if hasattr(scores, "__arrow_c_stream__"):
         return pa.table(scores)
-    raise TypeError(f"scores is a table or the path of a file; this is {type(scores).__name__}")
+    raise TypeError(f"scores is a {type(scores).__name__}. Give a table, or the path of a file.")

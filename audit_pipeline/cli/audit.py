@@ -10,7 +10,7 @@ import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import print_problems
 from audit_pipeline.cli.shared_options import (
     benchmark_option,
@@ -122,7 +122,7 @@ def _show_dry_run(request: AuditRequest) -> None:
         return
     plans = dry.plans
     _show_plans(plans, tokenized, options)
-    say_run_resources(tokenized, options)
+    print_run_resources(tokenized, options)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
@@ -135,7 +135,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     )
     # Each pass is a request, for which the server generates a token too.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
-    say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
+    print_sending_plan([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in specs:
         if spec.settings.extraction and spec.name in plans:
             print_result(

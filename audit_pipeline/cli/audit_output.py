@@ -31,7 +31,7 @@ _NAMED = 5
 _BY_DESIGN = ("exchangeable", "randomised")
 
 
-def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
+def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
     """Say what the report's first screen says of a model on a benchmark, in its order. Returns the answer from scores,
     or None where there is none."""
     from audit_pipeline.report.page import read_conclusions
@@ -186,7 +186,7 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
     """
     from audit_pipeline.warehouse.query import read_latest_findings
 
-    answer = say_conclusions(paths, model, benchmark)
+    answer = print_conclusions(paths, model, benchmark)
     findings = build_finding_rows(read_latest_findings(paths.warehouse, model, [benchmark]), model)
     show_findings(benchmark, findings, answer, details=details)
     if is_unlabelled(answer):

@@ -16,7 +16,7 @@ import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
 from audit_pipeline.cli.shared_options import (
     EXISTING,
@@ -129,7 +129,7 @@ def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
     return [*(f"  {line}" for line in lines[:most]), *more]
 
 
-def _say_possible_conclusions(
+def _print_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
     """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
@@ -282,8 +282,8 @@ def check(
         with use_workspace(made.folder, own_data=not is_kept):
             tokenized = load_tokenized(entry, get_writable_paths())
             passage_search = _assess_passage_search(tokenized, inventory)
-            _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
-            _say_workspace(made, folder)
+            _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
+            _print_workspace(made, folder)
             specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
                 record_exit_state("stale")
@@ -301,7 +301,7 @@ def check(
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
-def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
+def _print_workspace(workspace: OwnWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
         print_result(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
         return
@@ -364,8 +364,8 @@ def _prepare_and_say_work(
             found, tokens = search.count_work()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
-    say_run_resources(tokenized, options)
-    say_sending([(tokenized, tokens)], options.limits.require_usable_for(entry))
+    print_run_resources(tokenized, options)
+    print_sending_plan([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
     searched = f"{to_search:,} to search the documents for passages" if windows else "none to search for passages"

@@ -6,9 +6,12 @@
     @quiet_option
     def score(model: str, out: Path) -> None: ...
 
-Commands and options are plain click decorators. Options of several commands are in shared_options.py. The class adds
-the section in the help of ``corpus-audit``, the line on what an interrupted command keeps, options that take several
-words, and the output formats ``--json`` and ``--format``.
+Commands and options are plain click decorators. Options of several commands are in shared_options.py. The class adds:
+
+- the section in the help of ``corpus-audit``,
+- a line about the results that a stopped command keeps,
+- options that take several words,
+- the output formats ``--json`` and ``--format``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import click
 
 from audit_pipeline import cli, extras
 from audit_pipeline.cli.listed_command import IF_STOPPED, IS_FAILED, CommandGroup, ListedCommand, Section
-from audit_pipeline.cli.output import say_commands
+from audit_pipeline.cli.output import print_next_commands
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
@@ -184,20 +184,20 @@ WHERE has_results AND model NOT IN (SELECT model FROM control_models)
 """
 
 
-def _say_what_next() -> None:
+def _print_what_next() -> None:
     """Say what is here, and which commands to try; nothing is run, and nothing is changed."""
     paths = DataPaths.from_environment()
     print_result(
         "Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n"
     )
     if paths.warehouse.exists():
-        _say_result_counts(paths)
+        _print_result_counts(paths)
     else:
         begun = paths.dagster_home.is_dir()
         print_result(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
         if begun:
             print_result("It goes on with the command that began it.")
-        say_commands(_FIRST)
+        print_next_commands(_FIRST)
     print_result("\nAll commands: corpus-audit --help")
 
 
@@ -207,21 +207,21 @@ def _format_path(path: Path) -> str:
     return escape_control_characters(str(shown))
 
 
-def _say_result_counts(paths: DataPaths) -> None:
+def _print_result_counts(paths: DataPaths) -> None:
     from audit_pipeline.warehouse.query import query_warehouse
 
     try:
         [found] = query_warehouse(paths.warehouse, COUNTS).to_pylist()
     except AuditError as error:
         print_result(f"The results cannot be read: {to_one_line(error)}")
-        say_commands(_MEND)
+        print_next_commands(_MEND)
         return
     models = format_count_with_noun(found["models"], "model", "models")
     benchmarks = format_count_with_noun(found["benchmarks"], "benchmark", "benchmarks")
     print_result(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
         print_result(f"Report: {_format_path(paths.report)}")
-    say_commands(_NEXT)
+    print_next_commands(_NEXT)
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
@@ -268,7 +268,7 @@ def main(ctx: click.Context) -> None:
     # Progress bars of libraries would draw over ours.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if ctx.invoked_subcommand is None:
-        _say_what_next()
+        _print_what_next()
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
+from audit_pipeline.cli.audit_output import print_conclusions, print_damaged_files, show_comparisons
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
 from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.shared_options import (
@@ -86,7 +86,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     print_skipped(done.given.skipped)
     for note in done.given.notes:
         print_message(note)
-    answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
+    answer = print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
         for row in done.findings.tables["evaluations"].to_pylist()

@@ -205,10 +205,10 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
         print_result(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
-    _say_no_control(sum(labelled.labels.known.values()), options, file, out)
+    _print_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
-def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
+def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
     """Say that no control was run, and the command that runs the blind control on these texts."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
     from audit_pipeline.splits.blind_controls import MIN_EXAMPLES

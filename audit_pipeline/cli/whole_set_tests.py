@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions
+from audit_pipeline.cli.audit_output import print_conclusions
 from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
 from audit_pipeline.cli.shared_options import (
@@ -113,7 +113,7 @@ def run_whole_set_test(
 def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
     """Rebuild warehouse and report, and say the result."""
     publish(paths)
-    say_conclusions(paths, result.model, result.benchmark)
+    print_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:
         print_result(
             f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}"

@@ -196,7 +196,7 @@ def test_a_table_in_memory_is_evaluated_as_its_file_is(tmp_path: Path, monkeypat
         assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(2,)]
     with pytest.raises(ca.AuditError, match="not a folder"):
         ca.warehouse(tmp_path / "nowhere")
-    with pytest.raises(TypeError, match="this is list"):
+    with pytest.raises(TypeError, match="scores is a list"):
         ca.evaluate([0.5])  # type: ignore[arg-type]
     with pytest.raises(ca.AuditError, match="cannot be a name"):
         ca.evaluate(table, benchmark="a|b")

@@ -187,7 +187,7 @@ def ask(
     )
     plan = plan_from_options(asked, entry, paths, options)
     missing = find_missing_requests(plan, entry, paths)
-    _say_plan(plan, entry, missing)
+    _print_plan(plan, entry, missing)
     if dry_run:
         return
     budget = open_budget(entry, options.limits)
@@ -201,7 +201,7 @@ def ask(
         notify=print_message,
         on_answer=lambda answered: show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
-    _say_used(entry, budget)
+    _print_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
     if report.fault is not None:
         raise report.fault
@@ -236,7 +236,7 @@ def _read_files(
     return read_texts_of_files(inventory, name, paths)
 
 
-def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
+def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """Say what would be sent, to whom, and what it would cost at most."""
     from audit_pipeline.extras.chat.chat_client import estimate_usage
     from audit_pipeline.extras.chat.rows import prepare_request
@@ -255,7 +255,7 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
     )
 
 
-def _say_used(entry: ChatModel, budget: Budget) -> None:
+def _print_used(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
     priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
     print_result(
@@ -286,7 +286,7 @@ def _show_report(report: AskReport) -> None:
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
     show_table("documents", headline, _DOCUMENTS)
-    _say_missing(report.pair.model, headline)
+    _print_missing(report.pair.model, headline)
     rungs: dict[str, Counter[str]] = {}
     for row in report.documents:
         rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
@@ -294,7 +294,7 @@ def _show_report(report: AskReport) -> None:
     show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
 
 
-def _say_missing(model: str, documents: Sequence[Row]) -> None:
+def _print_missing(model: str, documents: Sequence[Row]) -> None:
     """Say which numbers of how many documents are missing, and why."""
     missing = [
         {"model": model, "number": number, "documents": found, "reason": reason}

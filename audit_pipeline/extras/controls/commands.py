@@ -12,12 +12,12 @@ import click
 
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
+    print_conclusions,
     publish_outcomes,
-    say_conclusions,
     show_audit_outcome,
 )
 from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, say_commands
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
@@ -233,7 +233,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
-    say_conclusions(paths, outcome.models[0].name, spec.name)
+    print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -302,7 +302,7 @@ def demo(model: str) -> None:
     show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
-    say_commands(
+    print_next_commands(
         {
             "dev": "the same in the Dagster UI",
             "report --open": "the report in a browser",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
@@ -340,7 +340,7 @@ def _show_dry_run(
         grid_tokens=grid_tokens,
         seconds=seconds,
     )
-    say_run_resources(model, options)
+    print_run_resources(model, options)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]
     if reference is not None:
@@ -350,4 +350,4 @@ def _show_dry_run(
             print_result(
                 f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet."
             )
-    say_sending(to_send, options.limits.require_usable_for(model.entry))
+    print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

@@ -73,7 +73,7 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     drawn = draw_twins(items, secret, authority)
     write_published(out, drawn)
     print_result(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
-    _say_secret(secret, drawn)
+    _print_secret(secret, drawn)
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=90)
@@ -100,10 +100,10 @@ def canaries(sets: int, alternatives: int, template: str, out: Path, authority: 
     drawn = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = drawn.published_texts
     print_result("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
-    _say_secret(out, drawn)
+    _print_secret(out, drawn)
 
 
-def _say_secret(secret: Path, twins: Twins) -> None:
+def _print_secret(secret: Path, twins: Twins) -> None:
     print_result(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
 
 
