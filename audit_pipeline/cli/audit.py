@@ -61,21 +61,21 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
-    "Nothing is fetched or run.",
+    help="Show the sources to fetch, the benchmarks to build, the numbers of texts, tokens, passes and bytes, and the "
+    "estimated time. Nothing is fetched or run.",
 )
-@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
-@click.option("--again", is_flag=True, help="Audit again what is done; texts come from the cache all the same.")
+@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are stored.")
+@click.option("--again", is_flag=True, help="Repeat finished audits. Texts still come from the cache.")
 @click.option(
     "--kinds",
     default="base",
     show_default=True,
-    help="What to cache of each pass: base, topk, logits. Of logits, statistics are made later without a pass.",
+    help="What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.",
 )
 @click.option(
     "--logits-budget-gb",
     type=click.FloatRange(min=0),
-    help="The most gigabytes that full logits may take per benchmark.",
+    help="Maximum size of the full logits of a benchmark, in gigabytes.",
 )
 @run_options
 @details_option
@@ -84,7 +84,7 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
     """Audit a model, or a series of them, on one or more benchmarks.
 
-    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+    The audit runs through Dagster, in this process. Finished audits are not repeated. Cached texts are not run again.
     """
     audit_options = AuditOptions(**options)
     if dry_run and audit_options.refresh:

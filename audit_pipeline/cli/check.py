@@ -165,40 +165,44 @@ def _print_possible_conclusions(
     type=EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents of the same kind that the model has not read, by your statement: newer than the model, or never "
-    "published. The others are compared with them.",
+    help="Documents of the same kind that, as you state, the model has not read: newer than the model, or never "
+    "published. The other documents are compared with them.",
 )
 @click.option(
     "--members",
     type=EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents that the model is known to have read: with --held-out they show what the detectors are worth.",
+    help="Documents that the model is known to have read. With --held-out, they show how well the detectors work.",
 )
 @click.option(
     "--held-out-because",
     type=click.Choice(get_args(HeldOutReason)),
-    help="Why the documents of --held-out were not read: they are newer than the model, they were never published, or "
-    "chance alone chose them out of one collection. What may be claimed depends on it. Default: not stated.",
+    help="Why the model cannot have read the documents of --held-out: they are newer than the model, they were never "
+    "published, or they were drawn at random from one collection. The claim level depends on it. Default: not stated.",
 )
-@click.option("--exchangeable", is_flag=True, help="The same as --held-out-because random.")
+@click.option("--exchangeable", is_flag=True, help="Same as --held-out-because random.")
 @text_column_option
-@click.option("--title-column", help="Column of the title, in files of rows. Default: the file's name and a number.")
-@click.option("--group-column", help="Column of the book, patent or article that a row is a part of.")
+@click.option(
+    "--title-column", help="Column of the title, in files of rows. Default: the name of the file and a number."
+)
+@click.option("--group-column", help="Column of the book, patent or article that a row belongs to.")
 @click.option("--date-column", help="Column of the date of first publication: 2024-05-31, 2024-05 or 2024.")
 @click.option(
     "--edition-dates",
     is_flag=True,
-    help="Take the date of this edition that an EPUB, PDF or Word file gives for its date of first publication.",
+    help="Use the edition date in EPUB, PDF and Word files as the date of first publication.",
 )
 @click.option(
     "--workspace",
     type=FOLDER,
-    help="The folder for configuration, data and report. The same folder again goes on from what is there. Default: the "
-    "workspace that the command is called in, where check made it; else ./corpus-audit-check.",
+    help="Folder for configuration, data and report. An existing folder is continued. Default: the current workspace, "
+    "if check created it; else ./corpus-audit-check.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
+    "--dry-run",
+    is_flag=True,
+    help="Inspect the files and estimate the time. No workspace is created, and no model is run.",
 )
 @click.option("--seal", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md).")
 @authority_option
@@ -230,9 +234,9 @@ def check(
 ) -> None:
     """Find out whether a model has read your files.
 
-    FILES are folders and files: .txt, .md, .html, .epub, .pdf and .docx are one document each, every row of a .jsonl,
-    .csv or .parquet is one. Name them before --held-out and --members. The same command again finds what is done.
-    docs/check.md explains the answer.
+    FILES are folders and files. Each .txt, .md, .html, .epub, .pdf and .docx file is one document, and so is each row
+    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. The same command again reuses
+    finished work. docs/check.md explains the answer.
     """
     options = AuditOptions(publish=False, **run_options)
     if exchangeable and held_out_because not in (None, "random"):

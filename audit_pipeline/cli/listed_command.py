@@ -24,9 +24,9 @@ import click
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.pipeline.console import collect_output
 
-GO_ON = "The same command again goes on from there."
-PASSES_KEPT = f"Finished steps, and all that the model was run on, are kept. {GO_ON}"
-SHARDS_KEPT = f"What was done until the last checkpoint (every 30 seconds) is kept. {GO_ON}"
+GO_ON = "The same command continues from there."
+PASSES_KEPT = f"Finished steps and finished texts are kept. {GO_ON}"
+SHARDS_KEPT = f"Work up to the last checkpoint (every 30 seconds) is kept. {GO_ON}"
 IF_STOPPED = "If it is stopped: "
 
 # Keys of a context's ``meta``, which click shares between a group and its commands.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEAST = 100, 30
 """Columns that a list takes at most, and those of its last column at least."""
-long_option = click.option("--long", is_flag=True, help="List all that is known of each, in wide columns.")
+long_option = click.option("--long", is_flag=True, help="List all details, in wide columns.")
 
 
 def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
@@ -125,10 +125,10 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
 @long_option
 @table_output_options
 def detectors(name: str | None, long: bool) -> None:
-    """List the detectors, or say all about one of them.
+    """List the detectors, or describe one of them.
 
-    With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
-    pages, and those that are not shipped.
+    With --long, the list has the needs and costs of each detector. With NAME, the page of the detector is printed.
+    docs/detectors.md has the same pages.
     """
     from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
@@ -164,10 +164,7 @@ def _build_detector_row(detector: Detector) -> Row:
 @long_option
 @table_output_options
 def models(long: bool) -> None:
-    """List the configured models, and any problems.
-
-    They are in config/models.yaml.
-    """
+    """List the models of config/models.yaml, and any problems."""
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
@@ -194,26 +191,24 @@ def models(long: bool) -> None:
 @click.option(
     "--export",
     metavar="NAME",
-    help="Write a built benchmark or family as a data set for others: Parquet files and a card.",
+    help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
 )
-@click.option("--out", type=PATH, help="The folder for --export: new or empty.")
-@click.option(
-    "--push", metavar="OWNER/NAME", help="Send what --export wrote to the hub as this data set, which is made private."
-)
+@click.option("--out", type=PATH, help="Folder for --export, new or empty.")
+@click.option("--push", metavar="OWNER/NAME", help="Upload the export to the hub as this private data set.")
 @click.option(
     "--with-text",
     is_flag=True,
-    help="Say that you may hand on the texts although their licence is unknown or not plainly free.",
+    help="Confirm that you may redistribute the texts although their licence is unknown or not clearly free.",
 )
 @long_option
 @table_output_options
 def benchmarks(
     build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the configured benchmarks, and any problems.
+    """List the benchmarks of config/benchmarks.yaml, and any problems.
 
-    They are in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
-    load (docs/benchmarks/handing-on.md).
+    The list shows which of them are built. With --export, write a benchmark for others to load
+    (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
@@ -304,11 +299,11 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
 @click.option(
     "--no-text",
     is_flag=True,
-    help="Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default.",
+    help="Quote no audited text in report and warehouse. Set CORPUS_AUDIT_NO_TEXT to make this the default.",
 )
 @quiet_option
 def report(open_it: bool, no_text: bool) -> None:
-    """Bring the warehouse and the report up to date."""
+    """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
         print_message(f"{paths.root} cannot be written: the report shown is the last report built")
@@ -343,15 +338,15 @@ def _find_warehouse() -> Path:
     type=click.Choice(["table", *LAYOUTS, "csv", "json"]),
     default="table",
     show_default=True,
-    help="How rows are printed: for a terminal, to be pasted, or for programs.",
+    help="Format of the rows: for a terminal, to paste, or for programs.",
 )
 @json_option
 @quiet_option
 def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
-    --format json prints one object per line, --json one document with all rows. In both, infinity and what is no
-    number are the texts "Infinity", "-Infinity" and "NaN".
+    --format json prints one object per line, --json one document with all rows. In both, infinite numbers and NaN are
+    the texts "Infinity", "-Infinity" and "NaN".
     """
     from audit_pipeline.warehouse.query import query_warehouse
 

@@ -41,27 +41,27 @@ if TYPE_CHECKING:
     "--scores",
     type=INPUT_FILE,
     required=True,
-    help="A table with the columns score and label; group, detector and text are used if present.",
+    help="Table with the columns score and label. The columns group, detector and text are used if present.",
 )
 @click.option(
     "--texts",
     type=PATH,
-    help="The file that was scored, for a table of `corpus-audit score`, which holds no text: the blind control needs "
-    "the texts. They are found by their sha256.",
+    help="The scored file, for a table of `corpus-audit score`, which has no text. The blind control needs the texts. "
+    "They are found by their sha256.",
 )
 @click.option("--text-column", help="Column of the text in --texts. Default: text, else input, else the only column.")
-@click.option("--out", type=FOLDER, help="The folder for warehouse and report. Default: FILE_findings.")
+@click.option("--out", type=FOLDER, help="Folder for warehouse and report. Default: FILE_findings.")
 @click.option("--model", default="a model", show_default=True, help="Model name written to the findings.")
 @click.option("--benchmark", help="Benchmark name written to the findings. Default: the file's name.")
 @click.option(
     "--design",
     type=click.Choice(get_args(Design)),
-    help="How members and non-members were chosen. Default: unstated; unlabelled if no text is a member.",
+    help="How members and non-members were chosen. Default: unstated, or unlabelled if no text is a member.",
 )
 @click.option(
     "--headline",
-    help="The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
-    "only detector; none if there are several others.",
+    help="Headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only "
+    "detector. If several other detectors are scored, there is no headline.",
 )
 @click.option("--language", default="en", show_default=True, help="Language of the texts, as ISO 639-1.")
 @click.option(
@@ -124,12 +124,12 @@ _POWER: Columns = (
 
 
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=40)
-@click.option("--model", help="An audited model, whose scores are used; needs --benchmark.")
-@click.option("--benchmark", help="An audited benchmark with labels; needs --model.")
-@click.option("--detector", help="The detector. Default: the headline detector of the report.")
+@click.option("--model", help="Audited model whose scores are used. Requires --benchmark.")
+@click.option("--benchmark", help="Audited benchmark with labels. Requires --model.")
+@click.option("--detector", help="Detector. Default: the headline detector of the report.")
 @click.option("--auroc", type=BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
 @click.option("--fpr", type=BETWEEN_0_AND_1, default=0.05, show_default=True, help="Accepted false-positive rate.")
-@click.option("--power", type=BETWEEN_0_AND_1, default=0.8, show_default=True, help="Wanted power.")
+@click.option("--power", type=BETWEEN_0_AND_1, default=0.8, show_default=True, help="Required power.")
 @click.option(
     "--effect",
     type=click.FloatRange(0, 1, True),
@@ -151,7 +151,7 @@ def power(
 ) -> None:
     """Show how many texts are needed to see an effect.
 
-    It is computed from the scores of an audited model and benchmark, or for a given AUROC.
+    The number is computed from the scores of an audited model and benchmark, or for a given AUROC.
     """
     from audit_pipeline.statistics.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 

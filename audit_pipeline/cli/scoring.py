@@ -1,4 +1,4 @@
-"""Commands on files of a user's own, without Dagster: score, count."""
+"""The command score."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _SEPARATION: Columns = (
 @model_option
 @click.option(
     "--detectors",
-    help="Names, separated by commas; `corpus-audit detectors` lists them. Default: all but those on request.",
+    help="Names of detectors, separated by commas. `corpus-audit detectors` lists them. Default: all except those that "
+    "run on request only.",
 )
 @click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
 @text_column_option
@@ -71,35 +72,35 @@ _SEPARATION: Columns = (
 @click.option(
     "--start-token",
     type=click.Choice(["always", "tokenizer"]),
-    help="Which tokens are scored. Default: the model's entry.",
+    help="Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Precision of the pass. Default: the model's entry.",
+    help="Precision of the forward pass. Default: the model's entry.",
 )
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option(
     "--frequencies",
     type=INPUT_FILE,
-    help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.",
+    help="Token frequencies for dc_pdd: a table of `corpus-audit count`.",
 )
 @click.option(
     "--prefix-texts",
     type=PATH,
-    help="A file of texts known to be no members, each of another document: the first are the prefix of recall "
-    "and con_recall. Texts of their documents get no score; a document is identified by its first 32 words.",
+    help="File of known non-members, each from a different document. The first of them are the prefix of recall and "
+    "con_recall. Texts of their documents get no score. The first 32 words identify a document.",
 )
 @click.option(
     "--prefix-members",
     type=PATH,
-    help="As --prefix-texts, a file of texts known to be members: the other prefix of con_recall.",
+    help="File of known members, in the form of --prefix-texts: the other prefix of con_recall.",
 )
 @click.option(
     "--proposer",
     default="own-topk",
     show_default=True,
-    help="What generates neighbours: the model itself (own-topk), or a masked language model.",
+    help="Generator of neighbours: the model itself (own-topk), or a masked language model.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for generating neighbours.")
 @run_options
@@ -115,10 +116,9 @@ _SEPARATION: Columns = (
 def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: Any) -> None:
     """Score the texts of a file, without Dagster.
 
-    The result has one row per text, detector and setting. Labels, the column group and each text's sha256 are kept in
-    it: `corpus-audit evaluate` draws conclusions from it and, with --texts, runs the blind control. Finished texts are
-    kept: after an interruption, the same command continues.
-    docs/input-files.md lists the formats that are read.
+    The result has one row per text, detector and setting, with the label, the group and the sha256 of the text.
+    `corpus-audit evaluate` draws conclusions from it. Finished texts are kept: after an interruption, the same command
+    continues. docs/input-files.md lists the formats that can be read.
     """
     from audit_pipeline.detectors.registry import parse_overrides
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts

@@ -71,33 +71,36 @@ text_column_option = click.option(
     "--text-column", help="Column of the text. Default: text, else input, else the only column."
 )
 id_column_option = click.option(
-    "--id-column", help="Column of your own id of each text, which the result keeps. Default: id, if there is one."
+    "--id-column",
+    help="Column of your own id of each text, which the result contains. Default: id, if the column exists.",
 )
 answer_column_option = click.option(
-    "--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer."
+    "--answer-column", help="With --texts: the column of the answer to each text. Default: answer."
 )
 authority_option = click.option(
     "--authority",
     metavar="URL",
-    help="A timestamp authority (RFC 3161) that stamps the file's digest; nothing else is sent to it.",
+    help="Timestamp authority (RFC 3161) that stamps the digest of the file. Only the digest is sent to it.",
 )
 details_option = click.option(
     "--details",
     is_flag=True,
-    help="Print every detector where membership is unknown, too, and how the named detector compares with each other "
-    "where it is known. The answer is the named detector's alone.",
+    help="Print all detectors even if membership is unknown. If it is known, also compare the headline detector with "
+    "the others. The answer only uses the headline detector.",
 )
 
 device_option = click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda where available."
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Device of the model. Default: cuda if it is available."
 )
 limit_options = combine(
     click.option(
         "--max-tokens",
         type=AT_LEAST_1,
-        help="The most tokens sent to models on servers, a reference model included. Finished work is kept.",
+        help="Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.",
     ),
-    click.option("--max-cost", type=POSITIVE, help="The most that they may cost, by the prices in their entries."),
+    click.option(
+        "--max-cost", type=POSITIVE, help="Maximum cost of these tokens, by the prices in the models' entries."
+    ),
 )
 engine_options = combine(
     click.option(
@@ -108,7 +111,7 @@ engine_options = combine(
     click.option(
         "--workers",
         type=AT_LEAST_1,
-        help="How many workers of Ray. Default: one for each GPU, else one for each node.",
+        help="Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.",
     ),
 )
 # The fields of RunOptions.
@@ -128,7 +131,7 @@ def fail_on_option(*states: str) -> Callable[[F], F]:
         type=click.Choice(states),
         expose_value=False,
         callback=partial(save_in_meta, FAIL_ON),
-        help="End with exit code 1 where this is so, for a build; an error is 2 (docs/commands.md).",
+        help="End with exit code 1 in this case, for a build. Errors have exit code 2 (docs/commands.md).",
     )
 
 
@@ -139,8 +142,8 @@ format_option = click.option(
     show_default=True,
     expose_value=False,
     callback=partial(save_in_meta, FORMAT),
-    help="How tables are printed: for a terminal, or to be pasted (LaTeX with booktabs); all else is on standard error "
-    "then.",
+    help="Format of tables: for a terminal, or to paste (LaTeX with booktabs). With the formats to paste, everything "
+    "else goes to standard error.",
 )
 json_option = click.option(
     "--json",
@@ -161,6 +164,6 @@ quiet_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_silence,
-    help="Print no steps and no progress; warnings, errors and results are printed all the same.",
+    help="Print no steps and no progress. Warnings, errors and results are still printed.",
 )
 table_output_options = combine(format_option, json_option, quiet_option)

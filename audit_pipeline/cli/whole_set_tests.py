@@ -1,4 +1,4 @@
-"""The command test ordered, and what commands that test whole sets have in common."""
+"""The command test ordered, and the functions that commands on whole test sets share."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def whole_set_tests() -> None:
     "--items",
     type=PATH,
     required=True,
-    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
-    "they are so long that the model's context calls for more shards.",
+    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items. Long items "
+    "need more shards, and so more items.",
 )
 @device_option
 @limit_options
@@ -50,7 +50,7 @@ def whole_set_tests() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(min=2),
-    help="Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
+    help="Number of shards. Default: a tenth of the items, from 10 to 50, or more if these do not fit into the model's "
     "context.",
 )
 @click.option(
@@ -58,17 +58,19 @@ def whole_set_tests() -> None:
     type=click.IntRange(1, 10_000),
     default=PERMUTATIONS,
     show_default=True,
-    help="Random orders per shard, or all that it has.",
+    help="Maximum number of random orders per shard.",
 )
 @click.option(
     "--rule",
     type=click.Choice(["exact", "t_test"]),
     default="exact",
     show_default=True,
-    help="How the p-value is computed.",
+    help="Computation of the p-value.",
 )
 @click.option(
-    "--order-by-chance", is_flag=True, help="The published order was drawn at random, which makes this a sound test."
+    "--order-by-chance",
+    is_flag=True,
+    help="State that the published order was drawn at random. The test is only sound then.",
 )
 @quiet_option
 def order_test(
@@ -83,7 +85,7 @@ def order_test(
 ) -> None:
     """Test whether a model prefers a test set's published order.
 
-    It is compared with random orders of the same items.
+    The published order is compared with random orders of the same items.
     """
     from audit_pipeline.scoring.whole_set_tests import run_order_test, write_corpus_test
 

@@ -1,9 +1,9 @@
-"""What is laid down before an evaluation: the options that a user asks for, and the headline detector.
+"""Options of an evaluation, and the choice of its headline detector.
 
-Of many detectors the best looks better than it is. So the first answer of a report, the highlighted texts and the rates
-that are quoted are those of one detector at its default setting; the others are shown with it. Min-K%++ needs one pass
-and no second model, and applies wherever the whole distribution is known. Of a user's own scores the user names the
-detector; where none of several is named, there is no headline, and the conclusions allow for all of them.
+The best of many detectors looks better than it is. So the headline is one detector at its default setting, chosen
+before any result is seen: its answer comes first, and its rates are quoted. The other detectors are shown with it.
+Min-K%++ needs one pass, no second model, and the whole distribution of the next token. For scores of their own, users
+name the headline detector. If they name none of several, the conclusions correct for all detectors.
 """
 
 from __future__ import annotations
@@ -16,19 +16,26 @@ from typing import Any
 from audit_pipeline.statistics.claims import Design
 
 PREFERRED = ("min_k_plus_plus", "min_k", "loss")
-"""In this order: the first that has scores. Min-K% and loss need the tokens' own log-probabilities alone."""
+"""Default headline detectors, in this order. Min-K% and loss only need the log-probabilities of the text's tokens."""
 
 
 def choose_headline_detector(scored_detectors: Collection[str], named_detector: str | None = None) -> str | None:
-    """The headline detector, out of those with a score of some text: ``named_detector`` where given, else the default.
+    """Choose the headline detector.
 
-    None where it has no score, and where none of several is named that are none of the three. A detector that is
-    alone is the headline: there was nothing to choose from.
+    Args:
+        scored_detectors: Detectors with a score of at least one text.
+        named_detector: Detector that the user named.
+
+    Returns:
+        The named detector, if it has scores. Without a name, the first preferred detector with scores, or the only
+        detector. None otherwise.
     """
     if named_detector is not None:
         return named_detector if named_detector in scored_detectors else None
-    alone = next(iter(scored_detectors)) if len(set(scored_detectors)) == 1 else None
-    return next((name for name in PREFERRED if name in scored_detectors), alone)
+    for name in PREFERRED:
+        if name in scored_detectors:
+            return name
+    return next(iter(scored_detectors)) if len(set(scored_detectors)) == 1 else None
 
 
 COMMAND = "evaluate"
@@ -68,23 +75,23 @@ class EvaluateOptions:
 
     @property
     def folder(self) -> Path:
-        """The folder that is written into."""
+        """Return the folder of the findings."""
         return self.out or self.scores.with_name(f"{self.scores.stem}_findings")
 
     @property
     def name(self) -> str:
-        """The benchmark's name."""
+        """Return the name of the benchmark."""
         return self.benchmark or self.scores.stem
 
     def settings(self) -> dict[str, object]:
-        """Return every option as JSON has it, under the command's name."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
-        return {"command": COMMAND, **given, **paths, "benchmark": self.name}
+        """Return all options as JSON values, with the name of the command."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: str(value) for name, value in values.items() if isinstance(value, Path)}
+        return {"command": COMMAND, **values, **paths, "benchmark": self.name}
 
 
 def build_evaluate_command(settings: Mapping[str, Any]) -> list[str]:
-    """What is typed to do the same again: file, model, benchmark, and every option that is not at its default."""
+    """Return the command line that repeats an evaluation. Options with their default values are omitted."""
     words = ["corpus-audit", COMMAND, "--scores", settings["scores"]]
     words += ["--model", settings["model"], "--benchmark", settings["benchmark"]]
     for name, default in EvaluateOptions(Path()).settings().items():

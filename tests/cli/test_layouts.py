@@ -45,7 +45,7 @@ min\_k k=0.2 & 0.512 {[}0.41, 0.62] & 1.2$\times$10$^{-5}$ & 50\% \& more\_ of {
 def test_a_table_to_be_pasted_is_escaped_and_its_numbers_are_aligned_right() -> None:
     assert remove_padding(format_markdown(HEADS, ROWS)) == MARKDOWN
     assert remove_padding(format_latex(HEADS, ROWS)) == LATEX
-    assert remove_padding(format_markdown(["n"], [])) == "| n |\n|:--|"
+    assert remove_padding(format_markdown(["n"], [])) == "| n |\n|--|"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command ask: what a model that answers in words gives of documents. Each command imports what it needs."""
+"""The command ask: asks chat models for the text of documents."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--model",
     required=True,
-    help="An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are.",
+    help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote them.",
 )
 @click.option(
     "--texts", type=EXISTING, multiple=True, metavar="FILES…", help="The documents, as `corpus-audit check` takes them."
@@ -96,40 +96,44 @@ _DOCUMENTS: Columns = (
     type=EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents of the same kind that the model has not read, by your statement: the others are compared with them.",
+    help="Documents of the same kind that, as you state, the model has not read. The other documents are compared with "
+    "them.",
 )
-@click.option("--benchmark", help="In place of files: the documents of a built benchmark, its non-members held out.")
-@click.option("--name", default="asked", show_default=True, help="A name for the files, under which answers are kept.")
-@click.option("--rungs", help="How it is asked: title, first line, prefix, instruction. Default: all.")
+@click.option(
+    "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
+)
+@click.option("--name", default="asked", show_default=True, help="Name for the files, under which answers are stored.")
+@click.option("--rungs", help="Prompt styles: title, first line, prefix, instruction. Default: all.")
 @click.option(
     "--headline",
-    help="The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions.",
+    help="Headline prompt style, named before any result is seen. Default: instruction, or prefix if the model's "
+    "entry has interface: completions.",
 )
 @click.option(
     "--draws",
     type=click.IntRange(min=0),
     default=DRAWS,
     show_default=True,
-    help="Drawn answers in addition to the likeliest.",
+    help="Number of drawn answers in addition to the likeliest one.",
 )
 @click.option(
     "--passages",
     type=click.IntRange(1, 100),
     default=PASSAGES,
     show_default=True,
-    help="The most passages of a document.",
+    help="Maximum number of passages of a document.",
 )
 @click.option(
     "--outputs",
     type=INPUT_FILE,
-    help="Rows of document, passage, prompt, output: nothing is asked, these are measured.",
+    help="Rows of document, passage, prompt and output to measure instead of asking the model.",
 )
 @text_column_option
-@click.option("--max-requests", type=AT_LEAST_1, help="The most requests that are sent.")
-@click.option("--max-tokens", type=AT_LEAST_1, help="The most tokens, of prompts and answers together.")
-@click.option("--max-cost", type=POSITIVE, help="The most that it may cost.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent to whom, and what it costs. Nothing is sent.")
-@click.option("--no-text", is_flag=True, help="Keep digests and measures, no prompt and no answer.")
+@click.option("--max-requests", type=AT_LEAST_1, help="Maximum number of requests.")
+@click.option("--max-tokens", type=AT_LEAST_1, help="Maximum number of tokens of prompts and answers together.")
+@click.option("--max-cost", type=POSITIVE, help="Maximum cost, in the currency of the price.")
+@click.option("--dry-run", is_flag=True, help="Show the recipient, the requests and their cost. Nothing is sent.")
+@click.option("--no-text", is_flag=True, help="Store digests and measures, but no prompts and no answers.")
 @table_output_options
 def ask(
     model: str,
@@ -149,10 +153,10 @@ def ask(
     dry_run: bool,
     no_text: bool,
 ) -> None:
-    """Ask a model that only talks, and measure what comes back.
+    """Ask a chat model for the text of documents, and measure its answers.
 
-    A ladder of prompts, from a title to a prefix; what was in a prompt counts for nothing. The same command again
-    asks what is missing. docs/ask.md explains the numbers.
+    The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. The same
+    command again sends the missing requests. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
         raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")

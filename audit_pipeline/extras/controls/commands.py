@@ -1,4 +1,4 @@
-"""Commands on models and texts of which it is known what was read: control, study, demo."""
+"""Commands on models with known training data: control, study, demo."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _STUDY: Columns = (
     cls=ListedCommand,
     section=Section.AUDIT,
     position=70,
-    keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}",
+    keeps=f"Finished trainings and finished texts are kept. {GO_ON}",
 )
 @click.argument("name", default=INSTRUMENT_CHECK)
 @device_option
@@ -93,14 +93,14 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     cls=ListedCommand,
     section=Section.AUDIT,
     position=80,
-    keeps="Of a study that is not finished nothing is kept: the same command begins anew.",
+    keeps="An unfinished study is not kept: the same command starts from the beginning.",
 )
 @click.argument("name")
 @table_output_options
 def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
+    NAME is an entry of config/studies.yaml. A control is trained and audited at each value of a setting.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
@@ -290,7 +290,7 @@ def _format_lower_bound(log_p: float | None) -> str:
 def demo(model: str) -> None:
     """Check the instrument, audit a model, and let it recite.
 
-    The texts are real; all of it takes a few minutes on two cores.
+    The texts are real. The demo takes a few minutes on two cores.
     """
     checked = _audit_control_if_configured(INSTRUMENT_CHECK)
     memorised = _audit_control_if_configured(MEMORISATION_CHECK)

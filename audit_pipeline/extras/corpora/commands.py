@@ -109,14 +109,14 @@ class _ItemsFile:
 @click.option(
     "--corpus",
     required=True,
-    help="A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
-    ".zst too. A .txt file is one document.",
+    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv …, also as .gz "
+    "and .zst. A .txt file is one document.",
 )
 @click.option(
     "--benchmark",
-    help="The texts of a built benchmark, of several (a,b,c), or all. Warehouse and report keep what is found.",
+    help="The texts of a built benchmark, of several (a,b,c), or all. Results are stored in warehouse and report.",
 )
-@click.option("--texts", type=PATH, help="The texts of a file, one a row, or of standard input (-).")
+@click.option("--texts", type=PATH, help="The texts of a file, one per row, or of standard input (-).")
 @text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
 @id_column_option
@@ -124,14 +124,18 @@ class _ItemsFile:
     "--rule",
     default="evidence",
     show_default=True,
-    help="The rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
+    help="Rule of contamination: evidence, gpt-3, palm, llama-2 or tulu-3.",
 )
-@click.option("--words", type=AT_LEAST_1, help="Words on end that are looked for. Default: as the rule says.")
-@click.option("--only", metavar="PATTERN", help="Read only shards (files) whose names match, as in 'part-00*'.")
-@click.option("--corpus-column", help="The column of the corpus that holds the text.")
-@click.option("--processes", type=AT_LEAST_1, help="Processes that read shards. Default: one a core.")
-@click.option("--out", type=PATH, help="A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts.")
-@click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
+@click.option(
+    "--words", type=AT_LEAST_1, help="Number of consecutive words that must match. Default: the rule's number."
+)
+@click.option(
+    "--only", metavar="PATTERN", help="Read only shards (files) whose names match the pattern, such as 'part-00*'."
+)
+@click.option("--corpus-column", help="Column of the text in the corpus.")
+@click.option("--processes", type=AT_LEAST_1, help="Number of processes that read shards. Default: one per core.")
+@click.option("--out", type=PATH, help="With --texts: folder for corpus_overlap.parquet and overlap_spans.parquet.")
+@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
 @fail_on_option("contaminated")
 @table_output_options
 def overlap(
@@ -149,11 +153,11 @@ def overlap(
     out: Path | None,
     no_text: bool,
 ) -> None:
-    """Find the passages of texts that are in a corpus, and where.
+    """Find the passages of texts that are in a corpus, and their locations.
 
-    By the rule of evidence, up to a fifth of a passage's words may differ; the published rules compare word for word.
-    The search reads the corpus once, shard by shard, and builds nothing for it. A search that was stopped goes on at
-    the next shard. docs/overlap.md explains the rules, and what it means that a passage was found.
+    By the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
+    search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
+    docs/overlap.md explains the rules and the results.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
@@ -337,27 +341,28 @@ def _print_ignored(names: Sequence[str], corpus: object) -> None:
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=50)
-@click.option("--benchmark", help="The test set: a benchmark that is built.")
+@click.option("--benchmark", help="The test set: a built benchmark.")
 @click.option(
-    "--texts", type=PATH, help="The test set: a file of items, one a row, or standard input (-). Searches --corpus."
+    "--texts", type=PATH, help="The test set: a file of items, one per row, or standard input (-). Searches --corpus."
 )
 @text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
 @id_column_option
 @click.option(
     "--corpus",
-    help="A corpus that `overlap` searched for the benchmark. Default: the only one. With --texts, the corpus to search.",
+    help="A corpus that `overlap` searched for the benchmark. Default: the only corpus. With --texts: the corpus to "
+    "search.",
 )
-@click.option("--model", help="A model that was audited on the benchmark, for its evidence.")
+@click.option("--model", help="A model that was audited on the benchmark. Its results are shown as evidence.")
 @click.option(
     "--results",
     type=INPUT_FILE,
-    help="A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.",
+    help="Answers of a model: samples_*.jsonl of lm-evaluation-harness, or rows with the columns item and correct.",
 )
 @click.option(
     "--clean",
     type=FILE,
-    help="Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.",
+    help="Write the clean items to this .json file, in the format of --samples of lm-evaluation-harness.",
 )
 @fail_on_option("contaminated")
 @table_output_options
@@ -372,11 +377,11 @@ def items(
     results: Path | None,
     clean: Path | None,
 ) -> None:
-    """Say of every item of a test set whether it is in a corpus.
+    """Classify every item of a test set by whether it is in a corpus.
 
-    One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. With
-    --benchmark nothing is searched and no model is run: `overlap` and `audit` do that before. With --texts the corpus
-    is searched by the rule of evidence. docs/overlap.md explains the words.
+    Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
+    With --benchmark nothing is searched and no model is run: use `overlap` and `audit` before. With --texts the corpus
+    is searched by the rule evidence. docs/overlap.md explains the verdicts.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which items: --benchmark NAME or --texts FILE, one of them")
@@ -537,14 +542,14 @@ def _show_accuracy(judged: Sequence[TestItem]) -> None:
 @click.option(
     "--tokenizer",
     required=True,
-    help="The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
+    help="Model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
 )
 @click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
 @text_column_option
 @click.option(
     "--max-tokens-per-document",
     type=AT_LEAST_1,
-    help="How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.",
+    help="Maximum number of tokens counted per document. Default: all. The published code of DC-PDD counts 1024.",
 )
 @quiet_option
 def count(

@@ -1,4 +1,4 @@
-"""Commands for evidence that others check: seal, pack, verify. Heavy packages are imported where they are needed."""
+"""Commands for evidence that others can check: seal, pack, verify."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ _CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result",
 def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> None:
     """Seal the plan of an audit before the model is run.
 
-    The plan names texts, settings, model and code by their digests. Texts that are missing are fetched and built; the
-    model is not run on them. docs/exhibit.md says what the report makes of it.
+    The plan contains the digests of texts, settings, model and code. Missing texts are fetched and built, but the model
+    is not run on them. docs/exhibit.md explains how the report uses the plan.
     """
     paths, configured = get_writable_paths(), resolve_model_option(model)
     specs = load_whole_configuration().benchmarks_named(benchmark)
@@ -107,10 +107,10 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
 @json_option
 @quiet_option
 def pack(model: str, benchmark: str, out: Path) -> None:
-    """Pack what a finding rests on, so that others can check it.
+    """Pack the evidence of findings, so that others can check it.
 
-    The pack holds the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions; not the
-    model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md says what is in it.
+    The pack contains the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions, but
+    not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"{out}: name a .zip file in a folder that exists")
@@ -138,21 +138,23 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 @click.command(cls=ListedCommand, section=Section.PROOF, position=30)
 @click.argument("file", type=EXISTING_FILE)
 @click.option(
-    "--rerun", type=AT_LEAST_1, metavar="N", help="Run N texts and N windows of each benchmark again, with --model."
+    "--rerun", type=AT_LEAST_1, metavar="N", help="With --model: run N texts and N windows of each benchmark again."
 )
-@click.option("--seed", type=int, help="Draws those texts. Choose it yourself, after you have the pack.")
+@click.option(
+    "--seed", type=int, help="Seed that draws these texts. Choose it yourself after you have received the pack."
+)
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
     "--certificates",
     type=EXISTING_FILE,
-    help="Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
+    help="Certificates (PEM) of timestamp authorities that you trust, to check the signatures of timestamps.",
 )
 @table_output_options
 def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
     """Check a pack: its digests, lineage, plan, findings.
 
     Findings are computed again from the pack's statistics, without the model. The exit code is 1 if a check fails.
-    docs/exhibit.md explains each.
+    docs/exhibit.md explains the checks.
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
         raise click.UsageError("--rerun, --seed and --model go together")

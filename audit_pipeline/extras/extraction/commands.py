@@ -1,4 +1,4 @@
-"""The command extract: what a model can be made to say of documents."""
+"""The command extract: passages of documents that a model reproduces."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
-_UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
-_NOT_KEPT = "Loads the model, and is not kept in the cache."
+_DEFAULT = "Default: the benchmark's entry, else {}."
+_NOT_CACHED = "This loads the model, and the result is not cached."
 
 _NAMED_EDITIONS = 10
 
@@ -63,64 +63,71 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--texts",
     type=PATH,
-    help="The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows.",
+    help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
 )
 @click.option(
     "--benchmark",
-    help="The documents of a benchmark, its non-members held out. What is found is kept, and is in warehouse and report.",
+    help="The documents of a benchmark. Its non-members are held out. Results are stored in warehouse and report.",
 )
 @click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
 @click.option(
     "--held-out",
     type=PATH,
-    help="Documents that the model has not read, by your statement, as --texts takes them: each audited document gets a "
-    "p-value and a q-value.",
+    help="Documents that, as you state, the model has not read, in the form of --texts. With them, each audited "
+    "document gets a p-value and a q-value.",
 )
 @click.option(
     "--reference-model",
-    help="A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
-    "model's entry.",
+    help="A model that was not trained on the documents. Passages that it also reproduces count as predictable. "
+    "Default: the model's entry.",
 )
-@click.option("--prefix", type=AT_LEAST_1, help=f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}")
-@click.option("--suffix", type=click.IntRange(min=2), help=f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}")
+@click.option(
+    "--prefix",
+    type=AT_LEAST_1,
+    help=f"Number of tokens of the prefix, which the model reads. {_DEFAULT.format(PREFIX)}",
+)
+@click.option(
+    "--suffix",
+    type=click.IntRange(min=2),
+    help=f"Number of tokens of the suffix, which the model must reproduce. {_DEFAULT.format(SUFFIX)}",
+)
 @click.option(
     "--stride",
     help="Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
-    f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}",
+    f"(tiled, and every 10 characters where a passage could be likely). {_DEFAULT.format(COARSE_TO_FINE)}",
 )
 @click.option(
     "--grid",
     is_flag=True,
-    help="Also ask for suffixes at every setting of a grid: lengths of prefix and suffix, temperatures, ways of "
-    "drawing. Default: as the benchmark's entry says.",
+    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, ways "
+    "of drawing. Default: the benchmark's entry.",
 )
 @click.option(
     "--price",
     type=POSITIVE,
-    help="The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
-    "says.",
+    help="Price of a million tokens, to compute the cost of drawing each passage. Default: the benchmark's entry.",
 )
 @click.option(
     "--generate",
     type=AT_LEAST_1,
     metavar="N",
-    help="Let the model continue the prefixes of the strongest passages: by its first choices, and N times drawn. "
-    f"{_NOT_KEPT}",
+    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times drawn. "
+    f"{_NOT_CACHED}",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
 @click.option(
     "--near-verbatim",
     type=AT_LEAST_1,
     metavar="D",
-    help="For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the suffix "
-    f"with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
+    help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
+    f"with at most D other tokens, by beam search. {_NOT_CACHED}",
 )
 @click.option(
     "--beams",
     type=AT_LEAST_1,
     default=BEAMS,
     show_default=True,
-    help="Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
+    help="Number of beams of --near-verbatim. More beams take longer, and can raise the bound.",
 )
 @click.option(
     "--continue",
@@ -128,13 +135,13 @@ _NAMED_EDITIONS = 10
     envvar="CORPUS_AUDIT_EXTRACT_CONTINUE",
     type=AT_LEAST_1,
     metavar="TOKENS",
-    help="Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
-    f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
+    help="Let the model greedily continue the first --prefix tokens of the strongest documents for TOKENS tokens, and "
+    f"show how much of the document it reproduces. {_NOT_CACHED}",
 )
-@click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
+@click.option("--out", type=FILE, help="Parquet file to write, with one row per window.")
 @text_column_option
-@click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
-@click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
+@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
+@click.option("--dry-run", is_flag=True, help="Show the number of windows and tokens, and the estimated time.")
 @run_options
 @table_output_options
 def extract(
@@ -162,9 +169,9 @@ def extract(
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
-    For windows of a document, the probability that the model, given the prefix, goes on with exactly the suffix:
-    computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
-    command continues. docs/extraction.md explains the numbers.
+    For windows of a document, compute the probability that the model continues the prefix with exactly the suffix.
+    One forward pass suffices, without drawing. Finished windows are kept: after an interruption, the same command
+    continues. docs/extraction.md explains the numbers.
     """
     options = AuditOptions(**run_options)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:

@@ -34,17 +34,17 @@ _REMOVED: Columns = (
 _FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
 
 
-@click.command(cls=ListedCommand, section=Section.UPKEEP, position=30, keeps=f"What was removed stays removed. {GO_ON}")
+@click.command(cls=ListedCommand, section=Section.UPKEEP, position=30, keeps=f"Removed files stay removed. {GO_ON}")
 @click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
 @click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
-@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed. Nothing is removed.")
 @table_output_options
 def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
-    """Remove a model or a benchmark and all derived from it.
+    """Remove a model or a benchmark with all derived data.
 
-    This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
-    says of them, and then rebuilds warehouse and report. It is refused while any audit is unfinished. After an
-    interruption, the same command finishes.
+    This removes scores, evaluations, cached token statistics, examples, their ledger entries and the partition in
+    Dagster, and then rebuilds warehouse and report. It is refused while an audit is unfinished. After an interruption,
+    the same command finishes the removal.
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
@@ -93,14 +93,14 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     "names_all",
     envvar="CORPUS_AUDIT_DOCTOR_ALL",
     is_flag=True,
-    help="Name every file that a finding is of, not the first five.",
+    help="Name all files of a finding, not only the first five.",
 )
 @table_output_options
 def doctor(deep: bool, names_all: bool) -> None:
     """Check installation, models, data folder and warehouse.
 
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
-    tokenizers that were read are kept; nothing else is changed.
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside, and
+    tokenizers are cached. Nothing else is changed.
     """
     with report_slow_work("looking at") as look:
         look("the installation")

@@ -1,4 +1,4 @@
-"""Commands on twins: draw and test them, and draw canaries. Each command imports what it needs."""
+"""Commands on twins and canaries: twins draw, twins test, canaries."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _TWINS: Columns = (
 
 @click.group(cls=CommandGroup, section=Section.AUDIT, position=85)
 def twins() -> None:
-    """Publish versions by chance; test models for them."""
+    """Publish random versions of texts, and test models for them."""
 
 
 @twins.command("draw")
 @click.argument("versions", type=PATH)
-@click.option("--out", type=FILE, required=True, help="The .jsonl file to write, with what to publish.")
+@click.option("--out", type=FILE, required=True, help="The .jsonl file to write, with the versions to publish.")
 @click.option(
     "--secret",
     type=FILE,
     required=True,
-    help="The secret file to write: versions and key. Keep it until models are tested.",
+    help="The secret file to write, with all versions and the key. Keep it until models are tested.",
 )
 @authority_option
 @json_option
@@ -62,9 +62,9 @@ def twins() -> None:
 def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None:
     """Draw which version of each item to publish.
 
-    VERSIONS is a file with a row for each item: its name in the column item or id, its texts in versions (a list) or in
-    version_1, version_2 …, and, if it has one, its group. Chance draws one version of each; `corpus-audit twins test`
-    tests later whether a model prefers what was published. docs/twins.md says what to heed.
+    VERSIONS is a file with one row per item. The column item or id has its name. The column versions (a list), or
+    version_1, version_2 …, have its texts. The column group is optional. One version of each item is drawn at random.
+    Later, `corpus-audit twins test` tests whether a model prefers the published versions. docs/twins.md has advice.
     """
     from audit_pipeline.extras.twins.publication_draw import draw_twins, read_items, require_new, write_published
 
@@ -84,7 +84,7 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     "--template",
     default="{canary}",
     show_default=True,
-    help="The text around the random part, which replaces {canary}.",
+    help="Text around the random words, which replace {canary}.",
 )
 @authority_option
 @json_option
@@ -92,7 +92,7 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
 def canaries(sets: int, alternatives: int, template: str, out: Path, authority: str | None) -> None:
     """Draw random canaries to plant in texts before publication.
 
-    Canaries are twins whose versions are random words: `corpus-audit twins test` tests later whether a model was
+    Canaries are twins whose versions are random words. Later, `corpus-audit twins test` tests whether a model was
     trained on them.
     """
     from audit_pipeline.extras.twins.publication_draw import draw_twins, make_canaries
@@ -112,12 +112,14 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 @click.option("--secret", type=INPUT_FILE, required=True, help="The secret file that the versions were drawn into.")
 @device_option
 @limit_options
-@click.option("--published", type=PATH, help="What was published, to make sure that the secret file is of these items.")
+@click.option(
+    "--published", type=PATH, help="The published file, to check that the secret file belongs to these items."
+)
 @click.option(
     "--detector",
     multiple=True,
     metavar="NAME",
-    help="A detector that needs the text's own pass alone, named before scores are looked at; several decide together. "
+    help="Detector that only needs the pass of the text itself, named before any score is seen. Several are combined. "
     "Default: loss.",
 )
 @table_output_options

@@ -1,4 +1,4 @@
-"""The command compare: a model before and after it was made to forget texts."""
+"""The command compare: a model before and after unlearning of texts."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _UNLEARNING: Columns = (
 @click.option(
     "--forget",
     required=True,
-    help="The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members.",
+    help="Benchmark of the texts to be forgotten. Without --holdout, its members are compared with its non-members.",
 )
 @click.option(
     "--holdout",
-    help="The benchmark of texts that neither model was trained on: all texts of --forget against all of this file.",
+    help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all its texts.",
 )
-@click.option("--retrained", help="A model that was trained without the texts to be forgotten, to compare with.")
+@click.option("--retrained", help="A model that was trained without the texts to be forgotten, for comparison.")
 @table_output_options
 def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
     """Compare a model before and after it was made to forget texts.
 
-    Says what was forgotten, and what only looks forgotten, each number next to the same for held-out texts. No model is
-    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    Shows what was forgotten and what only looks forgotten, each number next to the number for held-out texts. No model
+    is run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.unlearning import comparison as unlearning
