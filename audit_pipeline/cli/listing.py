@@ -10,13 +10,14 @@ import textwrap
 import uuid
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.cli.audit_output import print_damaged_files
-from audit_pipeline.cli.command_declaration import Place, Section, argument, command, option
+from audit_pipeline.cli.listed_command import FORMAT, ListedCommand, Section
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
@@ -24,6 +25,14 @@ from audit_pipeline.cli.run_setup import (
     load_whole_configuration,
     print_problems,
     publish,
+)
+from audit_pipeline.cli.shared_options import (
+    FILE,
+    PATH,
+    json_option,
+    quiet_option,
+    save_in_meta,
+    table_output_options,
 )
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline.console import (
@@ -38,7 +47,6 @@ from audit_pipeline.pipeline.console import (
     show_table,
     to_json_value,
 )
-from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_yes_or_no
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_text_output_allowed, require_writable
 
@@ -48,7 +56,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEAST = 100, 30
 """Columns that a list takes at most, and those of its last column at least."""
-LONG = option("List all that is known of each, in wide columns.", flag="--long")
+long_option = click.option("--long", is_flag=True, help="List all details, in wide columns.")
 
 
 def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
@@ -112,12 +120,15 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     show_table(name, rows, long_columns)
 
 
-@command(Place(Section.LISTS, 30))
-def detectors(name: str | None = argument(required=False), is_long: bool = LONG) -> None:
-    """List the detectors, or say all about one of them.
+@click.command(cls=ListedCommand, section=Section.LISTS, position=30)
+@click.argument("name", required=False)
+@long_option
+@table_output_options
+def detectors(name: str | None, long: bool) -> None:
+    """List the detectors, or describe one of them.
 
-    With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
-    pages, and those that are not shipped.
+    With --long, the list has the needs and costs of each detector. With NAME, the page of the detector is printed.
+    docs/detectors.md has the same pages.
     """
     from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
@@ -126,9 +137,7 @@ def detectors(name: str | None = argument(required=False), is_long: bool = LONG)
         chosen = get_detector(name)
         print_result(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
-    _show_list(
-        "detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=is_long
-    )
+    _show_list("detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=long)
 
 
 def _build_detector_row(detector: Detector) -> Row:
@@ -151,12 +160,11 @@ def _build_detector_row(detector: Detector) -> Row:
     }
 
 
-@command(Place(Section.LISTS, 10))
-def models(is_long: bool = LONG) -> None:
-    """List the configured models, and any problems.
-
-    They are in config/models.yaml.
-    """
+@click.command(cls=ListedCommand, section=Section.LISTS, position=10)
+@long_option
+@table_output_options
+def models(long: bool) -> None:
+    """List the models of config/models.yaml, and any problems."""
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
@@ -175,28 +183,32 @@ def models(is_long: bool = LONG) -> None:
         }
         for entry in config.models.values()
     ]
-    _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=is_long)
+    _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=long)
 
 
-@command(Place(Section.LISTS, 20))
+@click.command(cls=ListedCommand, section=Section.LISTS, position=20)
+@click.option("--build", metavar="NAME", help="Fetch the sources of a benchmark or a family, and build it.")
+@click.option(
+    "--export",
+    metavar="NAME",
+    help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
+)
+@click.option("--out", type=PATH, help="Folder for --export, new or empty.")
+@click.option("--push", metavar="OWNER/NAME", help="Upload the export to the hub as this private data set.")
+@click.option(
+    "--with-text",
+    is_flag=True,
+    help="Confirm that you may redistribute the texts although their licence is unknown or not clearly free.",
+)
+@long_option
+@table_output_options
 def benchmarks(
-    build: str | None = option("Fetch the sources of a benchmark or a family, and build it.", metavar="NAME"),
-    export: str | None = option(
-        "Write a built benchmark or family as a data set for others: Parquet files and a card.", metavar="NAME"
-    ),
-    out: Path | None = option("The folder for --export: new or empty."),
-    push: str | None = option(
-        "Send what --export wrote to the hub as this data set, which is made private.", metavar="OWNER/NAME"
-    ),
-    with_text: bool = option(
-        "Say that you may hand on the texts although their licence is unknown or not plainly free."
-    ),
-    is_long: bool = LONG,
+    build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the configured benchmarks, and any problems.
+    """List the benchmarks of config/benchmarks.yaml, and any problems.
 
-    They are in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
-    load (docs/benchmarks/handing-on.md).
+    The list shows which of them are built. With --export, write a benchmark for others to load
+    (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
@@ -217,7 +229,7 @@ def benchmarks(
         build_benchmarks(specs, paths)
     print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
-    _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=is_long)
+    _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=long)
 
 
 def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
@@ -275,14 +287,18 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         print_result(f"On the hub: {address}", address=address)
 
 
-@command(Place(Section.RESULTS, 10), prints="words")
-def report(
-    open_it: bool = option("Open the report in a browser.", flag="--open"),
-    no_text: bool = option(
-        "Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default."
-    ),
-) -> None:
-    """Bring the warehouse and the report up to date."""
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=10)
+@click.option(
+    "--open", "open_it", envvar="CORPUS_AUDIT_REPORT_OPEN", is_flag=True, help="Open the report in a browser."
+)
+@click.option(
+    "--no-text",
+    is_flag=True,
+    help="Quote no audited text in report and warehouse. Set CORPUS_AUDIT_NO_TEXT to make this the default.",
+)
+@quiet_option
+def report(open_it: bool, no_text: bool) -> None:
+    """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
         print_message(f"{paths.root} cannot be written: the report shown is the last report built")
@@ -307,20 +323,25 @@ def _find_warehouse() -> Path:
     return paths.warehouse
 
 
-@command(Place(Section.RESULTS, 20))
-def sql(
-    statement: str = argument(),
-    layout: str = option(
-        "How rows are printed: for a terminal, to be pasted, or for programs.",
-        click.Choice(["table", *LAYOUTS, "csv", "json"]),
-        "table",
-        flag="--format",
-    ),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=20)
+@click.argument("statement")
+@click.option(
+    "--format",
+    "layout",
+    envvar="CORPUS_AUDIT_SQL_FORMAT",
+    callback=partial(save_in_meta, FORMAT),
+    type=click.Choice(["table", *LAYOUTS, "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the rows: for a terminal, to paste, or for programs.",
+)
+@json_option
+@quiet_option
+def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
-    --format json prints one object per line, --json one document with all rows. In both, infinity and what is no
-    number are the texts "Infinity", "-Infinity" and "NaN".
+    --format json prints one object per line, --json one document with all rows. In both, infinite numbers and NaN are
+    the texts "Infinity", "-Infinity" and "NaN".
     """
     from audit_pipeline.warehouse.query import query_warehouse
 
@@ -369,8 +390,11 @@ def _format_json_line(value: object) -> str:
     return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
-@command(Place(Section.RESULTS, 30), prints="words")
-def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=30)
+@click.argument("name")
+@click.option("--out", type=FILE, required=True, help="The .parquet or .csv file to write.")
+@quiet_option
+def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.query import export as export_rows
 

@@ -508,6 +508,8 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
         for weighed in weighed_statistics:
             weighed.add(block, shares)
     columns: dict[str, torch.Tensor] = {}
-    for finished in (*logit_statistics, *weighed_statistics):
-        columns.update(finished.columns(total))
+    for statistic in logit_statistics:
+        columns.update(statistic.columns(total))
+    for weighed in weighed_statistics:
+        columns.update(weighed.columns(total))
     return columns

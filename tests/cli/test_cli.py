@@ -190,7 +190,7 @@ def test_dev_names_a_port_that_it_cannot_use_and_starts_nothing(
         (
             "audit",
             ("audit", "--model", "tiny", "--benchmark", "made"),
-            "Finished steps, and all that the model was run on, are kept. The same command again goes on from there.",
+            "Finished steps and finished texts are kept. The same command continues from there.",
         ),
         ("publish", ("report",), "This command keeps nothing of its own: run it again."),
     ],

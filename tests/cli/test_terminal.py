@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_results import remove_padding
 from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
@@ -244,10 +245,10 @@ CAPTION = (
 def test_a_table_for_a_paper_is_wide_and_has_printable_names_and_a_caption(capsys: pytest.CaptureFixture[str]) -> None:
     with collect_output(as_json=False, layout=format_latex):
         show_findings("made_8", FINDINGS, ANSWER)
-    assert capsys.readouterr().out == PAPER.replace("CAPTION", CAPTION)
+    assert remove_padding(capsys.readouterr().out) == remove_padding(PAPER).replace("CAPTION", CAPTION)
     with collect_output(as_json=False, layout=format_markdown):
         show_findings("made_8", FINDINGS, ANSWER)
-    caption, empty, heads, *_ = capsys.readouterr().out.splitlines()
+    caption, empty, heads, *_ = remove_padding(capsys.readouterr().out).splitlines()
     assert caption.startswith("m on made_8: 100 members, 100 non-members")
     assert empty == ""
     assert heads == "| detector | AUROC [95% interval] | TPR at 5% | TPR at 1% | n |"
@@ -319,12 +320,12 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
 
 SCRIPT = """\
 import sys, time
-from audit_pipeline.pipeline.console import end_step, say, print_message, show_progress, print_step
+from audit_pipeline.pipeline.console import end_step, print_result, print_message, show_progress, print_step
 print_step("building")
 show_progress("part 3 of 4")
 time.sleep(float(sys.argv[1]))
 print_message("1 row(s) skipped", style="yellow")
-say("Result")
+print_result("Result")
 """
 
 

@@ -87,7 +87,7 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     stopped.send_signal(signal.SIGINT)
     output, errors = stopped.communicate(timeout=AT_ONCE_SECONDS)
     assert stopped.returncode == 130, errors
-    assert errors.splitlines()[-1].startswith("stopped. Finished steps, and all that the model was run on, are kept.")
+    assert errors.splitlines()[-1].startswith("stopped. Finished steps and finished texts are kept.")
     assert "Traceback" not in output + errors
     after_stop = flushed(workspace)
     assert len(set(after_kill)) < len(set(after_stop)) < texts

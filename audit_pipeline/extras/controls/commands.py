@@ -1,4 +1,4 @@
-"""Commands on models and texts of which it is known what was read: control, study, demo."""
+"""Commands on models with known training data: control, study, demo."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from typing import Any
 
+import click
+
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
+    print_conclusions,
     publish_outcomes,
-    say_conclusions,
     show_audit_outcome,
 )
-from audit_pipeline.cli.command_declaration import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, say_commands
+from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
     print_problems,
 )
+from audit_pipeline.cli.shared_options import device_option, table_output_options
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.console import Columns, print_message, print_result, print_step, show_table
-from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
+from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
@@ -47,17 +50,22 @@ _STUDY: Columns = (
 )
 
 
-@command(
-    Place(Section.AUDIT, 70),
-    keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}",
+@click.command(
+    cls=ListedCommand,
+    section=Section.AUDIT,
+    position=70,
+    keeps=f"Finished trainings and finished texts are kept. {GO_ON}",
 )
-def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions = fields()) -> None:
+@click.argument("name", default=INSTRUMENT_CHECK)
+@device_option
+@table_output_options
+def control(name: str, device: str | None) -> None:
     """Train and audit models whose training data is known.
 
     NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts, and
     both are audited: a detector works if it finds the members in the first and none in the second.
     """
-    audited = audit_control(name, run.device)
+    audited = audit_control(name, device)
     publish_outcomes(audited)
     for audit in audited:
         show_audit_outcome(audit)
@@ -81,14 +89,18 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     return [audit_pairs(pair.model, pair.benchmark, asked) for pair in pairs]
 
 
-@command(
-    Place(Section.AUDIT, 80),
-    keeps="Of a study that is not finished nothing is kept: the same command begins anew.",
+@click.command(
+    cls=ListedCommand,
+    section=Section.AUDIT,
+    position=80,
+    keeps="An unfinished study is not kept: the same command starts from the beginning.",
 )
-def study(name: str = argument()) -> None:
+@click.argument("name")
+@table_output_options
+def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
+    NAME is an entry of config/studies.yaml. A control is trained and audited at each value of a setting.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
@@ -221,7 +233,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
-    say_conclusions(paths, outcome.models[0].name, spec.name)
+    print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -272,11 +284,13 @@ def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
 
-@command(Place(Section.BEGIN, 20), keeps=PASSES_KEPT)
-def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> None:
+@click.command(cls=ListedCommand, section=Section.BEGIN, position=20, keeps=PASSES_KEPT)
+@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
+@table_output_options
+def demo(model: str) -> None:
     """Check the instrument, audit a model, and let it recite.
 
-    The texts are real; all of it takes a few minutes on two cores.
+    The texts are real. The demo takes a few minutes on two cores.
     """
     checked = _audit_control_if_configured(INSTRUMENT_CHECK)
     memorised = _audit_control_if_configured(MEMORISATION_CHECK)
@@ -288,7 +302,7 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
     show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
-    say_commands(
+    print_next_commands(
         {
             "dev": "the same in the Dagster UI",
             "report --open": "the report in a browser",

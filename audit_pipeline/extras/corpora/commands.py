@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.command_declaration import (
-    ID_COLUMN,
-    SHARDS_KEPT,
-    TEXT_COLUMN,
-    Place,
-    Section,
-    command,
-    option,
-    record_exit_state,
-)
+from audit_pipeline.cli.listed_command import SHARDS_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     open_texts,
     publish,
     resolve_built_benchmark,
     resolve_model_option,
+)
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    FILE,
+    INPUT_FILE,
+    PATH,
+    fail_on_option,
+    id_column_option,
+    quiet_option,
+    table_output_options,
+    text_column_option,
 )
 from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.pipeline.console import (
@@ -41,7 +43,6 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import FILE, INPUT_FILE
 from audit_pipeline.report.number_format import format_estimate, format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -104,35 +105,59 @@ class _ItemsFile:
     id_column: str | None
 
 
-@command(Place(Section.AUDIT, 40), keeps=SHARDS_KEPT, fail_on=("contaminated",))
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=40, keeps=SHARDS_KEPT)
+@click.option(
+    "--corpus",
+    required=True,
+    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv …, also as .gz "
+    "and .zst. A .txt file is one document.",
+)
+@click.option(
+    "--benchmark",
+    help="The texts of a built benchmark, of several (a,b,c), or all. Results are stored in warehouse and report.",
+)
+@click.option("--texts", type=PATH, help="The texts of a file, one per row, or of standard input (-).")
+@text_column_option
+@click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
+@id_column_option
+@click.option(
+    "--rule",
+    default="evidence",
+    show_default=True,
+    help="Rule of contamination: evidence, gpt-3, palm, llama-2 or tulu-3.",
+)
+@click.option(
+    "--words", type=AT_LEAST_1, help="Number of consecutive words that must match. Default: the rule's number."
+)
+@click.option(
+    "--only", metavar="PATTERN", help="Read only shards (files) whose names match the pattern, such as 'part-00*'."
+)
+@click.option("--corpus-column", help="Column of the text in the corpus.")
+@click.option("--processes", type=AT_LEAST_1, help="Number of processes that read shards. Default: one per core.")
+@click.option("--out", type=PATH, help="With --texts: folder for corpus_overlap.parquet and overlap_spans.parquet.")
+@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
+@fail_on_option("contaminated")
+@table_output_options
 def overlap(
-    corpus: str = option(
-        "A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
-        ".zst too. A .txt file is one document."
-    ),
-    benchmark: str | None = option(
-        "The texts of a built benchmark, of several (a,b,c), or all. Warehouse and report keep what is found."
-    ),
-    texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
-    text_column: str | None = TEXT_COLUMN,
-    answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
-    id_column: str | None = ID_COLUMN,
-    rule: str = option(
-        "The rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
-        default="evidence",
-    ),
-    words: int | None = option("Words on end that are looked for. Default: as the rule says.", least=1),
-    only: str | None = option("Read only shards (files) whose names match, as in 'part-00*'.", metavar="PATTERN"),
-    corpus_column: str | None = option("The column of the corpus that holds the text."),
-    processes: int | None = option("Processes that read shards. Default: one a core.", least=1),
-    out: Path | None = option("A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts."),
-    no_text: bool = option("Name places only, quote no text."),
+    corpus: str,
+    benchmark: str | None,
+    texts: Path | None,
+    text_column: str | None,
+    answer_column: str | None,
+    id_column: str | None,
+    rule: str,
+    words: int | None,
+    only: str | None,
+    corpus_column: str | None,
+    processes: int | None,
+    out: Path | None,
+    no_text: bool,
 ) -> None:
-    """Find the passages of texts that are in a corpus, and where.
+    """Find the passages of texts that are in a corpus, and their locations.
 
-    By the rule of evidence, up to a fifth of a passage's words may differ; the published rules compare word for word.
-    The search reads the corpus once, shard by shard, and builds nothing for it. A search that was stopped goes on at
-    the next shard. docs/overlap.md explains the rules, and what it means that a passage was found.
+    By the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
+    search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
+    docs/overlap.md explains the rules and the results.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
@@ -315,29 +340,48 @@ def _print_ignored(names: Sequence[str], corpus: object) -> None:
         )
 
 
-@command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=50)
+@click.option("--benchmark", help="The test set: a built benchmark.")
+@click.option(
+    "--texts", type=PATH, help="The test set: a file of items, one per row, or standard input (-). Searches --corpus."
+)
+@text_column_option
+@click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
+@id_column_option
+@click.option(
+    "--corpus",
+    help="A corpus that `overlap` searched for the benchmark. Default: the only corpus. With --texts: the corpus to "
+    "search.",
+)
+@click.option("--model", help="A model that was audited on the benchmark. Its results are shown as evidence.")
+@click.option(
+    "--results",
+    type=INPUT_FILE,
+    help="Answers of a model: samples_*.jsonl of lm-evaluation-harness, or rows with the columns item and correct.",
+)
+@click.option(
+    "--clean",
+    type=FILE,
+    help="Write the clean items to this .json file, in the format of --samples of lm-evaluation-harness.",
+)
+@fail_on_option("contaminated")
+@table_output_options
 def items(
-    benchmark: str | None = option("The test set: a benchmark that is built."),
-    texts: Path | None = option("The test set: a file of items, one a row, or standard input (-). Searches --corpus."),
-    text_column: str | None = TEXT_COLUMN,
-    answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
-    id_column: str | None = ID_COLUMN,
-    corpus: str | None = option(
-        "A corpus that `overlap` searched for the benchmark. Default: the only one. With --texts, the corpus to search."
-    ),
-    model: str | None = option("A model that was audited on the benchmark, for its evidence."),
-    results: Path | None = option(
-        "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", INPUT_FILE
-    ),
-    clean: Path | None = option(
-        "Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.", FILE
-    ),
+    benchmark: str | None,
+    texts: Path | None,
+    text_column: str | None,
+    answer_column: str | None,
+    id_column: str | None,
+    corpus: str | None,
+    model: str | None,
+    results: Path | None,
+    clean: Path | None,
 ) -> None:
-    """Say of every item of a test set whether it is in a corpus.
+    """Classify every item of a test set by whether it is in a corpus.
 
-    One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. With
-    --benchmark nothing is searched and no model is run: `overlap` and `audit` do that before. With --texts the corpus
-    is searched by the rule of evidence. docs/overlap.md explains the words.
+    Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
+    With --benchmark nothing is searched and no model is run: use `overlap` and `audit` before. With --texts the corpus
+    is searched by the rule evidence. docs/overlap.md explains the verdicts.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which items: --benchmark NAME or --texts FILE, one of them")
@@ -493,15 +537,23 @@ def _show_accuracy(judged: Sequence[TestItem]) -> None:
     )
 
 
-@command(Place(Section.OWN_FILES, 20), keeps=SHARDS_KEPT, prints="words")
+@click.command(cls=ListedCommand, section=Section.OWN_FILES, position=20, keeps=SHARDS_KEPT)
+@click.option("--corpus", type=PATH, required=True, help="The corpus: a file, or a folder of files.")
+@click.option(
+    "--tokenizer",
+    required=True,
+    help="Model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
+)
+@click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
+@text_column_option
+@click.option(
+    "--max-tokens-per-document",
+    type=AT_LEAST_1,
+    help="Maximum number of tokens counted per document. Default: all. The published code of DC-PDD counts 1024.",
+)
+@quiet_option
 def count(
-    corpus: Path = option("The corpus: a file, or a folder of files."),
-    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
-    out: Path = option("The Parquet file to write.", FILE),
-    text_column: str | None = TEXT_COLUMN,
-    max_tokens_per_document: int | None = option(
-        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
-    ),
+    corpus: Path, tokenizer: str, out: Path, text_column: str | None, max_tokens_per_document: int | None
 ) -> None:
     """Count how often each token occurs in a reference corpus.
 
