@@ -171,7 +171,7 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
     word_of_token = [max(0, bisect.bisect_left(word_starts, end) - 1) for _, end in spans]
     counts: npt.NDArray[np.float64] = np.zeros(n_words)
     if len(spans):
-        counts = np.bincount(word_of_token, weights=counted, minlength=n_words).astype(np.float64)
+        counts = np.asarray(np.bincount(word_of_token, weights=counted, minlength=n_words), dtype=np.float64)
     sums = np.concatenate([[0.0], np.cumsum(counts)])
     candidates = range(max(1, n_words - EXCERPT_WORDS + 1))
     start_word = max(candidates, key=lambda word: (sums[min(n_words, word + EXCERPT_WORDS)] - sums[word], -word))
