@@ -477,10 +477,10 @@ def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
         for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True):
             values = on_device[name]
             arrays[name] = np.ascontiguousarray(columns).view(_NUMPY[values.dtype]).reshape(values.shape)
+        fetched = {}
         for name, values in reduced.items():
-            if name not in arrays:
-                arrays[name] = values.numpy()
-        return arrays
+            fetched[name] = arrays[name] if name in arrays else values.numpy()
+        return fetched
 
     return fetch
 
@@ -509,6 +509,6 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
             weighed.add(block, shares)
     columns: dict[str, torch.Tensor] = {}
     statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (*logit_statistics, *weighed_statistics)
-    for statistic in statistics:
-        columns.update(statistic.columns(total))
+    for finished in statistics:
+        columns.update(finished.columns(total))
     return columns
