@@ -134,7 +134,8 @@ def _print_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
     """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
-    instrument check."""
+    instrument check.
+    """
     from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
     reach = list_possible_conclusions(inventory.planned_comparison, search)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from audit_pipeline.token_statistics.load_checks import read_load_check
 from audit_pipeline.token_statistics.reductions import MEASURED_NAMES
 from audit_pipeline.token_statistics.tokens import Window, wrap_token_ids
 
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+# forward.py imports this module, so its class cannot be imported here.
+ForwardPass = Any
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""

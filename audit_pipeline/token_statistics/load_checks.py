@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from audit_pipeline.token_statistics.reductions import MEASURED_NAMES, sweep
 from audit_pipeline.token_statistics.tokens import Window, build_batch_arrays, wrap_token_ids
 from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits
 
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+# forward.py imports this module, so its class cannot be imported here.
+ForwardPass = Any
 
 CHECK_VERSION = 6
 

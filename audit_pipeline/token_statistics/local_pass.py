@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -14,8 +14,8 @@ from audit_pipeline.token_statistics import calibration
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window, iterate_batches
 
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+# forward.py imports this module, so its class cannot be imported here.
+ForwardPass = Any
 
 Fetch = Callable[[], Sequence[WindowResult]]
 """Function that waits for the device and returns the results of a batch."""

@@ -477,10 +477,10 @@ def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
         for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True):
             values = on_device[name]
             arrays[name] = np.ascontiguousarray(columns).view(_NUMPY[values.dtype]).reshape(values.shape)
+        fetched = {}
         for name, values in reduced.items():
-            if name not in arrays:
-                arrays[name] = values.numpy()
-        return arrays
+            fetched[name] = arrays[name] if name in arrays else values.numpy()
+        return fetched
 
     return fetch
 

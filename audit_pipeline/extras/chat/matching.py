@@ -119,7 +119,8 @@ class DocumentMatcher:
 
     def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
         """Return the measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
-        ``passage``: the characters [start, end) of the document that the answer should give; None: not known."""
+        ``passage``: the characters [start, end) of the document that the answer should give; None: not known.
+        """
         words = hash_normalised_words(answer)
         in_prompt = hash_normalised_words(prompt or "").hashes
         quoted, beginnings, endings = _find_in_prompt(words.hashes, in_prompt)
@@ -202,7 +203,8 @@ class SuffixAutomaton:
 
     def match(self, words: Symbols) -> tuple[Places, Places]:
         """At every word the length of the longest run that ends with it and occurs in the sequence, and one past where
-        that run first ends there (int64 [n] each)."""
+        that run first ends there (int64 [n] each).
+        """
         nexts, links = self._nexts, self._links
         state = length = 0
         lengths: list[int] = []
@@ -248,7 +250,8 @@ class NearStretches:
 
     def _find_diagonals(self, answer: Hashes, quoted: Flags) -> Places:
         """Return each diagonal along which answer and document share a run, once (int64); where they are so many that
-        they hold more words than the document, of those with the same words of the document one."""
+        they hold more words than the document, of those with the same words of the document one.
+        """
         n, total, size = len(answer), len(self._words), self._size
         runs = hash_runs(answer, size)
         n_quoted = np.cumsum([0, *quoted])
@@ -284,7 +287,8 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
 
 def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Places]:
     """Return which words of an answer are quoted (bool [n]); of every word how many from it on are in the prompt as a
-    run, and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
+    run, and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted.
+    """
     if 0 < len(prompt) < RUN:
         prompt = np.tile(prompt, RUN)
     quoted = np.zeros(len(words), np.bool_)
@@ -304,7 +308,8 @@ def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Place
 
 def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
     """Return which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest
-    run that ends with each word, quoted ones among them."""
+    run that ends with each word, quoted ones among them.
+    """
     stops = _find_stops(lengths)
     starts = stops - lengths[stops - 1]
     free = np.flatnonzero(~quoted)

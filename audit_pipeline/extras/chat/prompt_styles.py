@@ -37,7 +37,8 @@ _CONTINUE = (
 @dataclass(frozen=True)
 class AskOptions:
     """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers apart from the
-    likeliest one; ``passages``: the most of a document."""
+    likeliest one; ``passages``: the most of a document.
+    """
 
     rungs: tuple[Rung, ...] = LADDER
     headline: Rung = HEADLINE["chat"]

@@ -130,7 +130,8 @@ def study(name: str) -> None:
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
     """Say what the detectors make of texts that a model was trained on, and was not, a line a benchmark of the control;
-    raises the error where a pair met a fault."""
+    raises the error where a pair met a fault.
+    """
     for benchmark, models in _find_benchmarks(outcomes):
         rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
         found: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
@@ -204,7 +205,8 @@ ORDER BY strongest.log_p DESC
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
     """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
-    yet. Nothing where the configuration has no such benchmark."""
+    yet. Nothing where the configuration has no such benchmark.
+    """
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:

@@ -90,7 +90,8 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
 
 def require_signature(response: bytes, content: bytes, certificates: Path) -> None:
     """Raise DataError unless the answer is a timestamp of ``content`` whose signature leads to one of the trusted
-    ``certificates`` (PEM)."""
+    ``certificates`` (PEM).
+    """
     decoded = _decode(response)
     try:
         trusted = x509.load_pem_x509_certificates(read_regular_file(certificates))

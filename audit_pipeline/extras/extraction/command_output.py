@@ -52,7 +52,8 @@ class GenerationOptions:
 
     def require_consistent(self, suffix: int, model: ModelEntry) -> None:
         """Raise UsageError where options do not go together, where any continuation would be near a ``suffix`` of so
-        many tokens, and where a model behind an interface is to generate."""
+        many tokens, and where a model behind an interface is to generate.
+        """
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
