@@ -220,7 +220,9 @@ def compute_split_logits(forward: ForwardPass, ids: torch.Tensor) -> torch.Tenso
     """Compute the logits [length, V] of the first sequence with decoder and head run separately."""
     assert forward.separate_head is not None
     logits = forward.separate_head.logits(forward.compute_hidden(input_ids=ids)[0])
-    return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=forward.logits_device))
+    buffer = torch.empty(len(logits), logits.width, device=forward.logits_device)
+    block: torch.Tensor = logits.block(0, logits.width, buffer)
+    return block
 
 
 def _is_packed_equal(forward: ForwardPass) -> bool:
@@ -264,7 +266,7 @@ def _is_shared_prefix_equal(forward: ForwardPass) -> bool:
         columns: list[FloatArray] = []
         for windows in batches:
             results = forward.begin_batch(texts, windows, (), before=before[:-1], shared=shared)()
-            columns += [result.values["logprob"] for result in results]  # type: ignore[index]
+            columns += [result.values["logprob"] for result in results]
         return np.concatenate(columns)
 
     return _has_equal_results(

@@ -83,7 +83,8 @@ def _start_batches(forward: ForwardPass, work: Work) -> Generator[Fetch]:
 def _start_batch(forward: ForwardPass, work: Work, task: _Task, batch: Sequence[Window]) -> Fetch:
     encoded = work.prepared.encoded
     if not task.needs_branches:
-        return forward.begin(encoded, batch, work.wanted, before=work.before)
+        fetch: Fetch = forward.begin(encoded, batch, work.wanted, before=work.before)
+        return fetch
     modes = None
     if task.has_cached_modes:
         modes = [work.modes_of(window) for window in batch]
