@@ -55,14 +55,17 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult
     from audit_pipeline.readers.text_rows import TextRow
 
-_SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
+_SHOWN_PASSAGES = 10
+_SHOWN_ITEMS = 20
 
 
 def _format_place(row: Row) -> str:
     if not row["found_in"]:
         return ""
-    url, shard = row["urls"][0], row["shards"][0]
-    return f"{row['found_in'][0]}{f' ({url})' if url else ''} in {shard}, character {row['starts'][0]:,}"
+    document = row["found_in"][0]
+    if row["urls"][0]:
+        document = f"{document} ({row['urls'][0]})"
+    return f"{document} in {row['shards'][0]}, character {row['starts'][0]:,}"
 
 
 _PASSAGES: Columns = (
@@ -97,7 +100,7 @@ _ACCURACY: Columns = (
 
 @dataclass(frozen=True)
 class _ItemsFile:
-    """A file of items, and the columns that the user named; None: the usual one."""
+    """A file of items with its column names. None stands for the default column."""
 
     path: Path
     text_column: str | None
@@ -201,7 +204,7 @@ def overlap(
 
 
 def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
-    """Return the built benchmarks of a list of names, or all."""
+    """Return the built benchmarks with these names, separated by commas, or all of them."""
     from audit_pipeline.config.problems import split_names
     from audit_pipeline.errors import ConfigError
     from audit_pipeline.store.store import iterate_partitions
@@ -229,7 +232,15 @@ def _search_file(
     *,
     quoted: bool,
 ) -> None:
-    """Search the texts of a file; ``search`` are corpus and rule, ``work`` says how search_corpus works."""
+    """Search the texts of a file.
+
+    Args:
+        file: The file.
+        out: Folder for the result tables.
+        search: Corpus and rule.
+        work: Further arguments of search_corpus.
+        quoted: Whether text may be quoted.
+    """
     from audit_pipeline.extras.corpora.search import search_corpus
     from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.store.files import write_table
@@ -244,7 +255,9 @@ def _search_file(
     tables = build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="overlap")
     if out is not None and checkpoint is not None:
         for table, found in tables.items():
-            hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]
+            hidden: list[str] = []
+            if not quoted:
+                hidden = [column.name for column in table.columns if column.quotes_text]
             write_table(out / f"{table.name}.parquet", found.drop_columns(hidden))
         checkpoint.unlink(missing_ok=True)
     _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
@@ -280,7 +293,7 @@ def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
 
 
 def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
-    """Return each row's own id, or the places of the rows in their file if ids are missing or not unique."""
+    """Return the ids of the rows, or their locations in the file if ids are missing or not unique."""
     from audit_pipeline.readers.text_rows import read_own_id
 
     ids = [read_own_id(row.values, column) for row in rows]
@@ -298,11 +311,16 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     from audit_pipeline.tables import OVERLAP_SPANS
 
     rows = texts.to_pylist()
-    hidden = set() if quoted else {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
+    hidden: set[str] = set()
+    if not quoted:
+        hidden = {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
     longest = sorted(spans.to_pylist(), key=lambda row: (row["is_common"], -row["words"]))[:_SHOWN_PASSAGES]
-    passages = [{name: value for name, value in row.items() if name not in hidden} for row in longest]
+    passages: list[Row] = []
+    for row in longest:
+        passages.append({name: value for name, value in row.items() if name not in hidden})
     show_table("passages", passages, _QUOTED_PASSAGES if quoted else _PASSAGES)
-    if contaminated := sum(bool(row["contaminated"]) for row in rows):
+    contaminated = sum(bool(row["contaminated"]) for row in rows)
+    if contaminated:
         record_exit_state("contaminated")
     verdicts = Counter(row["verdict"] for row in rows)
     print_result(
@@ -398,7 +416,7 @@ def items(
 
 
 def _judge_file(file: _ItemsFile, corpus: str) -> None:
-    """Search a corpus for the items of a file and show the verdicts."""
+    """Search a corpus for the items of a file, and print the verdicts."""
     import joblib
     import pyarrow as pa
 
@@ -429,7 +447,7 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
 def _judge_benchmark(
     benchmark: str, corpus: str | None, model: str | None, results: Path | None, clean: Path | None
 ) -> None:
-    """Show the verdicts on the items of a benchmark, of what was searched and audited before."""
+    """Print the verdicts on the items of a benchmark, from earlier searches and audits."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.corpora.item_verdicts import (
         choose_corpus,
@@ -447,7 +465,8 @@ def _judge_benchmark(
     evidence = None if model is None else read_model_evidence(paths, Pair(name, resolve_model_option(model).name))
     chosen = choose_corpus(paths, name, corpus, required=evidence is None)
     found = None if chosen is None else read_corpus_findings(paths, name, chosen)
-    task, matched = str(built.manifest["family"]), None
+    task = str(built.manifest["family"])
+    matched = None
     if results is not None:
         task, matched = _match_results_file(results, built.examples, built.manifest)
     judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
@@ -458,7 +477,7 @@ def _judge_benchmark(
         _show_accuracy(judged)
     if clean is not None:
         positions, unknown = list_clean_positions(judged, built.manifest, matched)
-        # No digest within: the harness takes every key for a task.
+        # The harness reads every key as a task, so the file has no digest.
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
@@ -469,7 +488,7 @@ def _judge_benchmark(
 
 
 def _show_corpus(found: CorpusFindings) -> None:
-    """Show which corpus was searched, by which rule, and how much of it was read."""
+    """Print the searched corpus, the rule, and the share of the corpus that was read."""
     read = found.overlap.slice(0, 1).to_pylist()[0]
     part = f"{read['shards_read']} of {read['shards']} shards were read"
     facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
@@ -480,7 +499,7 @@ def _show_corpus(found: CorpusFindings) -> None:
 
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
-    """Return the task's name and the results by item; what was taken, and what is left out, is reported."""
+    """Return the name of the task and the results by item. Print the measure and the skipped rows."""
     from audit_pipeline.extras.corpora.model_results import match_results, read_results
 
     file = read_results(path)
@@ -504,7 +523,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
 
 
 def _show_items(judged: Sequence[TestItem]) -> None:
-    """Show the items that are not clean (the first of them), worst first, and the counts."""
+    """Print the first items that are not clean, worst first, and the counts."""
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
     counts = Counter(item.verdict for item in judged)
@@ -512,7 +531,8 @@ def _show_items(judged: Sequence[TestItem]) -> None:
         (item for item in judged if item.verdict != "clean"),
         key=lambda item: (VERDICTS.index(item.verdict), -(item.covered or 0), item.document_id, item.example_id),
     )
-    show_table("items", [asdict(item) for item in (judged if is_json_output() else shown[:_SHOWN_ITEMS])], _ITEMS)
+    listed_items = judged if is_json_output() else shown[:_SHOWN_ITEMS]
+    show_table("items", [asdict(item) for item in listed_items], _ITEMS)
     if len(shown) > _SHOWN_ITEMS:
         print_result(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
     if counts["contaminated"]:
@@ -568,8 +588,10 @@ def count(
     from audit_pipeline.store.files import require_usable_output
 
     require_usable_output(out, corpus)
-    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
-        print_step(note)
+    if has_row_format(corpus) and corpus.exists():
+        note = open_rows(corpus).note
+        if note is not None:
+            print_step(note)
     model = load_tokenized(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
     print_step(f"counting tokens of {corpus}")
