@@ -35,8 +35,8 @@ class AuditFindings:
         The rows of the view ``leaderboard``, one per benchmark and detector. They hold the AUROC, its interval, the
         blind control and the claim level.
     answers : list of dict
-        The answers on the first screen of the report, one per benchmark: ``headline``, ``explanation``,
-        ``claim_level``, and the other keys of the report's JSON copy.
+        The answers on the first screen of the report, one per benchmark. Their keys are those of the report's JSON
+        copy, such as ``headline``, ``explanation`` and ``claim_level``.
     report : pathlib.Path
         The report, an HTML page.
     comparisons : pyarrow.Table

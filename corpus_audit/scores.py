@@ -105,10 +105,10 @@ def score(
     pyarrow.Table
         One row per text, detector and setting. The command writes the same table. Its columns:
 
-        - ``example_index``: position of the text, from 0,
+        - ``example_index``, the position of the text, from 0,
         - ``detector``, and ``parameters`` as JSON,
-        - ``score``: higher if the text is more likely a member,
-        - ``status``: ``ok``, ``not_applicable`` or ``failed``, with its ``reason``,
+        - ``score``, which is higher if the text is more likely a member,
+        - ``status`` (``ok``, ``not_applicable`` or ``failed``) with its ``reason``,
         - ``label`` and ``group`` as in the file,
         - ``sha256`` of the text.
 

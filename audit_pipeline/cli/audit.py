@@ -100,7 +100,8 @@ def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: A
 
 
 def _show_dry_run(request: AuditRequest) -> None:
-    entry, specs, options = request.model, request.benchmarks, request.options
+    entry = request.model
+    options = request.options
     print_problems(request.problems)
 
     from audit_pipeline.models.tokenized_model import load_tokenized
@@ -136,7 +137,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     # Each pass is a request, for which the server generates a token too.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
     print_sending_plan([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
-    for spec in specs:
+    for spec in request.benchmarks:
         if spec.settings.extraction and spec.name in plans:
             print_result(
                 f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
@@ -145,7 +146,7 @@ def _show_dry_run(request: AuditRequest) -> None:
 
 
 def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedModel, options: AuditOptions) -> None:
-    """Show how much of each benchmark is run, and about how long it takes."""
+    """Print the texts, tokens and estimated time of each benchmark."""
     rows = [
         {
             "benchmark": name,
@@ -165,7 +166,7 @@ def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedMode
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
-    """Show what is fetched, trained, built and counted before the model is run, each with its reason."""
+    """Print the steps before the model is run, each with its reason."""
     if steps or is_json_output():
         show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
@@ -178,7 +179,7 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
 
 
 def _build_step_row(step: Step, paths: DataPaths) -> Row:
-    """Build a step, with what is known beforehand of what it fetches or builds."""
+    """Return the row of a step, with the known facts about its source or benchmark."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import describe_planned_origin
@@ -198,7 +199,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
 
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
-    """Count the fetched documents of a source; None where none were fetched."""
+    """Return the number of fetched documents of a source, or None if the source was not fetched."""
     from audit_pipeline.store.files import read_json
 
     manifest = paths.source_manifest(source)
@@ -208,7 +209,7 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
 def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
-    """Return the reference model and its number of tokens, where texts would be sent to it; it gets each text once."""
+    """Return the reference model and its number of tokens. The list is empty if no text would be sent to it."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan

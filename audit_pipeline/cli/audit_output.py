@@ -107,8 +107,11 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield describe_text_counts(answer["counted"])
     if answer["not_scored"]:
         yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
-    documents = answer["documents"] or {"calibration_groups": None, "calibration_groups_in_all": None}
-    compared, calibration = documents["calibration_groups"], documents["calibration_groups_in_all"]
+    documents = answer["documents"]
+    if not documents:
+        return
+    compared = documents["calibration_groups"]
+    calibration = documents["calibration_groups_in_all"]
     if calibration not in (None, compared):
         yield (
             f"Documents were compared with at least {compared} of the {calibration} calibration documents, those with "

@@ -62,7 +62,9 @@ _TITLES = 10
 
 def _format_languages(row: Row) -> str:
     counted: dict[str, int] = row["languages"]
-    return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{language} {count:,}" for language, count in counted.items())
 
 
 def _format_date_range(row: Row) -> str:
@@ -86,19 +88,16 @@ _SIDES: Columns = (
 
 
 def _show_file_facts(inventory: Inventory) -> None:
-    """Show what the files are, and which make no document."""
+    """Print the facts about the files, and the files that have no document."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
-    documents = [
-        {
-            "side": document.collection,
-            "title": document.title,
-            "name": document.name,
-            "edition": None if document.edition is None else str(document.edition),
-        }
-        for document in inventory.documents
-    ]
+    documents: list[Row] = []
+    for document in inventory.documents:
+        edition = None if document.edition is None else str(document.edition)
+        documents.append(
+            {"side": document.collection, "title": document.title, "name": document.name, "edition": edition}
+        )
     lines: list[str] = []
     for side in inventory.sides:
         titles = [_format_title(document) for document in inventory.documents_of_side(side)]
@@ -125,22 +124,26 @@ def _format_title(document: Document) -> str:
 
 
 def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
-    """Return the first lines, indented, and how many more there are."""
-    more = [f"  and {len(lines) - most:,} more"] if len(lines) > most else []
-    return [*(f"  {line}" for line in lines[:most]), *more]
+    """Return the first lines, indented, and the number of further lines."""
+    shown = [f"  {line}" for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(f"  and {len(lines) - most:,} more")
+    return shown
 
 
 def _print_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
-    instrument check.
+    """Print the possible conclusions from these files, and changes that would make them stronger.
+
+    ``control`` is the command line of the instrument check.
     """
     from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
     reach = list_possible_conclusions(inventory.planned_comparison, search)
     stronger = list(reach.stronger)
-    if model.release_date is not None and (newer := inventory.count_dated_from(model.release_date)):
+    newer = 0 if model.release_date is None else inventory.count_dated_from(model.release_date)
+    if newer:
         stronger.insert(
             0,
             f"{newer:,} of the audited documents are dated {model.release_date} or later, when {model.name} was "
@@ -153,7 +156,8 @@ def _print_possible_conclusions(
             f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {control}"
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
-    words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
+    if stronger:
+        words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     print_result("\n".join(words), **facts, instrument_check=instrument)
@@ -274,10 +278,9 @@ def check(
         report("the files")
         inventory = inspect_user_files(own)
     _show_file_facts(inventory)
-    # A workspace's own configuration is in the environment later.
-    weekly, control = (
-        _build_workspace_command(folder, words) for words in ("dev --weekly", f"control {INSTRUMENT_CHECK}")
-    )
+    # The commands depend on the environment, which use_workspace changes below.
+    weekly = _build_workspace_command(folder, "dev --weekly")
+    control = _build_workspace_command(folder, f"control {INSTRUMENT_CHECK}")
     with (
         make_dry_run_workspace(folder, inventory, needed)
         if dry_run
@@ -286,7 +289,7 @@ def check(
         is_kept = made.folder == folder
         with use_workspace(made.folder, own_data=not is_kept):
             tokenized = load_tokenized(entry, get_writable_paths())
-            passage_search = _assess_passage_search(tokenized, inventory)
+            passage_search = _count_searchable_documents(tokenized, inventory)
             _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _print_workspace(made, folder)
             specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
@@ -308,22 +311,24 @@ def check(
 
 def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
-        print_result(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
+        print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
         return
-    changed = f"changed {', '.join(workspace.written)}" if workspace.written else "as it was"
-    what = "made" if workspace.is_new else changed
+    changed = f"changed {', '.join(workspace.written)}" if workspace.written else "unchanged"
+    what = "created" if workspace.is_new else changed
     print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
-def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
+def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
+    """Count the audited documents that are too short to be searched, in tokens of the model."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.user_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
-    lengths, documents = ExtractionSettings().lengths, inventory.documents_of_side(AUDITED)
-    if (problem := explain_window_too_long(model, lengths)) is not None:
+    lengths = ExtractionSettings().lengths
+    documents = inventory.documents_of_side(AUDITED)
+    problem = explain_window_too_long(model, lengths)
+    if problem is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not encode_windows_at(model, document.text, [0], lengths) for document in documents)
     return PassageSearch(len(documents), too_short, lengths.window)
@@ -344,11 +349,13 @@ def _is_instrument_checked() -> bool | None:
 def _prepare_and_say_work(
     tokenized: TokenizedModel, families: list[str], options: RunOptions
 ) -> tuple[list[BenchmarkSpec], bool]:
-    """Build the texts of these families, and say how much of them is run, and about how long it takes.
+    """Build the texts of these families, and print the tokens to run and the estimated time.
 
-    Returns the benchmarks, and whether anything of them is to be done.
+    Returns:
+        The benchmarks, and whether they need any work.
     """
-    entry, paths = tokenized.entry, get_writable_paths()
+    entry = tokenized.entry
+    paths = get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     print_problems(config.problems)
@@ -361,13 +368,15 @@ def _prepare_and_say_work(
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     dry = plan_dry_run(AuditRequest([entry], specs), tokenized, paths)
-    windows, to_search = 0, 0
+    windows = 0
+    to_search = 0
     for spec in specs:
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
             search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
-            found, tokens = search.count_work()
-            windows, to_search = windows + found, to_search + tokens
+            new_windows, new_tokens = search.count_work()
+            windows += new_windows
+            to_search += new_tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     print_run_resources(tokenized, options)
     print_sending_plan([(tokenized, tokens)], options.limits.require_usable_for(entry))
@@ -382,16 +391,16 @@ def _prepare_and_say_work(
 
 
 def _build_workspace_command(folder: Path, command: str) -> str:
-    """One line that runs a command in the workspace in ``folder``."""
-    # A configuration that the environment names goes before a workspace's own.
-    config = (
-        "" if "CORPUS_AUDIT_CONFIG" not in os.environ else f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
-    )
+    """Return the command line that runs a command in the workspace in ``folder``."""
+    config = ""
+    # The environment variable would take precedence over the configuration of the workspace.
+    if "CORPUS_AUDIT_CONFIG" in os.environ:
+        config = f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
     return f"cd {shlex.quote(str(folder))} && {config}corpus-audit {command}"
 
 
 def has_display() -> bool:
-    """Return whether a browser that is opened here can be seen; the variable BROWSER says so."""
+    """Return whether a browser can be shown on this machine, by its environment variables."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -54,14 +54,11 @@ _IN_A_PAPER: Columns = (
 
 def build_finding_rows(findings: pa.Table, model: str) -> list[Row]:
     """Return one row per detector from rows of the view leaderboard. The parameters become a mapping."""
-    return [
-        {
-            "model": model,
-            **{name: row[name] for name in _SHOWN},
-            "parameters": json.loads(row["parameters"]),
-        }
-        for row in findings.to_pylist()
-    ]
+    rows: list[Row] = []
+    for row in findings.to_pylist():
+        shown = {name: row[name] for name in _SHOWN}
+        rows.append({"model": model, **shown, "parameters": json.loads(row["parameters"])})
+    return rows
 
 
 def is_unlabelled(answer: Mapping[str, Any] | None) -> bool:
@@ -108,7 +105,7 @@ def show_findings(
 
 
 def _divide(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:
-    """Return the rows by the title of their part, in descending order of AUROC. Without a headline there is one part."""
+    """Return the rows by the title of their part, by descending AUROC. Without a headline there is one part."""
     by_auroc = sorted(findings, key=lambda row: (row["auroc"] is None, -(row["auroc"] or 0.0)))
     answering = [row for row in by_auroc if row["detector"] == headline]
     if not answering:

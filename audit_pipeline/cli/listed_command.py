@@ -108,7 +108,7 @@ class ListedCommand(click.Command):
         as_json = ctx.meta.get(AS_JSON, False)
         layout = LAYOUTS.get(ctx.meta.get(FORMAT, ""))
         if as_json and layout is not None:
-            raise click.UsageError("give either --json or --format")
+            raise click.UsageError("give either --json or --format", ctx)
         with collect_output(as_json=as_json, layout=layout):
             return super().invoke(ctx)
 

@@ -1,4 +1,4 @@
-"""Commands that show what there is: detectors, models, benchmarks, report, sql, export."""
+"""Commands that list and print results: detectors, models, benchmarks, report, sql, export."""
 
 from __future__ import annotations
 
@@ -54,30 +54,36 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.detectors.detector import Detector
 
-_WIDTH, _LEAST = 100, 30
-"""Columns that a list takes at most, and those of its last column at least."""
+# Maximum width of a list, and minimum width of its last column, in characters.
+_MAX_WIDTH = 100
+_MIN_LAST_WIDTH = 30
 long_option = click.option("--long", is_flag=True, help="List all details, in wide columns.")
 
 
 def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
-    """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    """Return a function that formats a cell, or returns ``empty_text`` for an empty cell."""
     return lambda value: format_cell_value(value) or empty_text
+
+
+def _format_paper(row: Row) -> str:
+    return f"{row['paper']} ({row['package']})" if row["package"] else str(row["paper"])
+
+
+def _format_parameters(row: Row) -> str:
+    return ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-"
 
 
 _DETECTORS: Columns = (
     ("detector", "detector"),
-    ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"]),
+    ("score", lambda row: f"on request: {row['score']}" if row["on_request"] else row["score"]),
 )
 _DETECTORS_LONG: Columns = (
-    ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
-    ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
+    ("detector", lambda row: f"{row['detector']} (on request)" if row["on_request"] else row["detector"]),
+    ("paper", _format_paper),
     ("needs", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
     ("own log-probabilities suffice", "own_logprobs_suffice", format_yes_or_no),
-    (
-        "parameters",
-        lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
-    ),
+    ("parameters", _format_parameters),
     ("score", "score"),
 )
 _MODELS: Columns = (("model", "model"), ("from", "from"))
@@ -108,11 +114,14 @@ _EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_di
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """Show ``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
+    """Print rows with all columns, or with the short ones. The last short column is cut so that a row is one line."""
     *first, last = short_columns
     if not is_long:
-        cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
-        room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
+        room = _MAX_WIDTH
+        for head, *cell in first:
+            widths = [len(format_cell(row, *cell)) for row in rows]
+            room -= 2 + max([len(head), *widths])
+        room = max(_MIN_LAST_WIDTH, room)
         long_columns = (
             *first,
             (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …")),
@@ -170,8 +179,9 @@ def models(long: bool) -> None:
 
     config = load_whole_configuration()
     print_problems(config.problems_except_unreadable(FILE_NAME))
-    rows = [
-        {
+    rows: list[Row] = []
+    for entry in config.models.values():
+        row = {
             "model": entry.name,
             "from": format_model_origin(entry),
             "dtype": entry.dtype if entry.host.is_here else None,
@@ -181,8 +191,7 @@ def models(long: bool) -> None:
             "training_cutoff": entry.training_cutoff,
             "licence": entry.licence,
         }
-        for entry in config.models.values()
-    ]
+        rows.append(row)
     _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=long)
 
 
@@ -240,7 +249,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
     try:
         manifest = read_built(paths, spec.name).manifest if built else {}
     except DataError as error:
-        # It stops itself, and no other.
+        # A damaged benchmark must not hide the others.
         print_message(str(error), style="yellow")
     counts = manifest.get("counts", {})
     return {
@@ -258,17 +267,18 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
-    """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
+    """Write the benchmarks with this name as a data set, and upload it if ``hub`` names one."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
     from audit_pipeline.benchmarks.redistribution import push, require_hub_name_and_token
     from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
-    folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
+    folder = out.expanduser().resolve()
+    paths = DataPaths.from_environment()
     config = load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
     print_problems(config.problems)
-    # All that may be refused, before any work.
+    # All checks come before the slow work.
     require_new_folder(folder)
     require_redistributable(built, override_unclear_licences=with_text)
     if hub is not None:
@@ -313,10 +323,10 @@ def report(open_it: bool, no_text: bool) -> None:
 
 
 def _find_warehouse() -> Path:
-    """Find the warehouse, built first where something was audited and there is none."""
+    """Return the warehouse. It is built first if it is missing and audits exist."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
-        # Here and not above: it imports all that a planner reads.
+        # The import is slow, and is only needed here.
         from audit_pipeline.pipeline.publication import ensure_warehouse
 
         return ensure_warehouse(paths)
@@ -349,10 +359,10 @@ def sql(statement: str, layout: str) -> None:
         raise click.UsageError("give either --json or --format csv")
     table = query_warehouse(_find_warehouse(), statement)
     try:
-        # By position: a join can yield two columns of one name.
+        # A join can have two columns of one name, so columns are read by position.
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     except (OverflowError, ValueError) as error:
-        raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
+        raise AuditError(f"a value of the result cannot be shown ({error}). Cast it to VARCHAR.") from error
     if layout == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(table.column_names)
@@ -369,7 +379,7 @@ def sql(statement: str, layout: str) -> None:
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
-    """Return the names, repeated ones with a number (a, a_1)."""
+    """Return the names, with a number after repeated ones (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
@@ -378,7 +388,7 @@ def _number_repeated_names(names: Sequence[str]) -> list[str]:
 
 
 def _format_csv_cell(value: object) -> object:
-    """Lists and structs as JSON, true and false as SQL spells them, bytes in hexadecimal; the rest as it is."""
+    """Format lists and structs as JSON, booleans as in SQL, and bytes as hexadecimal. Other values are unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Commands that draw conclusions from scores: evaluate, power; no model is run."""
+"""Commands that draw conclusions from scores without running a model: evaluate, power."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from audit_pipeline.cli.shared_options import (
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import (
     Columns,
+    Row,
     escape_control_characters,
     is_json_output,
     print_message,
@@ -87,12 +88,11 @@ def evaluate(no_text: bool, **options: Any) -> None:
     for note in done.external_scores.notes:
         print_message(note)
     answer = print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
-    rows = [
-        {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
-        for row in done.findings.tables["evaluations"].to_pylist()
-        if row["is_default"] and row["value"] is not None
-    ]
     if is_json_output():
+        rows: list[Row] = []
+        for row in done.findings.tables["evaluations"].to_pylist():
+            if row["is_default"] and row["value"] is not None:
+                rows.append({name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")})
         show_table("evaluations", rows, ())
     else:
         found = read_latest_findings(done.paths.warehouse, done.pair.model, [done.pair.benchmark])
@@ -161,7 +161,7 @@ def power(
     goal = PowerGoal(fpr, power, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
-            raise click.UsageError("give either --auroc, or --model and --benchmark")
+            raise click.UsageError("Give either --auroc, or --model and --benchmark.")
         _show_power(power_report_from_auroc(auroc, goal))
         return
     if model is None or benchmark is None:
@@ -173,7 +173,7 @@ def power(
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
+    """Return benchmark, detector, and its mean scores per group of members and of non-members."""
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.report.page import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector
@@ -207,7 +207,8 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
             ' AND label IS NOT NULL GROUP BY label, "group" ORDER BY label, "group"',
             {"model": model, "benchmark": benchmark, "detector": chosen, "parameters": settings[chosen]},
         ).fetchall()
-    members, nonmembers = ([float(score) for label, score in rows if label == side] for side in (1, 0))
+    members = [float(score) for label, score in rows if label == 1]
+    nonmembers = [float(score) for label, score in rows if label == 0]
     return benchmark, chosen, members, nonmembers
 
 

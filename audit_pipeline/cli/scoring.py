@@ -131,7 +131,7 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     request = build_scoring_request(score_options, texts)
     stream = _open_file_texts(texts, score_options.text_column)
 
-    # Not before the file has been looked at: importing what works on scores takes a second.
+    # These imports take a second, so mistakes in the file are reported before.
     from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
@@ -142,7 +142,7 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
 
 
 def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
-    """Open the texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    """Open the texts of the file, and print the note of its format and the number of rows."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
     from audit_pipeline.readers.formats import open_texts
     from audit_pipeline.scoring.file import GROUP
@@ -158,7 +158,7 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """Show what was scored, what was not, and how well it separates the sides where there are labels."""
+    """Print the numbers of scored and skipped texts, and the AUROC per detector if the texts are labelled."""
     print_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.text_pass
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
@@ -180,7 +180,7 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
 
 
 def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """AUROC of each detector's default setting, where the file labels both sides."""
+    """Print the AUROC of each detector at its default setting, if the file has labels of both sides."""
     labelled = scores.labelled
     for words in (labelled.labels.describe_not_understood("taken as unknown"), labelled.problem):
         if words is not None:
@@ -209,17 +209,20 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
 
 
 def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
-    """Say that no control was run, and the command that runs the blind control on these texts."""
+    """Print that the blind control was not run, and the command that runs it on these texts."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
     from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
 
-    words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
+    level = "screening only"
+    words = "screening only: the blind control, which never sees the model, was not run"
     if n_labelled < MIN_EXAMPLES:
         print_result(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
-    line += [] if options.text_column is None else ["--text-column", options.text_column]
-    # Half of the texts would calibrate.
-    line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
+    if options.text_column is not None:
+        line += ["--text-column", options.text_column]
+    # By default, half of the texts are used for calibration.
+    if n_labelled < 2 * MIN_EXAMPLES:
+        line += ["--calibration", "0"]
     print_result(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))

@@ -103,7 +103,7 @@ def order_test(
 def run_whole_set_test(
     run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
 ) -> tuple[Any, TokenizedModel, DataPaths]:
-    """Run a test of a whole set; returns its result with the model and the data folder."""
+    """Run a test of a whole set. Return its result, the model and the data folder."""
     from audit_pipeline.pipeline.progress import progress_bar
 
     paths = get_writable_paths()
@@ -113,7 +113,7 @@ def run_whole_set_test(
 
 
 def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
-    """Rebuild warehouse and report, and say the result."""
+    """Rebuild warehouse and report, and print the result."""
     publish(paths)
     print_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:

@@ -73,7 +73,7 @@ def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
         print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
-    # Dagster starts processes of its own, in folders of its own.
+    # Dagster starts further processes in other folders, so the environment has to name the folders.
     os.environ["CORPUS_AUDIT_CONFIG"] = str(config_dir())
     os.environ["CORPUS_AUDIT_DATA"] = str(paths.root.absolute())
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "--report-port", str(report_port)]
@@ -83,11 +83,11 @@ def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
 
 
 def _require_free_port(host: str, port: int, service: str, option_name: str) -> None:
-    """Raise DataError if the address cannot be listened on: links in the UI need the same port after a restart."""
+    """Raise DataError if the port is taken. Links in the UI need the same port after a restart."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind, protocol) as listener:
-            # As the servers do: the port of a command that ended a moment ago is free.
+            # The servers set this option too: a port is free at once after its command ended.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:

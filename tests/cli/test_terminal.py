@@ -1,6 +1,6 @@
-"""What a person sees: at a terminal, in a pipe, with --quiet, and with no command at all.
+"""Output on a terminal, in a pipe, with --quiet, and without a command.
 
-What happens at a terminal is looked at on a real one (a pseudo-terminal of 80 columns), in a process of its own.
+Tests of a terminal use a pseudo-terminal of 80 columns in a new process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=300
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 80 columns in the place of both streams."""
+    """Replace both streams by a terminal of 80 columns."""
     shown = io.StringIO()
     of_80 = Console(file=shown, force_terminal=True, width=80, emoji=False)
     for module, name in ((progress, "STDERR"), (console, "STDERR"), (console, "STDOUT")):
@@ -270,7 +270,7 @@ def test_every_detector_of_this_package_has_a_printable_name() -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """The command without arguments, on a data folder; what it says."""
+    """Run the command without arguments on a data folder, and return its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{Path(sys.argv[0]).resolve().parent}")
 
@@ -278,7 +278,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
         monkeypatch.setenv("CORPUS_AUDIT_DATA", str(data))
         result = CliRunner().invoke(main, [])
         assert result.exit_code == 0, result.output
-        # What DuckDB says of a damaged file is as long as its path.
+        # The error of DuckDB for a damaged file contains its path.
         assert not [line for line in result.stdout.splitlines() if len(line) > 80 and "cannot be read" not in line]
         return result.stdout
 

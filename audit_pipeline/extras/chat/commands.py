@@ -61,7 +61,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
         "no held-out document has a score to compare it with (--held-out, and answers about these documents)",
     ),
 )
-"""Of rows of documents: a number that is missing, where it is, and why."""
+"""Missing numbers of documents: name, condition and reason."""
 
 
 def _format_grade(row: Row) -> str:
@@ -214,7 +214,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """Measure what others asked already, of each model that the rows name, else of ``model``."""
+    """Measure existing outputs, by the model that a row names, else as those of ``model``."""
     from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
 
@@ -241,7 +241,7 @@ def _read_files(
 
 
 def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
-    """Say what would be sent, to whom, and what it would cost at most."""
+    """Print the requests, their recipient and their maximum cost."""
     from audit_pipeline.extras.chat.chat_client import estimate_usage
     from audit_pipeline.extras.chat.rows import prepare_request
 
@@ -277,9 +277,10 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
     publish(paths, include_text=quoted)
     conclusions = {}
     for report in reports:
-        model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
-        if report.pair.benchmark in found:
-            conclusions[model] = found[report.pair.benchmark]
+        model = report.pair.model
+        answers = read_conclusions(paths.warehouse, model).in_answers
+        if report.pair.benchmark in answers:
+            conclusions[model] = answers[report.pair.benchmark]
             print_result(f"\n{model}: {format_answer(conclusions[model])}")
     print_result(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
@@ -299,12 +300,12 @@ def _show_report(report: AskReport) -> None:
 
 
 def _print_missing(model: str, documents: Sequence[Row]) -> None:
-    """Say which numbers of how many documents are missing, and why."""
-    missing = [
-        {"model": model, "number": number, "documents": found, "reason": reason}
-        for number, is_missing, reason in _MISSING
-        if (found := sum(map(is_missing, documents)))
-    ]
+    """Print the missing numbers, with the number of documents and the reason."""
+    missing: list[Row] = []
+    for number, is_missing, reason in _MISSING:
+        count = sum(map(is_missing, documents))
+        if count:
+            missing.append({"model": model, "number": number, "documents": count, "reason": reason})
     if missing:
         lines = (
             f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."

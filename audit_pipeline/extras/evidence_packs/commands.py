@@ -62,7 +62,8 @@ def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> No
     The plan contains the digests of texts, settings, model and code. Missing texts are fetched and built, but the model
     is not run on them. docs/exhibit.md explains how the report uses the plan.
     """
-    paths, configured = get_writable_paths(), resolve_model_option(model)
+    paths = get_writable_paths()
+    configured = resolve_model_option(model)
     specs = load_whole_configuration().benchmarks_named(benchmark)
     tokenized, _ = prepare_model(configured, paths, RunOptions(**limits))
     build_benchmarks(specs, paths)
@@ -70,7 +71,7 @@ def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> No
 
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
-    """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
+    """Seal the plan of every benchmark that can be audited. Raise DataError if there is none."""
     from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan, seal_plan
     from audit_pipeline.tables import Pair
 
@@ -88,7 +89,8 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         late = explain_late_plan(plan, pair, paths)
         what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
         words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
-        words += [f"{spec.name}: not planned beforehand: {'; '.join(late)}"] if late else []
+        if late:
+            words.append(f"{spec.name}: not planned beforehand: {'; '.join(late)}")
         facts[spec.name] = {
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
@@ -96,7 +98,7 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
             "not_planned_beforehand": late,
         }
     if not facts:
-        raise DataError("no benchmark is fit to be audited, so no plan was sealed")
+        raise DataError("no benchmark can be audited, so no plan was sealed")
     print_result("\n".join(words), plans=facts)
 
 
@@ -114,7 +116,8 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"{out}: name a .zip file in a folder that exists")
-    paths, configured = get_writable_paths(), resolve_model_option(model)
+    paths = get_writable_paths()
+    configured = resolve_model_option(model)
     configuration = load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
     from audit_pipeline.extras.evidence_packs.pack import write_pack
@@ -124,7 +127,8 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
     files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=print_step)
-    size, sha256 = out.stat().st_size, file_sha256(out)
+    size = out.stat().st_size
+    sha256 = file_sha256(out)
     print_result(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
         f"To check it: corpus-audit verify {out}",

@@ -205,14 +205,14 @@ def extract(
     if spec is not None:
         from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 
-        # Once it has been run and published, everything that it found is in the cache.
+        # After this run, the results are in the cache, and the search below reads them.
         if not dry_run:
             run_extraction(AuditRequest([entry], [spec], options), asked, paths)
         documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
-    # Of a benchmark its server was asked by then.
+    # For a benchmark, run_extraction has already asked the server.
     tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
@@ -228,7 +228,7 @@ def extract(
 def _search_and_show(
     search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
 ) -> None:
-    """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
+    """Search the documents, and print the results of the audited ones. Write their windows to ``out``."""
     from audit_pipeline.pipeline.progress import progress_bar
 
     with progress_bar(search.model.entry.name) as on_progress:
@@ -269,9 +269,10 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
 
 
 def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: DataPaths) -> None:
-    """Search the documents of the request's benchmark by ``settings``, then publish where the request says so.
+    """Search the documents of the request's benchmark, then publish if the request asks for it.
 
-    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    Raises:
+        AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
     definitions = load_dagster_definitions()
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
@@ -282,11 +283,13 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     from audit_pipeline.tables import Pair
 
     [spec] = request.benchmarks
-    entry, options = request.model, request.options
+    entry = request.model
+    options = request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.probe_and_load(entry, paths, print_step)
-    if (problem := explain_window_too_long(model, settings.lengths)) is not None:
+    problem = explain_window_too_long(model, settings.lengths)
+    if problem is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
@@ -304,8 +307,8 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Return both together, those on the other side marked; raises DataError where a document is on both sides."""
-    # Imported here: help waits for no numpy.
+    """Return all documents, with their side. Raise DataError if a document is on both sides."""
+    # The import of numpy would slow down the help.
     from audit_pipeline.splits.shared_text import build_comparison_key
 
     held_out = {build_comparison_key(document.text): document.name for document in held_out_documents}
@@ -336,11 +339,11 @@ def _show_dry_run(
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
+    grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
+    added = "likely passages add fine windows" if search.options.stride == COARSE_TO_FINE else "nothing is added"
     print_result(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
-        f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
-        f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.options.stride == COARSE_TO_FINE else 'nothing is added'}",
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
+        f"{format_estimated_time(seconds)}; {added}",
         documents=documents,
         windows=windows,
         tokens=tokens,
@@ -348,10 +351,10 @@ def _show_dry_run(
         seconds=seconds,
     )
     print_run_resources(model, options)
-    # Each window is a request, for which the server generates a token besides.
+    # Each window is a request, for which the server also generates one token.
     to_send = [(model, tokens + windows)]
     if reference is not None:
-        # It is asked of the likely passages alone.
+        # The reference model only gets the likely passages.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             print_result(
