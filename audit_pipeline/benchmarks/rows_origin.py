@@ -123,11 +123,10 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     only another commit of it is in the cache, saying what to do.
     """
     # Here and not above: importing datasets takes a second, and only this path needs it.
-    import httpx2  # noqa: PLC0415
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
-    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
+    from audit_pipeline.readers.hub_faults import HUB_ERRORS, HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
 
     revision, subset = settings.revision, settings.subset
     instead = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
@@ -136,7 +135,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     try:
         # Not in memory, whatever the environment says: the names of its files say what was read.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
-    except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
+    except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
             raise DataError(

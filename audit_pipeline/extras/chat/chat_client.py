@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.http.faults import RetryableError
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.readers.retry import RetryableError, RetryPolicy
 
 # What an interface's template may put around a prompt: roles, the date, a line of its own.
 _TEMPLATE_TOKENS = 100
@@ -100,8 +101,10 @@ def ask_all(
     is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. No message holds the key or
     a prompt.
     """
-    place = f"{entry.name} in config/{FILE_NAME}"
-    client = Client(f"{entry.name} at {entry.host}", entry, budget, place=place, notify=notify, patience=patience)
+    entry_name = f"{entry.name} in config/{FILE_NAME}"
+    client = Client(
+        f"{entry.name} at {entry.host}", entry, budget, entry_name=entry_name, notify=notify, patience=patience
+    )
 
     def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
         key, most = keyed
@@ -129,7 +132,7 @@ def ask_all(
             for key, reply in chain.from_iterable(answers):
                 on_reply(key, reply)
     except RefusedError as error:
-        if "temperature" not in error.words:
+        if "temperature" not in error.server_message:
             raise
         raise ModelError(f"{error}; for models that take none say temperature: null") from error
 

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import requests
-from urllib3.exceptions import HTTPError
-
-from audit_pipeline.readers.retry import RetryPolicy, build_retryer, is_transient_fault
+from audit_pipeline.http.client import HttpClient, require_success
+from audit_pipeline.http.faults import HttpError
+from audit_pipeline.http.retry import RetryPolicy, build_retryer
 from audit_pipeline.statistics.claims import find_claim_source, format_claim_level
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import open_read_only
@@ -28,10 +27,9 @@ SMALLEST_MOVE = 0.02
 """An AUROC that moved by no more than this is the same, however narrow its interval was."""
 
 # Five failed runs, the most that Dagster looks at in a tick, are reported within its minute.
-RETRY_POLICY = RetryPolicy(attempts=2, first=1.0)
+RETRY_POLICY = RetryPolicy(attempts=2, first_pause=1.0)
 TIMEOUT = 5.0
 _LINES_OF_TEXT = 30
-_OK, _REDIRECTED = 200, 300
 _ROWS = """
 SELECT model, benchmark, if(parameters = '{}', detector, detector || ' ' || parameters), auroc, auroc_low, auroc_high,
     split_verdict, is_current, claim_level, design_stated_by, blind_auroc
@@ -166,12 +164,13 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     if url:
         host = urlsplit(url).hostname
         try:
-            build_retryer(RETRY_POLICY, is_transient_fault)(_post, url, content)
-        except _RefusedError as error:
-            fault = f"{host} answered with status {error.response.status_code}: check {WEBHOOK}"
-        except (requests.RequestException, HTTPError) as error:
-            # Its message would name the address.
-            fault = f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}"
+            build_retryer(RETRY_POLICY)(_post, url, content)
+        except HttpError as error:
+            fault = f"{host} answered with status {error.status}: check {WEBHOOK}"
+            if error.status is None:
+                # The message of the cause could contain the address, which is a secret.
+                cause = type(error.__cause__ or error).__name__
+                fault = f"the request to {host} failed ({cause}): check {WEBHOOK}"
         else:
             return f"sent to {host}"
     paths.alerts.parent.mkdir(parents=True, exist_ok=True)
@@ -180,14 +179,12 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     return f"written to {paths.alerts}: {fault}"
 
 
-class _RefusedError(requests.HTTPError):
-    """An answer that is no success."""
-
-    response: requests.Response
-
-
-def _post(url: str, content: Any) -> None:
-    # The answer's body says nothing that is needed, and is not read.
-    with requests.post(url, json=content, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
-        if not _OK <= answer.status_code < _REDIRECTED:
-            raise _RefusedError(response=answer)
+def _post(url: str, content: Mapping[str, object]) -> None:
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(content).encode()
+    with (
+        HttpClient(timeout_seconds=TIMEOUT) as client,
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        # Nothing in the body of the response is needed, so it is not read.
+        require_success(response)

@@ -25,10 +25,10 @@ from audit_pipeline.extras.servers.dialect_interface import (
     parse_answer,
 )
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.fingerprint import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
 _ENOUGH_AGREE = 0.5
@@ -39,7 +39,7 @@ _CERTAIN = float(np.log(0.5))
 # The server and this process add up a vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
 _LARGEST_NOISE = 0.5
-_ONCE = RetryPolicy(attempts=1, first=0.0)
+_ONCE = RetryPolicy(attempts=1, first_pause=0.0)
 _BAD_REQUEST = frozenset((400, 422))
 # What servers answer that cannot read ids: llama-cpp-python's falls over.
 _NO_IDS = frozenset((400, 422, 500))

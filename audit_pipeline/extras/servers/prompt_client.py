@@ -16,9 +16,9 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Prompt,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.usage_budget import Budget
-from audit_pipeline.readers.retry import RetryPolicy
 
 K = TypeVar("K")
 
@@ -35,8 +35,10 @@ class EndpointClient(Client):
         notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
-        place = "the endpoint of config/models.yaml"
-        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, notify=notify, patience=patience)
+        entry_name = "the endpoint of config/models.yaml"
+        super().__init__(
+            f"{name} at {endpoint.url}", endpoint, budget, entry_name=entry_name, notify=notify, patience=patience
+        )
         self.endpoint = endpoint
 
     def request_answers(

@@ -12,16 +12,18 @@ import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.errors import UnansweredError, to_one_line
-from audit_pipeline.readers.retry import RetryPolicy, build_retryer, is_transient_fault, iterate_causes
+from audit_pipeline.http.faults import is_transient_fault, iterate_causes
+from audit_pipeline.http.retry import RetryPolicy, build_retryer
 
-RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
+RETRY_POLICY = RetryPolicy(attempts=4, first_pause=2.0, max_pause=60.0, jitter=1.0)
 
 T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether ``error``, or what caused it, is a fault that trying again may not meet: that of a server, a network or a
-    disk, or a graphics card that had no memory left."""
+    disk, or a graphics card that had no memory left.
+    """
     every = list(iterate_causes(error))
     # The hub's client calls it a connection error when the user has turned the hub off.
     if any(isinstance(cause, OfflineModeIsEnabled) for cause in every):

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 from bad_server import Answer, truncated
-from chat_server import DIALECTS, NAME, ChatServer, ChatDialect, build_reply, fault, quoting
+from chat_server import DIALECTS, NAME, ChatDialect, ChatServer, build_reply, fault, quoting
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits
-from audit_pipeline.readers.retry import RetryPolicy
 
 ROOT = Path(__file__).parents[3]
-QUICK = RetryPolicy(attempts=3, first=0.01, longest=0.01)
+QUICK = RetryPolicy(attempts=3, first_pause=0.01, max_pause=0.01)
 GREEDY = Sampling(0.0, 20, 7)
 NO_LIMITS = Limits()
 KEY = "sk-made-0123456789abcdef"
