@@ -12,6 +12,7 @@ from typing import Any
 import requests
 import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.utils import to_native_string
 
 from audit_pipeline.http.client import HttpClient
 
@@ -35,7 +36,7 @@ class ClientAdapter(BaseAdapter):
             HttpError: If there is no usable response.
         """
         # The cache sends GET requests only, which have no body.
-        headers = {name: str(value) for name, value in request.headers.items()}
+        headers = {name: to_native_string(value) for name, value in request.headers.items()}
         response = self._client.exchange(request.method or "GET", request.url or "", headers=headers)
         raw = urllib3.HTTPResponse(
             io.BytesIO(response.content),

@@ -1,4 +1,4 @@
-"""What an asset does once more by itself: the policy of readers/retry.py, reported in a run's log."""
+"""What an asset does once more by itself: the policy of http/retry.py, reported in a run's log."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from audit_pipeline.extras.servers.dialect_interface import (
     find_floor,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.models.config import DIALECT_TRAITS, ServerDialect
+from audit_pipeline.models.config import DIALECT_TRAITS, DialectName
 
 PROMPT = Prompt("sha", (1, 5, 7), 2)
 STRING = Prompt("sha", (1, 5, 7), 2, PromptString("a b", frozenset({(0, 3, 4)})))
 OPENAI = {"token_logprobs": [None, -1.5, -0.25], "top_logprobs": [None, {"x": -0.5}, {"y": -0.25}]}
-ANSWERS: Mapping[ServerDialect, dict[str, Any]] = {
+ANSWERS: Mapping[DialectName, dict[str, Any]] = {
     "vllm": {
         "choices": [
             {
@@ -62,7 +62,7 @@ ANSWERS: Mapping[ServerDialect, dict[str, Any]] = {
     },
 }
 ENTRIES, TRIPLES, LOGPROBS = ("choices", 0, "prompt_logprobs"), ("meta_info", "input_token_logprobs"), ("choices", 0)
-OWN: Mapping[ServerDialect, tuple[Any, ...]] = {
+OWN: Mapping[DialectName, tuple[Any, ...]] = {
     "vllm": (*ENTRIES, 1, "5", "logprob"),
     "sglang": (*TRIPLES, 1, 0),
     "completions": (*LOGPROBS, "logprobs", "token_logprobs", 1),
@@ -72,7 +72,7 @@ OWN: Mapping[ServerDialect, tuple[Any, ...]] = {
 
 
 def read(
-    dialect: ServerDialect, place: tuple[Any, ...] = (), value: object = None, best: int = 1
+    dialect: DialectName, place: tuple[Any, ...] = (), value: object = None, best: int = 1
 ) -> Mapping[str, npt.NDArray[Any]]:
     """What is read where ``value`` stands at a place of the answer; ...: nothing does."""
     answer = deepcopy(ANSWERS[dialect])
@@ -87,7 +87,7 @@ def read(
 
 
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_an_answer_is_read_token_by_token(dialect: ServerDialect) -> None:
+def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
     values, traits = read(dialect), DIALECT_TRAITS[dialect]
     expected = {
         "logprob": [-1.5, -0.25],
@@ -102,14 +102,14 @@ def test_an_answer_is_read_token_by_token(dialect: ServerDialect) -> None:
     "placeholder", [-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5]
 )
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_placeholder_is_no_log_probability(dialect: ServerDialect, placeholder: float | None) -> None:
+def test_a_placeholder_is_no_log_probability(dialect: DialectName, placeholder: float | None) -> None:
     logprobs = read(dialect, OWN[dialect], placeholder, best=0)["logprob"]
     assert np.isnan(logprobs).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_low_log_probability_is_one(dialect: ServerDialect, low: float) -> None:
+def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
     assert read(dialect, OWN[dialect], low, best=0)["logprob"].tolist() == [low, -0.25]
 
 
@@ -154,7 +154,7 @@ def test_a_low_log_probability_is_one(dialect: ServerDialect, low: float) -> Non
     ],
 )
 def test_an_answer_that_is_none_is_refused_in_one_line(
-    dialect: ServerDialect, place: tuple[Any, ...], value: object, line: str
+    dialect: DialectName, place: tuple[Any, ...], value: object, line: str
 ) -> None:
     with pytest.raises(BadAnswerError, match=line) as refused:
         read(dialect, place, value)
