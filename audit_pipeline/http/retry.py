@@ -70,7 +70,7 @@ def build_async_retryer(
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> tenacity.AsyncRetrying:
-    """Return a caller as :func:`build_retryer` does, but for coroutine functions."""
+    """Return a caller for coroutine functions that works like that of :func:`build_retryer`."""
     return tenacity.AsyncRetrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
 
 

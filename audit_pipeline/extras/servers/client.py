@@ -170,7 +170,7 @@ class Client:
 
         Args:
             requests: Pairs of a key and a request. They are read as soon as the server's concurrency allows.
-            read: Function that turns a key and its answer into a result. It raises RetryableError to repeat the request.
+            read: Function that turns a key and its answer into a result. It raises RetryableError to repeat a request.
             read_refusal: Function that may turn an answer with an error status into a result.
             patience: Policy of retries. None: that of the client.
 
