@@ -104,7 +104,7 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
     assert body["max_completion_tokens" if is_newer else "max_tokens"] == 20
     assert ("temperature" in body, "seed" in body) == (not is_newer, False)
     server.faults = [to_answer({"error": {"message": "temperature 0.0 is not supported"}}, status=400)]
-    with pytest.raises(ModelError, match=r"in config/chat_models\.yaml; for models that take none say temperature"):
+    with pytest.raises(ModelError, match=r"in config/chat_models\.yaml; set temperature: null for a model without temperature"):
         ask(entry, ["hello"])
 
 

@@ -119,7 +119,7 @@ def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None
     with pytest.raises(BudgetError, match=r"60 of 80 are used, .* raise max_tokens in the endpoint's entry"):
         one.reserve(Usage(21))
     with other.reserve_for_later(30):
-        with pytest.raises(BudgetError, match=r"60 of 100 are used, 30 tokens are kept .* raise --max-tokens"):
+        with pytest.raises(BudgetError, match=r"60 of 100 are used, 30 tokens are reserved .* raise --max-tokens"):
             one.reserve(Usage(11))
         one.reserve(Usage(10))
     assert (together.tokens, together.cost) == (70, pytest.approx(0.7))
