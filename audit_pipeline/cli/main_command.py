@@ -44,7 +44,7 @@ _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
     """Return whether an error of any library comes from a full disk, or the disk of the data folder is full now."""
-    from audit_pipeline.readers.retry import iterate_causes
+    from audit_pipeline.http.faults import iterate_causes
 
     for cause in iterate_causes(error, with_context=True):
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):

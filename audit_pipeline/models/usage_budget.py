@@ -1,4 +1,4 @@
-"""Limits of one command or run on requests, tokens and money for servers, counted before each attempt."""
+"""Budgets of requests, tokens and money for model servers. Each attempt is counted before it is sent."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ MILLION = 1_000_000
 
 
 class Usage(NamedTuple):
-    """Numbers of tokens of prompts and of responses. With a single price, all tokens count as tokens of prompts."""
+    """Numbers of tokens in prompts and in answers.
+
+    If prompts and answers have one price, all tokens may be counted as prompt tokens.
+    """
 
     prompt_tokens: int = 0
     output_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Return the number of all tokens."""
+        """Return the total number of tokens."""
         return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum with another usage."""
+        """Return the sum of two usages."""
         return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a user sets for all servers of a command together. None means no limit.
+    """Limits of a command, for all its servers together.
 
-    Each server also observes the limits of its entry.
+    None means that only the limits in the entries of the servers hold. These always hold as well.
     """
 
     max_tokens: int | None = None
@@ -43,38 +46,40 @@ class Limits:
     max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
-        """Return these limits for a command that runs a model.
+        """Return these limits if they make sense for a model.
 
         Raises:
-            ConfigError: If the limits do not apply to the model.
+            ConfigError: If the model runs locally, or a cost limit lacks a price.
         """
         models = find_endpoint_models(entry)
         if not models and self != Limits():
-            raise ConfigError(
-                f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
-            )
+            raise ConfigError(f"{entry.name} runs on this machine, nothing is sent: remove --max-tokens and --max-cost")
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(
-                    f"{model.name} has no price: give price_per_million in its entry, or leave --max-cost out"
+                    f"{model.name} has no price: set price_per_million in its entry, or remove --max-cost"
                 )
         return self
 
     def subtract(self, tokens: int, cost: float) -> Limits:
-        """Return the limits that remain after ``tokens`` tokens at ``cost``."""
-        max_tokens = None if self.max_tokens is None else max(0, self.max_tokens - tokens)
-        max_cost = None if self.max_cost is None else max(0.0, self.max_cost - cost)
+        """Return the limits that remain after the use of tokens and money."""
+        max_tokens = self.max_tokens
+        if max_tokens is not None:
+            max_tokens = max(0, max_tokens - tokens)
+        max_cost = self.max_cost
+        if max_cost is not None:
+            max_cost = max(0.0, max_cost - cost)
         return Limits(max_tokens, max_cost, self.max_requests)
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """Return the model and its reference model, in this order, without models on this machine."""
+    """Return the model and its reference model, in this order, if they have an endpoint."""
     models = [entry]
     if entry.reference_model is not None:
-        # This import is slow, and the help of a command must not wait for it.
+        # Imported only for a reference model, so that the help of commands starts fast.
         from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-        # An audit continues without a broken reference model. Running the model reports the problem.
+        # The run reports a faulty reference model. An audit continues without it.
         with suppress(AuditError):
             models.append(resolve_model(entry.reference_model, load_models()))
     return [(model, model.endpoint) for model in models if model.endpoint is not None]
@@ -82,37 +87,43 @@ def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoi
 
 @dataclass
 class SharedBudget:
-    """The common limits and budgets of all servers of one command or run."""
+    """A budget that all servers of a command share.
+
+    Attributes:
+        limits: Limits for all servers together.
+        budgets: Budgets of the servers.
+    """
 
     limits: Limits = field(default_factory=Limits)
     budgets: list[Budget] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens for all servers."""
+        """Return the number of tokens sent to all servers and received from them."""
         return sum(budget.tokens for budget in self.budgets)
 
     @property
     def cost(self) -> float:
-        """Return the cost of all servers with known prices."""
+        """Return the cost at all servers with a known price."""
         return sum(budget.cost for budget in self.budgets)
 
 
 @dataclass
 class Budget:
-    """Counter for one server. It counts each attempt at its maximum size before the attempt is sent.
+    """The budget of one server, which counts each attempt with its maximum usage before it is sent.
 
-    An attempt without a response stays counted, because the server may have worked on it. A budget is not thread-safe.
+    An attempt without an answer remains counted, because the server may have worked on it. The class is not
+    thread-safe.
 
     Attributes:
-        limits: Limits of the server's entry.
-        price_in: Price of a million tokens of prompts.
-        price_out: Price of a million tokens of responses.
-        shared: Limits that all servers of the command share.
-        entry: Name of the entry, for messages.
+        limits: Limits in the entry of the server.
+        price_in: Price of a million prompt tokens.
+        price_out: Price of a million output tokens.
+        shared: Budget that the server shares with others.
+        entry: Name of the entry in advice.
         requests: Number of attempts.
-        used: Tokens of finished attempts, plus the maximum of running ones.
-        reserved: Tokens that :meth:`reserve_for_later` holds back.
+        used: Tokens of answered attempts, and the maximum usage of all others.
+        reserved: Tokens that are reserved for later.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -129,16 +140,16 @@ class Budget:
 
     @property
     def tokens(self) -> int:
-        """Return the number of counted tokens: those of finished attempts, plus the maximum of running ones."""
+        """Return the number of used tokens, including the maximum usage of open attempts."""
         return self.used.tokens
 
     @property
     def cost(self) -> float:
-        """Return the cost of the counted tokens, or 0 without prices."""
+        """Return the cost of the used tokens, or 0 without a price."""
         return self.cost_of(self.used)
 
     def reserve(self, most: Usage) -> None:
-        """Count an attempt that is about to be sent.
+        """Count the maximum usage of an attempt that is about to be sent.
 
         Raises:
             BudgetError: If the attempt could exceed a limit.
@@ -148,14 +159,13 @@ class Budget:
         self.used = self.used.plus(most)
 
     def settle(self, most: Usage, took: Usage) -> None:
-        """Replace the maximum size of an attempt by its actual size."""
-        self.used = self.used.plus(
-            Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
-        )
+        """Replace the maximum usage of an attempt by its actual usage."""
+        difference = Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
+        self.used = self.used.plus(difference)
 
     @contextmanager
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
-        """Hold ``tokens`` back for later requests inside this block.
+        """Reserve tokens for later requests while the block runs.
 
         Raises:
             BudgetError: If fewer tokens remain.
@@ -168,7 +178,7 @@ class Budget:
             self.reserved -= tokens
 
     def cost_of(self, usage: Usage) -> float:
-        """Return the cost of ``usage``, or 0 without prices."""
+        """Return the cost of a usage, or 0 without a price."""
         return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
     def _require_affordable(self, most: Usage) -> None:
@@ -176,32 +186,42 @@ class Budget:
         self._require_within(self.shared.budgets, self.shared.limits, most, "--{}")
 
     def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, setting: str) -> None:
-        """Raise BudgetError if ``budgets`` and an attempt of size ``most`` would exceed ``limits``.
+        """Raise BudgetError if the budgets, their reserved tokens and an attempt could together exceed the limits.
 
-        ``setting`` is the pattern of the setting's name in the message.
+        Args:
+            budgets: Budgets that the limits hold for, among them this one.
+            limits: Limits.
+            most: Maximum usage of the attempt.
+            setting: Template of the setting that raises a limit.
         """
-        requests = sum(budget.requests for budget in budgets)
-        tokens = sum(budget.tokens for budget in budgets)
-        reserved = sum(budget.reserved for budget in budgets)
+        n_requests = 0
+        n_tokens = 0
+        n_reserved = 0
+        cost = 0.0
         cost_after = 0.0
         for budget in budgets:
-            usage = budget.used.plus(Usage(budget.reserved))
+            n_requests += budget.requests
+            n_tokens += budget.tokens
+            n_reserved += budget.reserved
+            cost += budget.cost
+            usage_after = budget.used.plus(Usage(budget.reserved))
             if budget is self:
-                usage = usage.plus(most)
-            cost_after += budget.cost_of(usage)
+                usage_after = usage_after.plus(most)
+            cost_after += budget.cost_of(usage_after)
         for name, limit, used, after in (
-            ("max_requests", limits.max_requests, requests, requests + 1),
-            ("max_tokens", limits.max_tokens, tokens, tokens + reserved + most.tokens),
-            ("max_cost", limits.max_cost, sum(budget.cost for budget in budgets), cost_after),
+            ("max_requests", limits.max_requests, n_requests, n_requests + 1),
+            ("max_tokens", limits.max_tokens, n_tokens, n_tokens + n_reserved + most.tokens),
+            ("max_cost", limits.max_cost, cost, cost_after),
         ):
-            if limit is not None and after > limit:
-                held_back = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
-                setting_name = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
-                raise BudgetError(
-                    f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                    f"{held_back}, and with the next request it could be {_format(after)}; what was answered is kept: "
-                    f"raise {setting_name}"
-                )
+            if limit is None or after <= limit:
+                continue
+            reserved = f", {n_reserved:,} tokens are reserved for checking the model" if n_reserved else ""
+            option = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
+            raise BudgetError(
+                f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
+                f"{reserved}, and the next request could raise this to {_format(after)}; all answers so far are stored: "
+                f"raise {option}"
+            )
 
 
 def _format(number: float) -> str:
