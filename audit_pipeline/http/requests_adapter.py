@@ -12,7 +12,6 @@ from typing import Any
 import requests
 import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
-from requests.utils import to_native_string
 
 from audit_pipeline.http.client import HttpClient
 
@@ -36,7 +35,9 @@ class ClientAdapter(BaseAdapter):
             HttpError: If there is no usable response.
         """
         # The cache sends GET requests only, which have no body.
-        headers = {name: to_native_string(value) for name, value in request.headers.items()}
+        headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            headers[name] = value if isinstance(value, str) else value.decode("latin-1")
         response = self._client.exchange(request.method or "GET", request.url or "", headers=headers)
         raw = urllib3.HTTPResponse(
             io.BytesIO(response.content),
