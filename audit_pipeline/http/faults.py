@@ -86,6 +86,7 @@ def iterate_causes(error: BaseException, *, with_context: bool = False) -> Itera
     Each error is yielded once: an error that is raised again from its own wrapper would loop.
 
     Args:
+        error: Last error of the chain.
         with_context: Follow ``__context__`` if an error has no ``__cause__``.
     """
     seen: set[int] = set()

@@ -35,7 +35,9 @@ class ClientAdapter(BaseAdapter):
             HttpError: If there is no usable response.
         """
         # The cache sends GET requests only, which have no body.
-        headers = {name: _to_text(value) for name, value in request.headers.items()}
+        headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            headers[name] = value if isinstance(value, str) else value.decode("latin-1")
         response = self._client.exchange(request.method or "GET", request.url or "", headers=headers)
         raw = urllib3.HTTPResponse(
             io.BytesIO(response.content),
@@ -50,9 +52,3 @@ class ClientAdapter(BaseAdapter):
     def close(self) -> None:
         """Close the connections of the client."""
         self._client.close()
-
-
-def _to_text(value: str | bytes) -> str:
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    return value

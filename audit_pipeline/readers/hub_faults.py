@@ -142,9 +142,10 @@ def hub_faults_as_errors(
 def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
+        reason = "is gated: accept its terms on the hub and set HF_TOKEN in the environment"
         if status == _FORBIDDEN:
-            return HubFault("is gated, and HF_TOKEN may not read it: accept its terms with that account", False)
-        return HubFault("is gated: accept its terms on the hub and set HF_TOKEN in the environment", False)
+            reason = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
+        return HubFault(reason, False)
     if isinstance(error, RevisionNotFoundError):
         return HubFault(f"has no revision {revision}: correct it", False)
     if isinstance(error, RemoteEntryNotFoundError):

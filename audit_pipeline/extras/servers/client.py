@@ -1,7 +1,7 @@
 """The client of model servers: many requests at a time, retries, a budget, and a key that no message contains.
 
-It adds to the one HTTP client (audit_pipeline/http) what model servers need: concurrency, the budget of each attempt,
-and messages with advice about the server's entry. The contents of requests and answers belong to dialects/ and
+It is built on the HTTP client (audit_pipeline/http). It adds concurrency, the budget of each attempt, and advice about
+the server's entry. The contents of requests and answers belong to dialects/ and
 chat/chat_client.py.
 
 Requests run in an event loop of the generator that yields their results, without threads. So closing the generator

@@ -339,9 +339,10 @@ def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server:
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
     """Return the server's floor, the value that replaces smaller log-probabilities, or None if there is no sign of it.
 
-    The least value is a floor if it occurs at least three times, and more than twice as often as any of the next five
-    values. Real log-probabilities are rarest at the lower end, and floats hardly ever tie there. A value of log(.5) or
-    more is no floor: rounded values of a memorised text tie. docs/backends.md has the rates of false alarms.
+    The least value is a floor if it occurs at least three times. It must also occur more than twice as often as any of
+    the next five values. Real log-probabilities are rarest at the lower end, and floats hardly ever tie there. A value
+    of log(.5) or more is no floor: rounded values of a memorised text tie. docs/backends.md has the rates of false
+    alarms.
 
     Args:
         logprobs: Array of shape (n_tokens,), in nats.

@@ -256,8 +256,8 @@ def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: b
     if agree < _ENOUGH_AGREE * len(own[known]):
         raise ModelError(
             f"{client.who}: while counting to 40, the next number's token is the most likely at only {agree} of "
-            f"{len(own[known])} positions: the server returns log-probabilities of other positions (as llama-cpp-python "
-            "without a start token), or it has another model than the entry"
+            f"{len(own[known])} positions: the server returns log-probabilities of other positions (as "
+            "llama-cpp-python without a start token), or it has another model than the entry"
         )
 
 

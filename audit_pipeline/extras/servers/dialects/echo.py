@@ -7,8 +7,8 @@ log-probability: it is a start token, or is not scored.
 
 llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from the
 answer, together with the log-probability of the first token after it. Without a start token, each log-probability is
-that of the next position, which the probe refuses. The server also removes start tokens that a text spells. So a text is
-scored after the server's start token, from the second token of the text.
+that of the next position, which the probe refuses. The server also removes start tokens that a text spells. So a text
+is scored after the server's start token, from the second token of the text.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def parse_llama_cpp_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) ->
         raise BadAnswerError("its answer has no usage.prompt_tokens")
     if completion.usage.prompt_tokens == tokens:
         raise BadAnswerError(
-            "the server adds no start token, and its log-probabilities are off by one without it: start it with --kv_overrides "
-            "tokenizer.ggml.add_bos_token=bool:true (and tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
+            "the server adds no start token, and its log-probabilities are off by one without it: start it with "
+            "--kv_overrides tokenizer.ggml.add_bos_token=bool:true (and "
+            "tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
         )
     require_entry_per_token(completion.usage.prompt_tokens - 1, tokens)
     given = len(logprobs.token_logprobs) - completion.usage.completion_tokens

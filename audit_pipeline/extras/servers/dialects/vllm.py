@@ -1,8 +1,8 @@
 """vLLM's completions route: the answer has each token id with its log-probability, its rank and the best tokens.
 
 The form is that of vLLM 0.32 and 0.33. A plugin in the server adds mean and standard deviation. The answer repeats the
-ids of the prompt, so that a shift is detected. A rank is the number of logits that are at least as large. The first token
-has no entry: it is a start token, or is not scored.
+ids of the prompt, so that a shift is detected. A rank is the number of logits that are at least as large. The first
+token has no entry: it is a start token, or is not scored.
 """
 
 from __future__ import annotations
