@@ -214,9 +214,9 @@ def models(long: bool) -> None:
 def benchmarks(
     build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the benchmarks of config/benchmarks.yaml, and any problems.
+    """List the configured benchmarks, and any problems.
 
-    The list shows which of them are built. With --export, write a benchmark for others to load
+    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark for others to load
     (docs/benchmarks/handing-on.md).
     """
     if export is not None:

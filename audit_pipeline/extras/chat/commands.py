@@ -153,7 +153,7 @@ def ask(
     dry_run: bool,
     no_text: bool,
 ) -> None:
-    """Ask a chat model for the text of documents, and measure its answers.
+    """Ask a chat model for documents, and measure its answers.
 
     The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. The same
     command again sends the missing requests. docs/ask.md explains the numbers.

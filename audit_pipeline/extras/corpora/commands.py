@@ -114,7 +114,7 @@ def overlap(
     out: Path | None,
     no_text: bool,
 ) -> None:
-    """Find the passages of texts that are in a corpus, and their locations.
+    """Find passages of texts in a corpus.
 
     By the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
     search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
@@ -295,7 +295,7 @@ def items(
     results: Path | None,
     clean: Path | None,
 ) -> None:
-    """Classify every item of a test set by whether it is in a corpus.
+    """Check which items of a test set are in a corpus.
 
     Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
     With --benchmark nothing is searched and no model is run: use `overlap` and `audit` before. With --texts the corpus
