@@ -216,8 +216,8 @@ def benchmarks(
 ) -> None:
     """List the configured benchmarks, and any problems.
 
-    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark for others to load
-    (docs/benchmarks/handing-on.md).
+    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark for
+    others to load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
