@@ -104,7 +104,7 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _TITLES)]
     editions = sum(facts.editions for facts in inventory.sides.values())
     if editions and inventory.user_files.edition_dates:
-        lines.append(f"\n{editions:,} document(s) are dated by their edition, as their files give it.")
+        lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
     elif editions:
         lines.append(
             f"\n{editions:,} file(s) give a date of this edition. It is not used, since a reprint is newer than its "

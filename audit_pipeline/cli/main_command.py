@@ -245,7 +245,7 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
     ),
     ("2", "an error that you can correct: one line has the cause and what to do"),
     ("130", "stopped with Ctrl-C; the last line explains what is kept and how to continue"),
-    ("143", "stopped by SIGTERM, in the same way"),
+    ("143", "stopped by SIGTERM; the last line explains what is kept and how to continue"),
 )
 
 

@@ -97,7 +97,7 @@ DC_PDD = Detector(
         "0.699 and 0.689 on PatentMIA for two, and 0.725 on BookMIA for GPT-3."
     ),
     also_reads=(
-        "How far the text's subject is from the reference corpus: rare tokens that are easy to guess at their "
-        "position, such as the second half of a name, raise it in any text. It changes with the reference corpus."
+        "How far the text's subject is from the reference corpus. Tokens that are rare there but easy to guess in "
+        "context, such as the second half of a name, raise the score of any text. The score depends on the corpus."
     ),
 )

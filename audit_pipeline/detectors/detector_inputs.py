@@ -1,4 +1,7 @@
-"""The inputs of a detector: the cached statistics of a text as arrays, and further needs."""
+"""The inputs of a detector: the cached statistics of a text as arrays, and its requirements.
+
+A requirement (class ``Need``) is other data that a detector reads, such as neighbours or a reference model.
+"""
 
 from __future__ import annotations
 

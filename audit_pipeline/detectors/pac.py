@@ -40,7 +40,7 @@ class Copying(NamedTuple):
 
 
 COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra passes (copies with words swapped)")
-"""The statistics of all n copies of the text, by the way they were made."""
+"""The statistics of all n copies of the text, by copying method."""
 
 
 def compute_polarized_distance(logprob: npt.ArrayLike) -> float:

@@ -1,6 +1,6 @@
-"""Errors of requests, and which of them another attempt may not meet.
+"""Errors of HTTP requests, and the decision which of them a retry may overcome.
 
-Each user of the client turns these errors into its own: a page that cannot be fetched, a model that cannot be reached.
+Each user of the client converts these errors into its own, such as an unreachable model.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class GroupedSides:
                 member_share**2 + nonmember_share**2,
             ),
         ):
-            # Each group loses its share of the degree of freedom of the side's mean.
+            # The estimated mean of the side takes one degree of freedom. Each group bears its share of it.
             if selected.any() and lost_share < 1:
                 count = np.count_nonzero(selected)
                 variance = (1 - lost_share) * float(parts[selected] @ parts[selected])

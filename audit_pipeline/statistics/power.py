@@ -354,7 +354,7 @@ def _build_report(
 
 
 def _format_texts_needed(n: int | None) -> str:
-    return f"more than {MOST_TEXTS} texts or cannot be done" if n is None else f"{n} texts"
+    return f"more than {MOST_TEXTS} texts, or is impossible" if n is None else f"{n} texts"
 
 
 def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:

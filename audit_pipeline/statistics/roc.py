@@ -89,7 +89,10 @@ class Metric:
         return self.at_fpr is not None or self.at_tpr is not None
 
     def compute_value(self, curve: RocPoints) -> float:
-        """Compute the largest TPR at the FPR, the smallest FPR at the TPR, or the area with ties counted half."""
+        """Compute the metric from a curve: the largest TPR at its FPR, the smallest FPR at its TPR, or the area.
+
+        Ties count half in the area.
+        """
         if self.at_fpr is not None:
             return float(curve.tpr[find_index_at_fpr(curve, self.at_fpr)])
         if self.at_tpr is not None:

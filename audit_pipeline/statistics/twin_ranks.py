@@ -318,7 +318,7 @@ def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
     if not sizes:
         return "no item has a score of every version"
     reachable = math.exp(-sum(map(math.log, sizes)))
-    # The tolerance covers rounding: exp and log of 1/20 must allow 0.05.
+    # The tolerance covers rounding: exp(log(1/20)) may slightly exceed 0.05 and must still count as 0.05.
     if reachable <= alpha * (1 + 1e-12):
         return None
     needed = math.ceil(1 / alpha - 1e-9)

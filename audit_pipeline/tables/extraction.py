@@ -80,8 +80,8 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         int32(
             "strength",
-            "rank among the document's windows that are not set apart and do not overlap a stronger one, 1 for the "
-            "strongest; null for the other windows",
+            "rank among the document's windows that are not set apart and do not overlap a stronger one; "
+            "1 is the strongest; null for the other windows",
             null=True,
             ge=1,
         ),

@@ -309,7 +309,8 @@ PAIR_ANSWERS = _build_findings_table(
         int64("tests", "number of p-values that the q-values allow for: documents times detectors", null=True, ge=0),
         int64(
             "can_stand_out",
-            "number of these p-values by detectors whose direction is not known to be opposite to training",
+            "number of these p-values that can count as evidence: of detectors that do not rank known members below "
+            "non-members",
             null=True,
             ge=0,
         ),

@@ -35,7 +35,8 @@ CORPUS_OVERLAP = Table(
         int64("found_runs", "number of searched runs that occur in a document"),
         double(
             "covered",
-            "share of the text's words that are in such a run, or aligned; null if the text has no words",
+            "share of the text's words in runs that occur in a document or in aligned passages; null if it has no "
+            "words",
             null=True,
         ),
         double(

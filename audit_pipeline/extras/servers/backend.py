@@ -29,8 +29,8 @@ from audit_pipeline.token_statistics.tokens import Window
 
 # A part has at least this many times the tokens of a check, so that checks are less than a twentieth of all tokens.
 _TIMES_CHECK = 20
-# A part takes at least this long: a fast server would wait for checks most of the time. Parts are no longer than these
-# two limits require, because a killed run loses its unchecked part.
+# Minimum duration of a part. With shorter parts, a fast server would spend most of its time on checks. Parts are no
+# longer than both limits require, because a killed run loses its unchecked part.
 _SECONDS = 10.0
 
 _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}

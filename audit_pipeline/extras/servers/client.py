@@ -360,7 +360,7 @@ class _Session(Generic[K, T]):
         message = _TOKEN_IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_MAX_MESSAGE_LENGTH])
         message = redact_prompt(message, request.private)
         if status in _KEY_STATUSES:
-            # Servers quote parts of a wrong key, and the guard recognises whole keys only.
+            # Servers quote parts of a rejected key. Redaction recognises whole keys only, so the message is dropped.
             message = ""
         problem = f"the server answered {status}" + (f" ({message})" if message else "")
         if status == _CONFLICT or is_transient_status(status):

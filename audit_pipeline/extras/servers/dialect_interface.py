@@ -1,7 +1,7 @@
-"""The parts of requests to an endpoint and of their answers that all dialects share.
+"""The common part of all server dialects: prompts, answers, and the checks of answers.
 
-The module selects the tokens of a window to send and to score, and finds their string for servers that accept only
-strings. It defines the detail of an answer and checks each answer.
+The module selects the tokens of a window to send and to score. It finds their string for servers that accept only
+strings. It declares how detailed an answer must be (``AnswerDetail``) and checks each answer.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from audit_pipeline.http.faults import iterate_causes
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.dagster.asset_definitions import build_op_config
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
-from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
+from audit_pipeline.pipeline.dagster.tags import REASON_TAG, build_remaining_budget_config
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -60,7 +60,7 @@ class Runner:
 
     def run(self, job: str, reason: str, **scope: Unpack[RunScope]) -> str:
         """Run a job (:func:`run_job`) with the reason as a tag, and return the run's id."""
-        remaining_limits = compute_remaining_limits(self.limits, self.instance, self.tags, self.endpoints)
+        remaining_limits = build_remaining_budget_config(self.limits, self.instance, self.tags, self.endpoints)
         models = {**self.resources.get("models", {}), **remaining_limits}
         resources = dict(self.resources)
         if models:

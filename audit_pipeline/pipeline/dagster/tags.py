@@ -52,7 +52,7 @@ def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) 
         instance.add_run_tags(run_id, tags)
 
 
-def compute_remaining_limits(
+def build_remaining_budget_config(
     limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], command_endpoints: Endpoints | None
 ) -> dict[str, Any]:
     """Return the configuration of the resource ``models``: the remaining budget of a command and its use so far.

@@ -352,7 +352,7 @@ class WordText:
             self._walk(entry, pieces, run)
             pieces.append(" ")
 
-    def _add_note(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
+    def _remember_note_reference(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
         is_hidden = run is not None and run.is_hidden
         # Word does not show a note with a hidden mark.
         notes = self.hidden_notes if is_hidden else self.notes
@@ -416,7 +416,7 @@ _RULES: Mapping[str, Callable[[WordText, Element, list[str], _Look | None], None
     **dict.fromkeys(_CHARACTERS, WordText._read_character),
     **dict.fromkeys(_FORMULA_PARTS, WordText._read_formula_part),
     **dict.fromkeys(("drawing", "pict", "object", "txbxContent"), WordText._read_beside),
-    **dict.fromkeys(("footnoteReference", "endnoteReference"), WordText._add_note),
+    **dict.fromkeys(("footnoteReference", "endnoteReference"), WordText._remember_note_reference),
     "t": WordText._read_letters,
     "sym": WordText._read_symbol,
     "p": WordText._read_paragraph,

@@ -223,7 +223,7 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
             return super().explain_missing() or self.not_run
         if all(KINDS[kind].is_available_from(self._model.has_statistic) for kind in self.kinds):
             return None
-        return f"{NOT_GIVEN}: the likeliest tokens, which make neighbours"
+        return f"{NOT_GIVEN}: the most likely tokens, from which neighbours are made"
 
     def plan(self, texts: Sequence[str]) -> None:
         """Return None: neighbours are unknown before the text pass."""

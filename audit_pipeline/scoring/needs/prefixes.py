@@ -215,7 +215,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             return None
         passes = len(self._prefixes)
         shot_counts = dict.fromkeys(n_shots for n_shots, _ in self._prefixes)
-        description = f"the texts after prefixes of {', '.join(map(str, shot_counts))} {self.side.name}"
+        description = f"the texts, each after a prefix of {', '.join(map(str, shot_counts))} {self.side.name}"
         if prefixed_texts.is_prefix_rerun(self._model, self._location):
             description += ", each with its prefix run again"
         return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all"

@@ -39,7 +39,7 @@ class UserInputs:
     Attributes:
         frequencies: A token-frequency table.
         known: Texts known to be members or non-members, from which prefixes are made.
-        asked_for: The requirements of detectors that the user named. An unmet one of them is an error.
+        asked_for: The requirements of detectors that the user named. If one of them is unmet, scoring fails.
         proposer: How neighbours are proposed: ``own-topk``, or the name, hub id or path of a masked language model.
         seed: The seed of the neighbour proposer.
         device: The device of the masked language model.

@@ -197,7 +197,7 @@ class PoliteClient:
 
 
 class _PoliteAdapter(ClientAdapter):
-    """An adapter that sends the requests that the cache cannot answer, with redirects and robots.txt."""
+    """An adapter that sends the requests that the cache cannot answer. It follows redirects and obeys robots.txt."""
 
     def __init__(
         self,

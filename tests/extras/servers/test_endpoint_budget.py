@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
-from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, compute_remaining_limits, note_spent
+from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, build_remaining_budget_config, note_spent
 from audit_pipeline.scoring.used_endpoints import Endpoints
 
 
@@ -86,8 +86,8 @@ def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
             of_run.budget(own).reserve(Usage(10))
             of_run.budget(reference).reserve(Usage(3))
             note_spent(instance, run.run_id, of_run)
-        found = compute_remaining_limits(Limits(100, 50.0), instance, tags, asked)
-        assert compute_remaining_limits(Limits(), instance, {}, None) == {}
+        found = build_remaining_budget_config(Limits(100, 50.0), instance, tags, asked)
+        assert build_remaining_budget_config(Limits(), instance, {}, None) == {}
     sent = {own.described: 20, reference.described: 8}
     assert found == {"max_tokens": 72, "max_cost": 22.0, "sent": sent}
 
