@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
@@ -73,11 +74,15 @@ def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc:
 
 
 def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any]:
-    """Return the AUROC that the test finds with a power of 80% after the correction, and if that is small enough.
+    """Compute the AUROC that the test finds with a power of 80% after the correction.
 
     Args:
         detectable: AUROC that a single test finds with a power of 80%.
         n_p_values: Number of p-values of this set and model so far.
+
+    Returns:
+        The AUROC ``reached``. ``times`` is the multiple of texts with which the test would find an effect that matters.
+        ``could_have_found`` is True if this number of texts is enough.
     """
     # A detectable AUROC is a number of standard errors above chance. The number depends on the level alone.
     errors_of_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
@@ -132,12 +137,12 @@ class Subject:
     @property
     def rows(self) -> list[Row]:
         """Return all results in display order."""
-        return sort_by_display_place([row for row in (self.answer, *self.tests, self.search, self.chat) if row])
+        return sort_by_display_place(list(filter(None, (self.answer, *self.tests, self.search, self.chat))))
 
     @property
     def signs(self) -> list[Sign]:
         """Return the distinct signs of the results in display order."""
-        return list(dict.fromkeys(row["sign"] for row in self.rows))
+        return list(dict.fromkeys(map(itemgetter("sign"), self.rows)))
 
 
 def group_by_subject(
@@ -215,13 +220,21 @@ def render_page_summary(
     Returns:
         The sentences ``heading``, ``question``, ``summary``, ``explanation``, ``how_sure`` and ``what_would_change``.
     """
-    results = [result for subject in subjects for result in subject.rows]
-    answers = [row for row in results if "sides" in row]
-    tests = [row for row in results if "test" in row]
-    null_answers = [row for row in answers if find_kind(row["outcome"]).helped_by == "more texts"]
-    levels = Counter(row["claim_level"] for row in answers)
-    outcomes = Counter(row["outcome"] for row in answers)
-    remedies = {find_kind(outcome).helped_by for outcome in outcomes}
+    answers: list[Row] = []
+    tests: list[Row] = []
+    for subject in subjects:
+        tests += subject.tests
+        if subject.answer is not None:
+            answers.append(subject.answer)
+    levels = Counter(map(itemgetter("claim_level"), answers))
+    outcomes = Counter(map(itemgetter("outcome"), answers))
+    remedies = set()
+    null_answers = []
+    for answer in answers:
+        remedy = find_kind(answer["outcome"]).helped_by
+        remedies.add(remedy)
+        if remedy == "more texts":
+            null_answers.append(answer)
     facts = {
         "models": models,
         "benchmarks": benchmarks,
@@ -241,10 +254,11 @@ def render_page_summary(
         "separable": outcomes["separable"],
         "to_look_at": "texts that are alike" in remedies,
         "null_answers": len(null_answers),
-        "unsearched": any(not row["raw_searched"] for row in null_answers),
+        "unsearched": not all(map(itemgetter("raw_searched"), null_answers)),
     }
-    parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
-    texts = {part: render_phrase(f"page_{part}", facts) for part in parts}
+    texts = {}
+    for part in ("heading", "question", "summary", "explanation", "how_sure", "what_would_change"):
+        texts[part] = render_phrase(f"page_{part}", facts)
     if len(subjects) == 1:
         texts["summary"] = subjects[0].rows[0]["headline"]
     return texts
@@ -259,7 +273,10 @@ def _has_evidence(subject: Subject) -> bool:
 
 
 def describe_instrument(checks: Sequence[Row]) -> str:
-    """Return the result of the instrument check, by the headline detector, or the strongest one if it has no result."""
+    """Return the result of the instrument check as a sentence.
+
+    The sentence is about the headline detector, or about the first detector with a result if the headline has none.
+    """
     with_result = [check for check in checks if check["exposed"]["value"] is not None]
     headline = [check for check in with_result if check["answers"]]
     shown_check = next(iter([*headline, *with_result]), None)
