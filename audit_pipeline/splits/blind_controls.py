@@ -373,8 +373,8 @@ def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Fl
 def build_date_features(texts: Sequence[str]) -> FoldFeatures:
     """Build the features of mentioned dates, of shape (n_texts, 6).
 
-    The columns are 1 if the text mentions a year and 0 otherwise, the logarithms of the numbers of years and of months,
-    and the first, mean and last year.
+    The first column is 1 if the text mentions a year, else 0. The next two columns are the logarithms of the numbers of
+    years and months. The last three columns are the first, mean and last year.
     """
     rows = np.full((len(texts), 6), np.nan)
     for row, text in zip(rows, texts, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
@@ -102,7 +103,7 @@ def read_searched_pool(
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
     rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.search_description).to_pylist()
-    findings = {row["example_id"]: row for row in rows}
+    findings = dict(zip(map(itemgetter("example_id"), rows), rows, strict=True))
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
             f"{settings.pool} was rebuilt after the search of {settings.corpus} for its texts; "
@@ -175,10 +176,14 @@ _REASONS: Mapping[OverlapVerdict, str] = {
 
 
 def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> tuple[int | None, str | None]:
-    """Return the label of a text by its row of CORPUS_OVERLAP, and None; or None and the reason why it has no label."""
+    """Return the label of a text by its row of CORPUS_OVERLAP.
+
+    Returns:
+        The label and None, or None and the reason why the text has no label.
+    """
     verdict: OverlapVerdict = finding["verdict"]
     if verdict == "not found" and finding["templates"]:
-        # Phrases that occur all over the pool are not searched for, so they may be in the corpus.
+        # The search omits phrases that many texts of the pool share. So they may be in the corpus.
         return None, "with phrases that were not searched for"
     if verdict == "not found":
         return NON_MEMBER, None

@@ -31,8 +31,20 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     """Settings of rows with published labels: a hub data set, or a local folder with the same layout."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
-        *("subset", "package", "where", "id_column", "exact_words", "group_column", "date_column", "date_kind"),
-        *("files", "label_values", "context_column", "split_column", "collection_column", "language_column"),
+        "subset",
+        "package",
+        "where",
+        "id_column",
+        "exact_words",
+        "group_column",
+        "date_column",
+        "date_kind",
+        "files",
+        "label_values",
+        "context_column",
+        "split_column",
+        "collection_column",
+        "language_column",
         "matched",
     }
 
@@ -77,11 +89,13 @@ def read_labelled_rows(
     """Read the rows with a label and a text of the right length, as :func:`read_rows_inputs` reads them."""
     settings = spec.require_settings(LabelledSettings)
     label_values = dict(settings.label_values)
-    has_assignments = any(settings.assignment_columns)
+    assignment = None
+    if any(settings.assignment_columns):
+        assignment = partial(read_row_assignment, settings=settings)
     reading = Reading(
         text=lambda row: read_text(row.values, settings.text_column),
         label=lambda row: parse_label_column(row, settings.label_column, label_values),
-        place=partial(read_row_assignment, settings=settings) if has_assignments else None,
+        assignment=assignment,
         columns=(settings.text_column, settings.label_column, *settings.assignment_columns),
         has_splits=settings.split_column is not None,
     )

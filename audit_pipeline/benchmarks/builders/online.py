@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -97,7 +98,7 @@ class JoinedText:
 def read_online_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """Read the rows of all lengths that inputs are made of. A split with {words} is read for each length.
+    """Read the rows of all lengths that are joined to inputs. A split with {words} is read once per length.
 
     Raises:
         DataError: If rows are unreadable, a column is missing in all rows, or no row is usable (also SourceError).
@@ -132,8 +133,8 @@ def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
         texts += rows.texts
         skipped += rows.skipped
         left_out += Counter(rows.left_out)
-    origin = "; ".join(rows.origin for rows in parts)
-    version = digest([rows.version for rows in parts])
+    origin = "; ".join(map(attrgetter("origin"), parts))
+    version = digest(list(map(attrgetter("version"), parts)))
     return LabelledRows(tuple(texts), tuple(skipped), origin, version, dict(left_out))
 
 
@@ -143,8 +144,8 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     Every document is in at most one input, with one of its lengths, which are equally likely. Non-members and members
     are paired in an order that depends on the seed, until one side is used up. The order of rows does not matter.
 
-    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk is one example. A chunk that occurs on
-    both sides is no example. Such chunks remain in the inputs.
+    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk becomes one example, and a chunk that
+    occurs on both sides becomes none. These chunks remain in the contexts of later chunks.
 
     Raises:
         DataError: If a side has no text.
@@ -212,7 +213,7 @@ def _choose_text_per_document(
     for text in texts:
         by_document[text.document_id].append(text)
     seed = spec.settings.seed
-    sides: dict[int, list[LabelledText]] = {label: [] for label in _LABELS}
+    sides: dict[int, list[LabelledText]] = {NON_MEMBER: [], MEMBER: []}
     for document, candidates in by_document.items():
         labels = {text.label for text in candidates}
         (label, *other_labels) = labels

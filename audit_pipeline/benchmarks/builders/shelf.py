@@ -51,9 +51,9 @@ class KnownTexts(StrictSettings):
 class ShelfSettings(DocumentsSettings):
     """Settings of texts of unknown membership: windows that tile each document.
 
-    Documents in ``held_out`` cannot be in the training data, documents in ``members`` certainly are. Their windows are
-    labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known`` only they are used,
-    as a labelled benchmark.
+    Documents in ``held_out`` cannot be in the training data. Documents in ``members`` certainly are. Windows of both are
+    labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known`` the benchmark
+    consists of these labelled windows only.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
@@ -89,8 +89,12 @@ class ShelfSettings(DocumentsSettings):
     @property
     def source_names(self) -> tuple[str, ...]:
         """Return the sources of the audited documents, then the sources of known documents."""
-        known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
-        return tuple(dict.fromkeys([*self.sources, *known]))
+        names = list(self.sources)
+        if self.held_out is not None:
+            names += self.held_out.sources
+        if self.members is not None:
+            names += self.members.sources
+        return tuple(dict.fromkeys(names))
 
     @property
     def every_length_exact(self) -> bool:
@@ -236,8 +240,13 @@ def _find_known_groups(documents: Sequence[Mapping[str, Any]], criteria: KnownTe
     """Return the groups whose documents all meet the criteria. Without criteria, no group is known."""
     if criteria is None:
         return set()
-    unknown = {document["group"] for document in documents if not _is_known_document(document, criteria)}
-    return {document["group"] for document in documents} - unknown
+    groups = set()
+    unknown_groups = set()
+    for document in documents:
+        groups.add(document["group"])
+        if not _is_known_document(document, criteria):
+            unknown_groups.add(document["group"])
+    return groups - unknown_groups
 
 
 def _is_known_document(document: Mapping[str, Any], criteria: KnownTexts) -> bool:
@@ -268,7 +277,9 @@ def _cut_windows(
     words = unit.split(document["text"])
     length = spec.length
     if len(words) < length:
-        return [unit.join(words)] if words and settings.short == "keep" else []
+        if words and settings.short == "keep":
+            return [unit.join(words)]
+        return []
     positions = list(range(len(words) // length))
     if len(words) % length:
         left_out_counts["words after the last window, too few for another"] += 1

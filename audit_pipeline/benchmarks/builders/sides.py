@@ -77,9 +77,13 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
 
 def _name_side(side: str, file: RowFile) -> RowFile:
     """Return the rows with their side in their locations, because both files often have the same name."""
-    rows = tuple(replace(row, location=f"{side} {row.location}") for row in file.rows)
-    skipped = tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped)
-    return RowFile(rows, skipped)
+    rows = []
+    for row in file.rows:
+        rows.append(replace(row, location=f"{side} {row.location}"))
+    skipped = []
+    for skipped_row in file.skipped:
+        skipped.append(replace(skipped_row, location=f"{side} {skipped_row.location}"))
+    return RowFile(tuple(rows), tuple(skipped))
 
 
 BUILDER = Builder(1, SidesSettings, read_side_rows, examples_from_rows)

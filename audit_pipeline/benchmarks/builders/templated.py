@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, Self
 
 from jinja2 import StrictUndefined, TemplateError
@@ -37,7 +38,7 @@ def _replace_null(value: object) -> object:
     return "" if value is None else value
 
 
-# Template expressions raise these errors if the values of a row do not suit them.
+# Template expressions raise these errors if a value of a row has an unsuitable type or content.
 _ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -109,7 +110,7 @@ def build_question_context(question: str) -> str:
 
 
 class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
-    """Settings of items of a test set. A column holds their membership, or it is unknown."""
+    """Settings of items of a test set. A column holds their membership, or their membership is unknown."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
@@ -188,7 +189,7 @@ def read_templated_rows(
     reading = Reading(
         text=read_item_text,
         label=lambda row: parse_label_column(row, settings.label_column, label_values),
-        place=None if settings.answer is None else read_item_context,
+        assignment=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,
@@ -205,7 +206,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
     settings = spec.require_settings(TemplatedSettings)
     max_texts = settings.max_texts
     if max_texts is not None and len(rows.texts) > max_texts:
-        order = sorted(text.text for text in rows.texts)
+        order = sorted(map(attrgetter("text"), rows.texts))
         order.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
         selected = set(order[:max_texts])
         left_out = {**rows.left_out, "over max_texts": len(rows.texts) - max_texts}

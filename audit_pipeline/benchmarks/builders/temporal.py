@@ -1,7 +1,7 @@
 """The temporal builder: members and non-members by the dates of their documents.
 
-The sides may differ in more than membership; the blind controls in splits/ measure that. A split by date never makes
-the sides exchangeable.
+The sides may differ in more than membership, because texts of different dates differ. The blind controls in splits/
+measure these differences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -39,9 +39,10 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list[int]:
     """Draw the first words of up to ``count`` non-overlapping windows of ``length`` words.
 
-    There are min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely: k slots
-    are drawn among the uncovered words and the k windows, and then widened to windows. The order is random, too, so
-    that the first windows are not the beginning of the document.
+    There are k = min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely. To
+    achieve this, the document is shortened so that each window has one word. Then k positions are drawn without
+    replacement, and each is widened to a window again. The order is random, too, so that the first windows are not
+    always from the beginning of the document.
 
     Only ``random.Random.random`` is used, because its values for a seed are the same in all versions of Python.
 
@@ -62,9 +63,10 @@ def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list
     for last in range(n_slots - count, n_slots):
         slot = int(draw.random() * (last + 1))
         chosen.add(last if slot in chosen else slot)
-    starts = [slot + index * (length - 1) for index, slot in enumerate(sorted(chosen))]
-    order = sorted((draw.random(), start) for start in starts)
-    return [start for _, start in order]
+    order = []
+    for index, slot in enumerate(sorted(chosen)):
+        order.append((draw.random(), slot + index * (length - 1)))
+    return list(map(itemgetter(1), sorted(order)))
 
 
 _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
@@ -153,7 +155,9 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     for label, side in _SIDES.items():
         if label not in labels:
             reasons = format_left_out(documents_left_out + texts_left_out)
-            suffix = f" (left out: {reasons})" if reasons else ""
+            suffix = ""
+            if reasons:
+                suffix = f" (left out: {reasons})"
             raise DataError(
                 f"{spec.name}: no {side} text is left{suffix}; move the cutoff, shorten the windows or add documents"
             )
@@ -206,10 +210,14 @@ def _match_pool(
     # The import is local because it takes a second and few entries request matching.
     from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 
-    texts = [text.text for text in pool]
-    labels = [int(text.label == MEMBER) for text in pool]
-    groups = [text.group for text in pool]
-    languages = Counter(text.language for text in pool)
+    texts = []
+    labels = []
+    groups = []
+    for text in pool:
+        texts.append(text.text)
+        labels.append(int(text.label == MEMBER))
+        groups.append(text.group)
+    languages = Counter(map(attrgetter("language"), pool))
     main_language = max(sorted(languages), key=lambda language: languages[language])
     try:
         matched = match_sides(texts, labels, groups, per_side, settings.seed, main_language)
@@ -287,7 +295,10 @@ def _select_windows(
     chosen: list[LabelledText] = []
     for label in _SIDES:
         available = sum(sizes[label].values())
-        quotas = compute_even_quotas(sizes[label], available if settings.per_side is None else settings.per_side)
+        per_side = settings.per_side
+        if per_side is None:
+            per_side = available
+        quotas = compute_even_quotas(sizes[label], per_side)
         left_out_counts["over per_side"] += available - sum(quotas.values())
         for name in collections:
             chosen += queues[label, name][: quotas[name]]
