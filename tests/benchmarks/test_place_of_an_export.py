@@ -51,5 +51,5 @@ def test_texts_that_are_not_plainly_free_need_a_word(tmp_path: Path) -> None:
 
 def test_a_control_is_not_handed_on(tmp_path: Path) -> None:
     built = built_of(TWO, tmp_path / "data", spec={"control": "check"})
-    with pytest.raises(DataError, match="what the models of the control check were trained on"):
+    with pytest.raises(DataError, match="valid only for the models of the control check"):
         require_redistributable([built], override_unclear_licences=True)

@@ -51,9 +51,9 @@ class KnownTexts(StrictSettings):
 class ShelfSettings(DocumentsSettings):
     """Settings of texts of unknown membership: windows that tile each document.
 
-    Documents in ``held_out`` cannot be in the training data. Documents in ``members`` certainly are. Windows of both are
-    labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known`` the benchmark
-    consists of these labelled windows only.
+    Documents in ``held_out`` cannot be in the training data. Documents in ``members`` certainly are. The windows of
+    these documents are labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known``
+    the benchmark consists of these labelled windows only.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
