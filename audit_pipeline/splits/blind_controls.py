@@ -180,12 +180,12 @@ def split_folds_by_group(
 
     folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = []
-    reason = None
+    imbalance = None
     for training, held_out in folds.split(sorted_groups, classes[canonical], sorted_groups):
         parts.append((canonical[training], canonical[held_out]))
         if len(np.unique(classes[canonical[training]])) < 2:
-            reason = "the groups are too unequal in size: a training fold has one side only"
-    return Folds(tuple(parts), classes, reason)
+            imbalance = "the groups are too unequal in size: a training fold has one side only"
+    return Folds(tuple(parts), classes, imbalance)
 
 
 def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description: str) -> BlindControl:
