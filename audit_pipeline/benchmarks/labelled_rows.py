@@ -8,15 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from audit_pipeline.benchmarks.builder_interface import (
-    UNDATED,
-    BuilderInputs,
-    DrawnExamples,
-    LabelledText,
-    Provenance,
-    build_examples_table,
-    summarise_rows,
-)
+from audit_pipeline.benchmarks import builder_interface
+from audit_pipeline.benchmarks.builder_interface import UNDATED, BuilderInputs, DrawnExamples, LabelledText, Provenance
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings, Where
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -155,9 +148,13 @@ def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> 
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
     notes = {}
     if rows.undated:
-        notes[UNDATED] = summarise_rows(rows.undated)
+        notes[UNDATED] = builder_interface.summarise_rows(rows.undated)
     return DrawnExamples(
-        build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped, notes
+        builder_interface.build_examples_table(rows.texts, spec, run_id),
+        {},
+        dict(sorted(reasons.items())),
+        rows.skipped,
+        notes,
     )
 
 

@@ -11,15 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
     DrawnExamples,
     LabelledText,
     ReadDocuments,
-    build_examples_table,
-    format_left_out,
-    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, FamilySettings, LabelSource
@@ -158,14 +156,19 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         texts = list(_select_mixed_strata(texts, left_out))
     sides = Counter(text.label for text in texts)
     if not (sides[MEMBER] and sides[NON_MEMBER]):
-        reasons = format_left_out(left_out)
+        reasons = builder_interface.format_left_out(left_out)
         raise DataError(
             f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain "
             f"(left out: {reasons or 'none'}); both sides are needed: take a larger pool or a lower share"
         )
     search = next(iter(findings.values()))
     notes = {"searched": {name: search[name] for name in ("corpus", "n", "shards")}}
-    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
+    return DrawnExamples(
+        builder_interface.build_examples_table(texts, spec, run_id),
+        {},
+        builder_interface.sort_nonzero_counts(left_out),
+        notes=notes,
+    )
 
 
 _REASONS: Mapping[OverlapVerdict, str] = {

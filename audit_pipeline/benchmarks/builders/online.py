@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface, labelled_rows
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
@@ -17,18 +18,8 @@ from audit_pipeline.benchmarks.builder_interface import (
     LabelledText,
     Provenance,
     ReadDocuments,
-    build_examples_table,
-    drop_repeated_texts,
-    sort_nonzero_counts,
 )
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    build_labelled_rows,
-    build_rows_inputs,
-    parse_label_column,
-    refuse_single_class,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
@@ -116,13 +107,13 @@ def read_online_rows(
         origin_rows = read_origin(settings, part, lengths[0], paths.downloads)
         reading = Reading(
             text=lambda row: read_text(row.values, settings.text_column),
-            label=lambda row: parse_label_column(row, settings.label_column, label_values),
+            label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
-        rows_per_read.append(build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
+        rows_per_read.append(labelled_rows.build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
         provenance.append(origin_rows.provenance)
-    return build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
+    return labelled_rows.build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
 
 
 def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
@@ -151,7 +142,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
         DataError: If a side has no text.
     """
     settings = spec.require_settings(OnlineSettings)
-    refuse_single_class(rows, spec)
+    labelled_rows.refuse_single_class(rows, spec)
     unit = get_word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
     sides = _choose_text_per_document(rows.texts, spec, reasons)
@@ -166,12 +157,17 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     chunks: list[LabelledText] = []
     for joined_text in inputs:
         chunks += split_into_chunks(joined_text, spec.length, unit)
-    distinct = drop_repeated_texts(
+    distinct = builder_interface.drop_repeated_texts(
         chunks, reasons, "chunks that are on both sides", "chunks that are the same as another"
     )
     texts = [chunk for chunk in distinct if len(unit.split(chunk.text)) == spec.length]
     reasons["another number of words when taken by itself"] += len(distinct) - len(texts)
-    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(reasons), rows.skipped)
+    return DrawnExamples(
+        builder_interface.build_examples_table(texts, spec, run_id),
+        {},
+        builder_interface.sort_nonzero_counts(reasons),
+        rows.skipped,
+    )
 
 
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:

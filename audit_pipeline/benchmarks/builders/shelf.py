@@ -10,16 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder_interface import (
-    Builder,
-    DrawnExamples,
-    LabelledText,
-    build_examples_table,
-    format_left_out,
-    read_documents_of,
-    sort_by_id,
-    sort_nonzero_counts,
-)
+from audit_pipeline.benchmarks import builder_interface
+from audit_pipeline.benchmarks.builder_interface import Builder, DrawnExamples, LabelledText
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.entries import EntryReference
@@ -146,16 +138,16 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
             a member, or a document id occurs twice.
     """
     settings = spec.require_settings(ShelfSettings)
-    rows = sort_by_id(documents)
+    rows = builder_interface.sort_by_id(documents)
     labels_of_groups = _label_known_groups(rows, spec, settings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
     texts = _draw_texts(rows, labels_of_groups, spec, settings, documents_left_out, texts_left_out)
     _require_evaluated_texts(texts, spec, settings, documents_left_out + texts_left_out)
     return DrawnExamples(
-        build_examples_table(texts, spec, run_id),
-        sort_nonzero_counts(documents_left_out),
-        sort_nonzero_counts(texts_left_out),
+        builder_interface.build_examples_table(texts, spec, run_id),
+        builder_interface.sort_nonzero_counts(documents_left_out),
+        builder_interface.sort_nonzero_counts(texts_left_out),
     )
 
 
@@ -220,7 +212,7 @@ def _require_evaluated_texts(
     if settings.evaluates == "known" and MEMBER not in labels:
         raise DataError(f"{spec.name}: no document is a known member; correct members, or evaluate what is unknown")
     if settings.evaluates == "unknown" and None not in labels:
-        reasons = format_left_out(left_out) or "there is no document"
+        reasons = builder_interface.format_left_out(left_out) or "there is no document"
         raise DataError(
             f"{spec.name}: no text is left to audit ({reasons}); shorten the windows, set short: keep, or add documents"
         )
@@ -291,4 +283,4 @@ def _cut_windows(
     return [unit.join(words[position * length : (position + 1) * length]) for position in positions]
 
 
-BUILDER = Builder(1, ShelfSettings, read_documents_of, draw_shelf)
+BUILDER = Builder(1, ShelfSettings, builder_interface.read_documents_of, draw_shelf)

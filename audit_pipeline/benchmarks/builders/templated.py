@@ -11,14 +11,9 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
+from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, DrawnExamples, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    examples_from_rows,
-    parse_label_column,
-    read_rows_inputs,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
@@ -188,13 +183,13 @@ def read_templated_rows(
 
     reading = Reading(
         text=read_item_text,
-        label=lambda row: parse_label_column(row, settings.label_column, label_values),
+        label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
         assignment=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,
     )
-    return read_rows_inputs(spec, paths, reading)
+    return labelled_rows.read_rows_inputs(spec, paths, reading)
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
@@ -211,7 +206,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
         selected = set(order[:max_texts])
         left_out = {**rows.left_out, "over max_texts": len(rows.texts) - max_texts}
         rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in selected), left_out=left_out)
-    return examples_from_rows(rows, spec, run_id)
+    return labelled_rows.examples_from_rows(rows, spec, run_id)
 
 
 BUILDER = Builder(1, TemplatedSettings, read_templated_rows, draw_templated)

@@ -16,19 +16,9 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.allocation import compute_even_quotas
-from audit_pipeline.benchmarks.builder_interface import (
-    MATCHED,
-    Builder,
-    DrawnExamples,
-    LabelledText,
-    build_examples_table,
-    drop_repeated_texts,
-    format_left_out,
-    read_documents_of,
-    sort_by_id,
-    sort_nonzero_counts,
-)
+from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, DrawnExamples, LabelledText
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import StrictSettings
@@ -149,12 +139,16 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     settings = spec.require_settings(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
-    windows = _draw_all_windows(sort_by_id(documents), spec, settings, documents_left_out, texts_left_out)
-    distinct = drop_repeated_texts(windows, texts_left_out, "on both sides", "the same as another on its side")
+    windows = _draw_all_windows(
+        builder_interface.sort_by_id(documents), spec, settings, documents_left_out, texts_left_out
+    )
+    distinct = builder_interface.drop_repeated_texts(
+        windows, texts_left_out, "on both sides", "the same as another on its side"
+    )
     labels = {window.label for window in distinct}
     for label, side in _SIDES.items():
         if label not in labels:
-            reasons = format_left_out(documents_left_out + texts_left_out)
+            reasons = builder_interface.format_left_out(documents_left_out + texts_left_out)
             suffix = ""
             if reasons:
                 suffix = f" (left out: {reasons})"
@@ -173,9 +167,9 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += n_before - len(chosen)
     return DrawnExamples(
-        build_examples_table(chosen, spec, run_id),
-        sort_nonzero_counts(documents_left_out),
-        sort_nonzero_counts(texts_left_out),
+        builder_interface.build_examples_table(chosen, spec, run_id),
+        builder_interface.sort_nonzero_counts(documents_left_out),
+        builder_interface.sort_nonzero_counts(texts_left_out),
         notes=notes,
     )
 
@@ -320,4 +314,4 @@ def _queue_windows(
     return queues
 
 
-BUILDER = Builder(1, TemporalSettings, read_documents_of, draw_temporal_windows)
+BUILDER = Builder(1, TemporalSettings, builder_interface.read_documents_of, draw_temporal_windows)
