@@ -65,7 +65,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """The examples of a benchmark, and a record of everything that was left out.
+    """The examples of a benchmark, and the counts of skipped documents, texts and rows.
 
     Attributes:
         examples: The examples (schema EXAMPLES).

@@ -76,8 +76,8 @@ class Family:
 class Benchmarks(Entries[BenchmarkSpec]):
     """The benchmarks of the valid families, and the problems of the broken families.
 
-    The benchmarks of a broken family are unknown. So a name counts as broken if it is that of a broken family, with or
-    without a length.
+    The benchmarks of a broken family are unknown. So a name counts as broken if it is the name of a broken family, or
+    such a name with a length.
     """
 
     def __init__(self, families: Entries[Family]) -> None:

@@ -307,5 +307,5 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:
-            # The data set has no card, or the cache lacks it. `datasets` checks whether the cache holds the rows.
+            # The data set has no card, or its card is not cached. `datasets` checks if the rows are cached.
             return

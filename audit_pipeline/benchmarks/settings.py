@@ -275,10 +275,10 @@ class BenchmarkSpec:
         return f"{self.settings.title} ({self.words} words a text)"
 
     def require_settings(self, kind: type[F]) -> F:
-        """Return the settings as those of a builder or kind of builders.
+        """Return the settings, typed as the class ``kind``.
 
         Raises:
-            TypeError: If the settings are of another kind.
+            TypeError: If the settings have another class.
         """
         if not isinstance(self.settings, kind):
             raise TypeError(f"the settings of {self.name} are {type(self.settings).__name__}, not {kind.__name__}")

@@ -10,7 +10,7 @@ If one detector was named beforehand, its AUROC decides, by its 95% interval:
 * *screening only*: an interval above chance is worth a closer look, and no evidence.
 * *statistical evidence*: the interval must lie above chance, and the margin over the blind control above zero.
 * *sound test*: an interval above chance is enough, because the labels were drawn by chance. If only a user states that,
-  the answer says so.
+  the answer names this condition.
 
 "Nothing found" requires that the comparison would have found an effect that matters (``AUROC_OF_INTEREST``) and that
 nothing differs. In all other cases without a finding there is no conclusion.
@@ -22,7 +22,7 @@ A document stands out if its q-value (Benjamini-Hochberg) is at most 0.05. Confo
 documents are positively dependent, and Benjamini-Hochberg controls the false discovery rate under that dependence
 (Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported too.
 It counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
-stand out, and the answer says so. Only *high* scores stand out. If scores run against training, or may do so, no
+stand out, and the answer reports this. Only *high* scores stand out. If scores run against training, or may do so, no
 document stands out.
 """
 
@@ -52,7 +52,7 @@ Sides = Literal["labelled", "audited against held-out", "none"]
 """The two sides of an AUROC: labelled members and non-members, or audited and held-out texts."""
 
 Outcome = tuple[str, Mapping[str, Any]]
-"""The kind of an answer, and the facts of its sentences that are not findings."""
+"""The kind of an answer, and further facts for its sentences besides the findings."""
 
 _SIDE_NAMES: Mapping[Sides, tuple[str, str]] = {"labelled": ("members", "non-members")}
 _Z_95 = 1.959964
@@ -160,7 +160,7 @@ class PairFindings:
         warning: Warning for readers of the AUROC.
         fewest_groups: Number of groups of the side with fewer groups.
         handed_over: True for external scores. The user may have forgotten their sign.
-        stated_by: Person whose statement the claim level rests on, or None if it rests on more than a statement.
+        stated_by: Person whose statement the claim level depends on, or None if it depends on no statement.
         design: How the two sides came about.
         design_stated_by: Person who named the texts that the model has not read, or None if that follows from how they
             were drawn.
@@ -234,7 +234,7 @@ def decide_outcome(findings: PairFindings) -> Outcome:
 
 
 def _decide_from_scores(findings: PairFindings) -> Outcome:
-    """Decide by the documents of a shelf if there are any, else by AUROCs."""
+    """Decide by the tested documents if there are any, else by AUROCs."""
     if _has_only_equal_scores(findings) and (findings.documents or findings.split_verdict != SEPARABLE):
         return "not_defined", {"lack": "equal"}
     if findings.documents is not None:
@@ -274,7 +274,7 @@ def _decide_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Outcome:
 
 
 def _name_difference(findings: PairFindings) -> str:
-    """Return the outcome of an AUROC above chance, as far as the claim level allows."""
+    """Return the strongest outcome of an AUROC above chance that the claim level allows."""
     if findings.claim_level == SOUND:
         return "sound_evidence_of_training"
     if findings.claim_level != STATISTICAL:
@@ -286,7 +286,7 @@ def _name_difference(findings: PairFindings) -> str:
 
 
 def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance: int = 0) -> Outcome:
-    """Decide between a null result and a comparison that could hardly have found an effect that matters."""
+    """Decide if the comparison is a null result, or too small to find an effect that matters."""
     detectable = find_detectable_auroc(aurocs)
     # The standard error shrinks with the square root of the number of texts.
     times_as_many_texts = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)

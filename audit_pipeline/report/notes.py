@@ -43,14 +43,14 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 
 def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
-    """Describe what a claim level allows. ``stated_by`` is the person whose statement it rests on, or None."""
+    """Describe what a claim level allows. ``stated_by`` is the person whose statement it depends on, or None."""
     if level == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)
     return CLAIM_IN_WORDS[level]
 
 
 def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
-    """Describe a split verdict. ``stated_by`` is the person whose statement it rests on, or None."""
+    """Describe a split verdict. ``stated_by`` is the person whose statement it depends on, or None."""
     sentences = VERDICT_IN_WORDS[verdict]
     if stated_by is None:
         return sentences

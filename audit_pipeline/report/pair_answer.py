@@ -78,7 +78,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFact
     tests = _read_default_rows(tables["group_tests"])
     setting, reason_of_choice = _choose_headline_setting(_skip_blind_control(evaluations), tests, pair_facts)
     quoted_rate = None
-    # If every text is labelled, the rates describe both sides together and are not quoted.
+    # Without audited texts, the rates describe members and non-members together and are not quoted.
     if pair_facts.audited:
         quoted_rate = _find_flagged_rate(_read_default_rows(tables["contamination_rates"]), setting)
     whole_set = _find_whole_set_direction(tables["corpus_tests"])
@@ -221,7 +221,8 @@ def _choose_headline_setting(
 ) -> tuple[Setting | None, str | None]:
     """Return the headline setting and the reason of its choice, or None if there are several detectors and no name.
 
-    The evaluated settings decide. Without evaluations, the tested settings decide, and without tests, the scored ones.
+    The setting is chosen among the evaluated settings. Without evaluations it is chosen among the tested settings, and
+    without tests among the scored settings.
     """
     evaluated = {_get_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0}
     tested = set(map(_get_setting, tests))
@@ -339,7 +340,10 @@ def _summarise_by_every_setting(audited_tests: Sequence[Row], tests: Sequence[Ro
 
 
 def _find_common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
-    """Return the common direction of the settings that do not run against training, or "opposite" if all do."""
+    """Return the common direction of the settings that do not run against training.
+
+    The result is "none" if their directions differ, and "opposite" if all settings run against training.
+    """
     directions = {_find_direction(_select_setting(tests, setting)) for setting in settings} - {OPPOSITE}
     if not directions:
         return OPPOSITE

@@ -70,8 +70,8 @@ def compute_bin_edges(scores: Floats) -> Floats:
 def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
     """Select the points of a ROC curve that a picture can resolve, on a linear or a logarithmic axis.
 
-    A selected point differs from the previous one by a 200th of an axis or a 20th of a decade of the false-positive
-    rate. Both ends are selected. Thousands of points would make a page slow to open.
+    A selected point differs from the previous point by a 200th of an axis, or by a 20th of a decade of the
+    false-positive rate. Both ends are selected. A page with thousands of points would open slowly.
     """
     decades = np.log10(np.maximum(fpr, SMALLEST_FPR))
     grid = np.stack([np.round(fpr * LINEAR_STEPS), np.round(tpr * LINEAR_STEPS), np.round(decades * STEPS_PER_DECADE)])

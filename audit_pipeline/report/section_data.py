@@ -141,7 +141,7 @@ def _describe_answer(row: Row) -> Row:
 
 
 def _join_with_suggestions(row: Row) -> str:
-    """Return what would change the answer, followed by the methods that were not tried yet."""
+    """Return what would change the answer, followed by a suggestion of methods that were not tried yet."""
     methods_done = []
     if row["raw_searched"]:
         methods_done.append("search")
@@ -264,7 +264,7 @@ def _complete_first_screen(row: Row, results: Results) -> Row:
 
 
 def _list_strongest(name: str, results: Sequence[Row], more_columns: Sequence[str]) -> Row:
-    """Return the results that reproduce most documents as the column ``name``, and the number of remaining ones."""
+    """Return the results with most reproduced documents as the column ``name``, and the number of other results."""
     ordered = sorted(results, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
     columns = (*_COUNT_COLUMNS, *more_columns, *_ANSWER_COLUMNS)
     return {

@@ -30,7 +30,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
     Args:
         test: Row of the table ``corpus_tests`` with ``refused``, ``p_values_so_far`` and titles.
         handed_over: True for external scores.
-        stated_by: Person whose statement the claim level rests on, or None.
+        stated_by: Person whose statement the claim level depends on, or None.
     """
     p_values = max(1, test["p_values_so_far"])
     facts = {
@@ -63,7 +63,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
 
 
 def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc: float | None) -> str | None:
-    """Return the person whose statement a test's claim level rests on, or None if it rests on more.
+    """Return the person whose statement a test's claim level depends on, or None if it depends on no statement.
 
     Only the person who ran the test can state the order of a test set.
     """
@@ -98,7 +98,7 @@ def is_positive_set_test(result: Row) -> bool:
 
 
 def has_found(result: Row) -> bool:
-    """Return True if an answer or a search has a finding, or if a test is evidence."""
+    """Return True if an answer or a search has a finding, or if a test has a finding that is evidence."""
     if "test" in result:
         return is_positive_set_test(result)
     return find_kind(result["outcome"]).sign in ("found", "stands out")
@@ -170,7 +170,7 @@ def group_by_subject(
     return list(subjects.values())
 
 
-# The number of results of each class is part of the summary.
+# Names of the classes of results that stand out. The summary contains the number of results of each class.
 _WORTHS = {
     "sound": "where a sound test shows training",
     "evidence": "with statistical evidence of training",
@@ -180,7 +180,7 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 
 def _classify(result: Row) -> str:
-    """Return the class that a result is counted in: its sign, and its worth if something stands out."""
+    """Return the class of a result in the summary. If something stands out, it depends on the worth of the result."""
     kind = find_kind(result["outcome"])
     if kind.sign == "nothing found":
         return "with nothing found"

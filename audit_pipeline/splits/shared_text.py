@@ -53,10 +53,10 @@ class NearPair(NamedTuple):
 def find_near_duplicates(
     texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
-    """Return the pairs of texts whose sets of 5-word sequences overlap by at least ``threshold``.
+    """Return the pairs of texts with a similarity of at least ``threshold``.
 
-    The similarity is the exact Jaccard index |A and B| / |A or B|. Case does not matter. A text with fewer than five
-    words is one sequence.
+    The similarity is the exact Jaccard index |A ∩ B| / |A ∪ B| of the sets of 5-word sequences of both texts. Case does
+    not matter. A text with fewer than five words is one sequence.
 
     Returns:
         Pairs in order of position.
@@ -70,8 +70,8 @@ def find_near_duplicates(
 def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
     """Return the pairs of near-duplicates among texts that are already split into words.
 
-    The words are compared with their case. Otherwise the result is that of :func:`find_near_duplicates`. Shingles are
-    cached only for compared texts, so memory holds the words and 256 numbers per text.
+    In contrast to :func:`find_near_duplicates`, case matters. Shingles are cached only for compared texts, so memory
+    holds the words and 256 numbers per text.
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")

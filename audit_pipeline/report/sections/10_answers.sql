@@ -14,7 +14,7 @@
 -- how_sure: certainty of the answer in plain words, within the limits of the claim level
 -- what_would_change: what would change the answer, in plain words
 -- claim_level: screening only, statistical evidence or sound test; null: nothing was evaluated
--- claim_stated_by: person whose statement the claim level rests on; null: it rests on more than a statement
+-- claim_stated_by: person whose statement the claim level depends on; null: it depends on no statement
 -- detector: headline detector; null: none of several detectors was named, or the headline detector has no score
 -- detector_chosen: reason of the choice: default (one of ours), named (by the user) or alone (the only detector)
 -- every_detector: the first twelve detectors by name if none was named; else empty

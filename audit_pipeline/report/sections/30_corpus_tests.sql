@@ -8,7 +8,7 @@
 -- sign: verdict of the outcome, as for an answer
 -- headline: result in one line, within the limits of the claim level
 -- refused: reason why there is no p-value; null: there is a p-value
--- claim_stated_by: person whose statement the claim level rests on; null: it rests on more than a statement
+-- claim_stated_by: person whose statement the claim level depends on; null: it depends on no statement
 -- p_values_so_far: number of p-values of tests of this set and model in all runs
 -- lineage: number of the ledger entry in this report
 SELECT tests.place AS raw_place, entries.number AS lineage, count(*) OVER () AS in_all
