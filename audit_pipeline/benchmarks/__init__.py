@@ -1,6 +1,6 @@
 """Benchmarks: labelled examples of one length, from dated documents or from published labelled rows.
 
-This package holds the named benchmarks (config.py), the builders (builders/) and their shared parts (rows, words,
-windows, quotas, splits). It also holds the checks and the code that writes the result (build.py). Fetching documents belongs in sources/.
-Scoring belongs in token_statistics/ and detectors/. Metrics and controls belong in statistics/ and splits/.
+This package reads the configured benchmarks (config.py), draws their examples (builders/), checks them (checks.py) and
+writes the result (build.py). Documents are fetched in sources/ and scored in token_statistics/ and detectors/. Metrics
+and blind controls are in statistics/ and splits/.
 """

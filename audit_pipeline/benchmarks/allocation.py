@@ -52,7 +52,7 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
 
     About ``fraction`` of the texts of each label and collection are in the calibration split. Whole groups can make
     the fraction inexact. Groups are chosen in the order of a hash of (seed, family, group), so the order of texts does
-    not matter. One group more or less moves only the last chosen groups of its own label and collection. Groups with
+    not matter. An added or removed group moves only the last chosen groups of its own label and collection. Groups with
     several labels or collections are counted with groups of the same combination.
 
     Args:
@@ -93,7 +93,10 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
 
 
 def _fill_quota(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
-    """Return the groups that fill ``quota`` texts: all that fit, and one more if the total is then nearer to it."""
+    """Return the groups that fill ``quota`` texts.
+
+    Groups are taken in order if they fit. One more group is added if the total is then nearer to the quota.
+    """
     chosen: dict[str, None] = {}
     remaining = quota
     for group in order:
@@ -103,4 +106,4 @@ def _fill_quota(order: list[str], sizes: Mapping[str, int], quota: int) -> list[
     for group in order:
         if group not in chosen and sizes[group] < 2 * remaining:
             return [*chosen, group]
-    return [*chosen]
+    return list(chosen)

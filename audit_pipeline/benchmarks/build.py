@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
-# These keys of the entry change no example. Some are descriptions. The digest includes the dates of relative cutoffs
-# instead of their words, and the version of rows instead of their place.
+# These keys of the entry change no example, so the digest excludes them. Some are descriptions. In place of relative
+# cutoffs and of the location of rows, the digest includes the resulting dates and the version of the rows.
 _NOT_IN_DIGEST = (
     "corpora",
     "title",
@@ -74,8 +75,8 @@ class BenchmarkReport(DrawnExamples):
 def compute_benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
     """Compute the sha256 (hex) of everything that determines a benchmark's examples.
 
-    That is its entry with its length, the version of its builder and the versions of its sources. Other lengths of the
-    family, descriptions and the place of rows are not included.
+    The digest includes the entry with its length, the version of its builder and the versions of its sources. It
+    excludes other lengths of the family, descriptions and the location of rows.
     """
     entry = {key: value for key, value in spec.describe_entry().items() if key not in _NOT_IN_DIGEST}
     return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
@@ -126,7 +127,10 @@ def build(
     report = BenchmarkReport(**vars(drawn), checks=checks, manifest=manifest)
     upstream = {}
     for name, version in inputs.source_versions.items():
-        upstream[f"documents/{name}" if name in spec.sources else name] = version
+        if name in spec.sources:
+            upstream[f"documents/{name}"] = version
+        else:
+            upstream[name] = version
     store.write(
         paths,
         step,
@@ -154,15 +158,16 @@ def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of
         DataError: If a source is missing.
     """
     if version_of is not None and spec.sources:
-        return compute_benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
+        versions = dict(zip(spec.sources, map(version_of, spec.sources), strict=True))
+        return compute_benchmark_digest(spec, versions)
     read_versions = BUILDERS[spec.settings.builder].read_versions
     if read_versions is not None:
         return compute_benchmark_digest(spec, read_versions(spec, paths))
     if isinstance(spec.settings, RowsSettings):
         file, _ = find_local_path(spec.settings)
         if file is not None and file.exists():
-            versions = _read_row_versions(spec, paths, file, tuple(list_file_stamps(file)))
-            return compute_benchmark_digest(spec, versions)
+            row_versions = _read_row_versions(spec, paths, file, tuple(list_file_stamps(file)))
+            return compute_benchmark_digest(spec, row_versions)
     return compute_benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
 
@@ -184,7 +189,7 @@ def count_examples(examples: pa.Table) -> dict[str, Any]:
     n_groups = pc.count_distinct(examples["group"], mode="all").as_py()
     n_documents = pc.count_distinct(examples["document_id"], mode="all").as_py()
     return {
-        **_count_by_side(row["label"] for row in rows),
+        **_count_by_side(map(itemgetter("label"), rows)),
         "texts": len(rows),
         "groups": n_groups,
         "documents": n_documents,

@@ -65,7 +65,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """The examples of a benchmark, and a record of everything that was left out.
+    """The examples of a benchmark, and the counts of skipped documents, texts and rows.
 
     Attributes:
         examples: The examples (schema EXAMPLES).
@@ -162,8 +162,8 @@ class BuilderInputs(Generic[Content]):
     Attributes:
         content: The documents or rows.
         source_versions: The version of each source.
-        provenance: One entry per source or place, with ids, versions, licences and kinds of date.
-        origin: A description of the place of rows. It is None for documents, whose sources have names.
+        provenance: One entry per source or file, with ids, versions, licences and kinds of date.
+        origin: A description of the location of rows. It is None for documents, because their sources have names.
     """
 
     content: Content
@@ -203,10 +203,15 @@ class Builder(Generic[Content]):
 
 def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
     """Read the documents of all sources of a benchmark as one table (schema DOCUMENTS)."""
-    tables = {source: read(source) for source in spec.sources}
-    versions = {source: compute_documents_version(table) for source, table in tables.items()}
-    provenance = tuple(_build_provenance(source, table, versions[source]) for source, table in tables.items())
-    return BuilderInputs(pa.concat_tables(tables.values()), versions, provenance)
+    tables = []
+    versions = {}
+    provenance = []
+    for source in spec.sources:
+        table = read(source)
+        tables.append(table)
+        versions[source] = compute_documents_version(table)
+        provenance.append(_build_provenance(source, table, versions[source]))
+    return BuilderInputs(pa.concat_tables(tables), versions, tuple(provenance))
 
 
 def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
@@ -231,7 +236,7 @@ def sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
 
 
 def format_left_out(counts: Counter[str]) -> str:
-    """Format the counts of what was left out, as in ``2 undated; 1 the same as another``."""
+    """Format the counts of skipped documents or texts by reason, as in ``2 undated; 1 the same as another``."""
     return "; ".join(f"{count} {reason}" for reason, count in sort_nonzero_counts(counts).items())
 
 

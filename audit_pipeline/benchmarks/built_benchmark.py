@@ -36,25 +36,28 @@ CONTENT_DIGEST = "content_digest"
 VALUE_COLUMNS = ("text", "context", "label", "split", "published", "language", "collection")
 """The columns of EXAMPLES whose values are part of the content digest."""
 GROUPING_COLUMNS = ("document_id", "group")
-"""The columns of EXAMPLES whose names do not matter. The content digest includes which texts share a value."""
+"""The columns of EXAMPLES whose values are arbitrary names. The content digest only includes which texts share one."""
 
 
 def to_export_names(names: Iterable[str], family: str) -> list[str]:
     """Return the names of documents or groups for an export, in order. Builders of rows read them back unchanged.
 
     Builders of rows put the family before each name (``family:name``). If all names have this prefix, it is removed. A
-    name that a builder could not read unchanged is replaced by 16 digits of its sha256. Such a name is empty, very long
-    or has white space around it.
+    builder cannot read a name unchanged if it is empty, very long or has white space around it. Such a name is replaced
+    by 16 digits of its sha256.
     """
     export_names = list(names)
     prefix = f"{family}:"
-    if all(name.startswith(prefix) for name in export_names):
-        export_names = [name.removeprefix(prefix) for name in export_names]
+    without_prefix = [name.removeprefix(prefix) for name in export_names if name.startswith(prefix)]
+    if len(without_prefix) == len(export_names):
+        export_names = without_prefix
     return list(map(_replace_unreadable_name, export_names))
 
 
 def _replace_unreadable_name(name: str) -> str:
-    return name if parse_name(name) == name else text_sha256(name)[:16]
+    if parse_name(name) == name:
+        return name
+    return text_sha256(name)[:16]
 
 
 def compute_content_digest(examples: pa.Table) -> str:
@@ -68,7 +71,7 @@ def compute_content_digest(examples: pa.Table) -> str:
     columns: dict[str, list[object]] = {}
     for name in (*VALUE_COLUMNS, *GROUPING_COLUMNS):
         columns[name] = examples.column(name).to_pylist()
-    text_digests = [digest(*both) for both in zip(columns["context"], columns["text"], strict=True)]
+    text_digests = list(map(digest, columns["context"], columns["text"]))
     for name in GROUPING_COLUMNS:
         # The smallest digest of the texts that share a value stands for the value.
         smallest: dict[object, str] = {}
@@ -170,12 +173,12 @@ class BuiltBenchmark:
         Raises:
             DataError: If a blocking check failed, so that numbers on the benchmark would be wrong.
         """
-        failed = [check for check in self.manifest["checks"] if check["blocking"] and not check["passed"]]
-        if failed:
-            raise DataError(
-                f"the benchmark {self.name} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
-                "correct its entry in config/benchmarks.yaml or its source and build it again"
-            )
+        for check in self.manifest["checks"]:
+            if check["blocking"] and not check["passed"]:
+                raise DataError(
+                    f"the benchmark {self.name} is not fit to be audited: {check['what']}: {check['counts']}; "
+                    "correct its entry in config/benchmarks.yaml or its source and build it again"
+                )
 
     def require_matching_control(self, model: str, control: str | None) -> None:
         """Check that the benchmark and a model belong to the same control.
@@ -200,10 +203,10 @@ def require_matching_control(benchmark: str, benchmark_control: str | None, mode
         return
     if benchmark_control is not None:
         raise NotApplicableError(
-            f"the labels of {benchmark} say what the models of the control {benchmark_control} were trained on, and "
-            f"nothing of {model}"
+            f"the labels of {benchmark} are valid only for the models of the control {benchmark_control}, and not for "
+            f"{model}"
         )
-    raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on those")
+    raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on these texts")
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:

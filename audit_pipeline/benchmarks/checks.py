@@ -29,9 +29,9 @@ class BenchmarkCheck:
         name: The name of the check.
         passed: True if the check passed.
         blocking: True if a failure means wrong data.
-        what: The description of the check, in words.
+        what: The description of the check with its parameters.
         counts: The counts that the check reports.
-        offenders: The ids of offending examples, groups or collections, at most 20.
+        offenders: At most 20 ids of examples, groups or collections that violate the check.
     """
 
     name: str
@@ -60,7 +60,7 @@ CHECKS: Mapping[str, CheckKind] = {
     "groups_not_divided": CheckKind("Every group is in one split only.", True),
     "near_duplicates": CheckKind("Near duplicates across the sides, counted.", False),
 }
-"""Every check by name. A benchmark has results of those checks only that apply to it."""
+"""Every check by name. Only the checks that apply to a benchmark are run."""
 
 
 def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[BenchmarkCheck]:
@@ -84,7 +84,7 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[BenchmarkCheck]:
 def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> BenchmarkCheck:
     """Check that members are published before ``member_before``, non-members on or after ``nonmember_from``.
 
-    Undated examples are offenders, too.
+    Undated examples violate the check, too.
     """
     wrong: Counter[str] = Counter()
     offenders: list[str] = []
@@ -100,7 +100,8 @@ def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember
             continue
         wrong[reason] += 1
         offenders.append(row["example_id"])
-    counts = {name: wrong[name] for name in ("undated", "members too late", "nonmembers too early")}
+    counts = dict.fromkeys(("undated", "members too late", "nonmembers too early"), 0)
+    counts.update(wrong)
     what = f"members published before {member_before}, non-members from {nonmember_from} on"
     return _build_result("dates_on_their_side", what, counts, offenders)
 
@@ -111,7 +112,7 @@ def check_no_text_on_both_sides(examples: pa.Table) -> BenchmarkCheck:
     for row in examples.select(["text", "label"]).to_pylist():
         labels[row["text"]].add(row["label"])
     offenders = _find_offender_ids(examples, lambda row: len(labels[row["text"]]) > 1)
-    counts = {"texts on both sides": sum(len(of_text) > 1 for of_text in labels.values())}
+    counts = {"texts on both sides": sum(len(labels_of_text) > 1 for labels_of_text in labels.values())}
     return _build_result("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
@@ -140,7 +141,7 @@ def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
     sides: Counter[tuple[str, int | None]] = Counter(
         zip(examples.column("collection").to_pylist(), examples.column("label").to_pylist(), strict=True)
     )
-    collections = sorted({collection for collection, _ in sides})
+    collections = sorted(set(examples.column("collection").to_pylist()))
     uneven = [name for name in collections if sides[name, MEMBER] != sides[name, NON_MEMBER]]
     totals: Counter[int | None] = Counter(examples.column("label").to_pylist())
     counts = {
@@ -165,7 +166,9 @@ def check_both_classes(examples: pa.Table) -> BenchmarkCheck:
     counts = {"members": labels[MEMBER], "nonmembers": labels[NON_MEMBER], "unlabelled": labels[None]}
     if labels[None] and not labels[MEMBER] + labels[NON_MEMBER]:
         n_held_out = sum(row["label"] == NON_MEMBER for row in rows)
-        consequence = "compared with held-out texts" if n_held_out else "scores, but no metrics"
+        consequence = "scores, but no metrics"
+        if n_held_out:
+            consequence = "compared with held-out texts"
         what = f"nothing that is audited is labelled: {consequence}"
         return _build_result("both_classes", what, {**counts, "held out": n_held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
@@ -177,7 +180,7 @@ def check_groups_not_divided(examples: pa.Table) -> BenchmarkCheck:
     splits: dict[str, set[str]] = defaultdict(set)
     for row in examples.select(["group", "split"]).to_pylist():
         splits[row["group"]].add(row["split"])
-    divided = sorted(group for group, of_group in splits.items() if len(of_group) > 1)
+    divided = sorted(group for group, splits_of_group in splits.items() if len(splits_of_group) > 1)
     counts = {"groups": len(splits), "divided groups": len(divided)}
     return _build_result("groups_not_divided", "every group is in one split only", counts, divided)
 
@@ -195,7 +198,7 @@ def check_near_duplicates(
     between: list[tuple[float, str, str]] = []
     involved: dict[int | None, set[str]] = defaultdict(set)
     within: Counter[int | None] = Counter()
-    for pair in find_near_duplicates([row["text"] for row in rows], threshold, split=split):
+    for pair in find_near_duplicates(examples.column("text").to_pylist(), threshold, split=split):
         row = rows[pair.first]
         other_row = rows[pair.second]
         if {row["label"], other_row["label"]} in ({MEMBER, NON_MEMBER}, {None, NON_MEMBER}):

@@ -21,17 +21,10 @@ from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder_interface import Builder
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, parse_cutoff, read_reference_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
-from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config import problems
+from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.plugins import collect_by_name
-from audit_pipeline.config.problems import (
-    BrokenFileError,
-    Fault,
-    InvalidEntryError,
-    Problem,
-    did_you_mean,
-    find_nearest_names,
-    split_names,
-)
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, find_nearest_names
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
@@ -39,8 +32,9 @@ from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 def _find_builders() -> dict[str, Builder[Any]]:
     """Return the builder of every module in builders/ by name. A new module needs no entry here."""
-    names = [f"{builders.__name__}.{module.name}" for module in pkgutil.iter_modules(builders.__path__)]
-    modules = (importlib.import_module(name) for name in names)
+    modules = []
+    for module in pkgutil.iter_modules(builders.__path__):
+        modules.append(importlib.import_module(f"{builders.__name__}.{module.name}"))
     return collect_by_name(
         modules,
         label="builders",
@@ -62,7 +56,7 @@ __all__ = [
     "resolve_benchmarks",
 ]
 
-# A bar divides partition names. A slash, blank or dot would need quoting in paths and ranges.
+# The bar separates the parts of partition names. A slash, blank or dot would need quoting in paths and ranges.
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -82,7 +76,8 @@ class Family:
 class Benchmarks(Entries[BenchmarkSpec]):
     """The benchmarks of the valid families, and the problems of the broken families.
 
-    The benchmarks of a broken family are unknown. Its name, and its name with any length, count as broken.
+    The benchmarks of a broken family are unknown. So a name counts as broken if it is the name of a broken family, or
+    such a name with a length.
     """
 
     def __init__(self, families: Entries[Family]) -> None:
@@ -141,13 +136,13 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
     families = replace(FILE, read=partial(_parse_family, read_day)).load(folder)
     if not families.names:
-        raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
+        raise problems.BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
     benchmarks = Benchmarks(families.with_faults(_find_name_collisions(families)))
     return benchmarks.with_faults(_find_missing_pools(benchmarks))
 
 
 def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
-    """Return the benchmarks that sensors, the weekly audit and `all` include, without those on request."""
+    """Return the benchmarks that sensors, the weekly audit and `all` include: all except those on request."""
     return {name: spec for name, spec in benchmarks.items() if not spec.settings.on_request}
 
 
@@ -161,10 +156,12 @@ def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[
     Raises:
         ConfigError: If a family is broken (with all its problems), or if a name is unknown (with similar names).
     """
-    known = load_benchmarks() if benchmarks is None else benchmarks
+    known = benchmarks
+    if known is None:
+        known = load_benchmarks()
     if "," in name:
         specs = {}
-        for part in split_names(name):
+        for part in problems.split_names(name):
             for spec in resolve_benchmarks(part, known):
                 specs[spec.name] = spec
         return list(specs.values())
@@ -174,8 +171,12 @@ def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[
     family = [spec for spec in known.values() if spec.family == name]
     if family:
         return family
-    names = list(dict.fromkeys([*known, *(spec.family for spec in known.values())]))
-    hint = did_you_mean(name, names) if find_nearest_names(name, names) else did_you_mean(name, known)
+    names = dict.fromkeys(known)
+    for spec in known.values():
+        names[spec.family] = None
+    hint = did_you_mean(name, known)
+    if find_nearest_names(name, names):
+        hint = did_you_mean(name, names)
     raise ConfigError(f"there is no benchmark '{name}' in config/{FILE_NAME}; {hint}")
 
 
@@ -243,7 +244,10 @@ def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: 
         # Faults of the whole entry often concern the cutoffs, so their dates are added.
         days = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
         for fault in error.faults:
-            faults.append(fault if fault.keys else Fault(fault.keys, fault.words + days))
+            if fault.keys:
+                faults.append(fault)
+            else:
+                faults.append(Fault(fault.keys, fault.words + days))
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
@@ -299,12 +303,19 @@ def _format_builder_names() -> str:
     return f"{', '.join(names)} or {last}"
 
 
+def _list_references() -> tuple[EntryReference, ...]:
+    references: dict[EntryReference, None] = {}
+    for builder in BUILDERS.values():
+        references.update(dict.fromkeys(builder.settings.references))
+    return tuple(references)
+
+
 FILE = EntryFile(
     FILE_NAME,
     "benchmarks",
     "family",
     "it says which benchmarks there are",
     partial(_parse_family, lambda: read_reference_day(DataPaths.from_environment())),
-    references=tuple(dict.fromkeys(entry for builder in BUILDERS.values() for entry in builder.settings.references)),
+    references=_list_references(),
     affects_audits=True,
 )

@@ -1,4 +1,4 @@
-"""Published rows: the usable rows of a table from elsewhere, and their labelled texts."""
+"""Published rows: the usable rows of a table that others published, and their labelled texts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from audit_pipeline.benchmarks.builder_interface import (
-    UNDATED,
-    BuilderInputs,
-    DrawnExamples,
-    LabelledText,
-    Provenance,
-    build_examples_table,
-    summarise_rows,
-)
+from audit_pipeline.benchmarks import builder_interface
+from audit_pipeline.benchmarks.builder_interface import UNDATED, BuilderInputs, DrawnExamples, LabelledText, Provenance
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings, Where
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -49,7 +42,9 @@ def parse_name(value: object) -> str | None:
     if not isinstance(value, str) or explain_unusable_text(value) is not None:
         return None
     name = value.strip()
-    return text_sha256(name)[:16] if len(name) > _MAX_NAME_LENGTH else name
+    if len(name) > _MAX_NAME_LENGTH:
+        return text_sha256(name)[:16]
+    return name
 
 
 NOT_CHOSEN = "not what `where` asks for"
@@ -65,11 +60,11 @@ class LabelledRows:
     Attributes:
         texts: The texts of the usable rows, in order.
         skipped: The unusable rows.
-        origin: The place that the rows were read from.
-        version: A digest of their content. It does not depend on the place.
+        origin: The location that the rows were read from.
+        version: A digest of their content. It does not depend on the location.
         left_out: The number of usable rows that the entry does not select, by reason.
-        undated: Usable rows whose date is omitted. It is unreadable, or it is a month or year, which the examples
-            cannot hold.
+        undated: Usable rows whose date is omitted, because it is unreadable, or because it is a month or year and not a
+            day.
     """
 
     texts: tuple[LabelledText, ...]
@@ -87,19 +82,19 @@ class Reading:
     Attributes:
         text: A function that returns the text of a row.
         label: A function that returns the label of a row.
-        place: A function that returns fields of LabelledText (context, split, collection, language) from a row. Other
-            fields come from the benchmark's entry. It is None if no row has such fields.
+        assignment: A function that returns fields of LabelledText (context, split, collection, language) from a row.
+            It is None if the benchmark's entry determines these fields for all rows.
         columns: The columns that at least one row must have.
         lengths: The accepted numbers of words, or None for any length.
         most_words: Maximum number of words, or None.
         beginning: The number of words that identify the document of a row without an id, or None for all words.
-        has_splits: True if the rows have splits, as those of a finished benchmark do. Such a benchmark is read back
-            unchanged, so its texts are compared without differences in case and white space only.
+        has_splits: True if the rows are those of a finished benchmark with splits. Its texts must be read back
+            unchanged. So two texts count as equal only if they differ in nothing but case and white space.
     """
 
     text: Callable[[Row], str]
     label: Callable[[Row], int | None]
-    place: Callable[[Row], Mapping[str, Any]] | None = None
+    assignment: Callable[[Row], Mapping[str, Any]] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
     most_words: int | None = None
@@ -108,7 +103,9 @@ class Reading:
 
     def build_key(self, text: str) -> str:
         """Return a key that is equal for texts that count as one text on both sides."""
-        return normalise_text(text) if self.has_splits else build_comparison_key(text)
+        if self.has_splits:
+            return normalise_text(text)
+        return build_comparison_key(text)
 
 
 def build_rows_inputs(
@@ -149,9 +146,15 @@ def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> 
     """
     refuse_single_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
-    notes = {UNDATED: summarise_rows(rows.undated)} if rows.undated else {}
+    notes = {}
+    if rows.undated:
+        notes[UNDATED] = builder_interface.summarise_rows(rows.undated)
     return DrawnExamples(
-        build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped, notes
+        builder_interface.build_examples_table(rows.texts, spec, run_id),
+        {},
+        dict(sorted(reasons.items())),
+        rows.skipped,
+        notes,
     )
 
 
@@ -163,16 +166,16 @@ def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     labelled = [text for text in rows.texts if text.label is not None]
     if len(labelled) < len(rows.texts) and all(text.split == "calibration" for text in labelled):
         return
-    labels = Counter(text.label for text in labelled)
+    labels = {text.label for text in labelled}
     if len(labels) != 1:
         return
-    ((label, count),) = labels.items()
-    side = "members" if label == MEMBER else "non-members"
+    side = "members" if MEMBER in labels else "non-members"
     advice = "add rows of the other side"
     if spec.require_settings(RowsSettings).may_be_unlabelled:
         advice += ", or set label_column: null to have them scored without labels"
     raise DataError(
-        f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; {advice}"
+        f"{spec.name}: all {len(labelled)} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
+        f"{advice}"
     )
 
 
@@ -182,13 +185,13 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     Without an id column, texts with the same first 32 words belong to one document. Without a group column, each
     document is its own group. So rows of different lengths that were cut from one article share a group.
 
-    A text that occurs twice after the same context is used once if both rows have the same label, else not at all.
-    Texts are compared without differences in spelling. If chance decides the labels, nearly equal texts count as equal,
-    too. The choice among equal texts depends on the content of their rows, and only for equal rows on their order.
+    A text that occurs twice after the same context is used once if both rows have the same label, else not at all. The
+    comparison ignores differences in spelling. If chance decides the labels, nearly equal texts count as equal, too.
+    The content of the rows decides which of several equal texts is used. If the rows are equal, it is the first.
 
     Args:
         file: The rows.
-        origin: The place of the rows, for messages.
+        origin: The location of the rows, for messages.
         spec: The benchmark.
         reading: The way in which a row is read.
 
@@ -228,9 +231,9 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
         raise DataError(_explain_no_usable_row(origin, skipped, left_out))
     content: list[object] = [[[text.text, text.label] for text in texts]]
     content.append([[row.index, row.reason] for row in skipped])
-    if any(name is not None for name in name_columns):
+    if name_columns != (None, None, None):
         content.append([[text.document_id, text.group, str(text.published)] for text in texts])
-    if reading.place is not None:
+    if reading.assignment is not None:
         content.append([[text.context, text.split, text.collection, text.language] for text in texts])
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*content), left_out, tuple(undated))
 
@@ -268,7 +271,9 @@ def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]
     if column not in row.values:
         raise UnusableRowError(f"no column '{column}'")
     value = row.values[column]
-    stripped = value.strip() if isinstance(value, str) else value
+    stripped = value
+    if isinstance(value, str):
+        stripped = value.strip()
     if stripped is None or stripped == "":
         return None
     if meanings and str(stripped) in meanings:
@@ -278,7 +283,9 @@ def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]
     if not meanings and stripped in (NON_MEMBER, str(NON_MEMBER)):
         return NON_MEMBER
     # The value is shortened, because it may be a whole text if columns are shifted.
-    spelling = repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
+    spelling = shorten_spelling(repr(value))
+    if isinstance(value, str):
+        spelling = repr(shorten_spelling(value))
     raise UnusableRowError(f"its label is {spelling}, not {', '.join(meanings or ('0', '1'))} or null")
 
 
@@ -299,9 +306,14 @@ def _drop_conflicting_texts(
     If chance decides the labels, claims assume that the sides differ in nothing else. So near-duplicates on both sides
     are dropped, too.
     """
-    threshold = spec.settings.near_duplicate_threshold if spec.design in _CHANCE_DESIGNS else 1.0
-    texts = [f"{text.context or ''}{text.text}" for _, text in rows_with_texts]
-    labels = [text.label for _, text in rows_with_texts]
+    threshold = 1.0
+    if spec.design in _CHANCE_DESIGNS:
+        threshold = spec.settings.near_duplicate_threshold
+    texts = []
+    labels = []
+    for _, text in rows_with_texts:
+        texts.append(f"{text.context or ''}{text.text}")
+        labels.append(text.label)
     on_both_sides = set(
         find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split, reading.build_key)
     )
@@ -323,9 +335,13 @@ def _drop_repeated_texts(
 
     Texts in different spellings are equal, except in a finished benchmark, whose texts stay unchanged.
     """
-    keys = [(text.context or "", text.text) for _, text in rows_with_texts]
-    if not reading.has_splits:
-        keys = [(build_comparison_key(context), build_comparison_key(text)) for context, text in keys]
+    keys = []
+    for _, text in rows_with_texts:
+        context = text.context or ""
+        if reading.has_splits:
+            keys.append((context, text.text))
+        else:
+            keys.append((build_comparison_key(context), build_comparison_key(text.text)))
     labels: dict[tuple[str, str], set[int | None]] = defaultdict(set)
     best_ranks: dict[tuple[str, str], tuple[str, str, str, int]] = {}
     for key, (row, text) in zip(keys, rows_with_texts, strict=True):
@@ -342,7 +358,9 @@ def _drop_repeated_texts(
         elif chosen_index == row.index:
             distinct.append((row, text))
         else:
-            position = "an earlier" if chosen_index < row.index else "a later"
+            position = "a later"
+            if chosen_index < row.index:
+                position = "an earlier"
             repeated.append(Skipped(row.location, row.index, f"the same as {position} row"))
     return distinct, repeated
 
@@ -383,8 +401,8 @@ def _build_labelled_text(
     if isinstance(settings, GroupedRowsSettings) and settings.group_column is not None:
         group = _parse_name_column(row, settings.group_column)
     fields: dict[str, Any] = {"collection": spec.family, "language": settings.language}
-    if reading.place is not None:
-        fields |= reading.place(row)
+    if reading.assignment is not None:
+        fields |= reading.assignment(row)
     return LabelledText(
         document_id=f"{spec.family}:{document}",
         group=f"{spec.family}:{group}",

@@ -49,8 +49,15 @@ COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
 """The columns of an export: type and meaning by name."""
 _DOCUMENT_COLUMNS = ("title", "url", "licence")
 _ENTRY_COLUMNS = {
-    **{f"{name}_column": name for name in ("text", "label", "group", "context", "split", "collection", "language")},
-    **{"id_column": "document_id", "date_column": "published"},
+    "text_column": "text",
+    "label_column": "label",
+    "group_column": "group",
+    "context_column": "context",
+    "split_column": "split",
+    "collection_column": "collection",
+    "language_column": "language",
+    "id_column": "document_id",
+    "date_column": "published",
 }
 # These keys determine how the texts are audited. The entry of the export copies them.
 _AUDIT_KEYS = (
@@ -64,8 +71,17 @@ _AUDIT_KEYS = (
 )
 # These keys determine which texts were drawn. The card lists them.
 _DRAWING_KEYS = (
-    *("builder", "member_before", "nonmember_from", "words", "unit", "windows_per_document", "per_side", "balance"),
-    *("match", "calibration_fraction", "seed"),
+    "builder",
+    "member_before",
+    "nonmember_from",
+    "words",
+    "unit",
+    "windows_per_document",
+    "per_side",
+    "balance",
+    "match",
+    "calibration_fraction",
+    "seed",
 )
 _SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 1_000_000}
 
@@ -74,10 +90,10 @@ def require_new_folder(folder: Path) -> None:
     """Check that ``folder`` is new or empty, so that an export can be written to it.
 
     Raises:
-        DataError: If it is not.
+        DataError: If the folder exists and is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise DataError(f"{folder} is there already; name a folder that is new or empty")
+        raise DataError(f"{folder} exists and is not an empty folder: choose a new or empty folder")
 
 
 def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_unclear_licences: bool) -> None:
@@ -94,8 +110,8 @@ def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_un
     for built in benchmarks:
         if built.control is not None:
             raise DataError(
-                f"{built.name} cannot be exported: its labels say what the models of the control {built.control} were "
-                "trained on, and nothing of any other model"
+                f"{built.name} cannot be exported: its labels are valid only for the models of the control "
+                f"{built.control}"
             )
     unclear = [licence for licence in _list_licences(benchmarks) if not allows_redistribution(licence)]
     if unclear and not override_unclear_licences:
@@ -124,11 +140,15 @@ def export(
     Raises:
         DataError: If the files do not read back as the same benchmarks.
     """
-    digests = {built.name: compute_content_digest(built.examples) for built in benchmarks}
+    digests = {}
+    for built in benchmarks:
+        digests[built.name] = compute_content_digest(built.examples)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         new_folder = Path(temporary) / folder.name
-        files = {built: _write_rows(built, new_folder, paths) for built in benchmarks}
+        files = {}
+        for built in benchmarks:
+            files[built] = _write_rows(built, new_folder, paths)
         entries = _build_entries(files, {"path": FOLDER} if hub is None else {"hub": hub})
         _require_same_benchmarks(entries, new_folder, sorted(digests.values()), paths)
         card = _build_card(benchmarks, files, digests, entries, hub or FOLDER)
@@ -192,10 +212,12 @@ def _build_entries(
             templates = tuple(file.replace(f"_{words}/", f"_{WORDS_PLACE}/") for file in templates)
         by_templates.setdefault(templates, []).append(built)
     family = str(next(iter(files)).manifest["family"])
-    licences = "; ".join(_list_licences([*files]))
+    licences = "; ".join(_list_licences(list(files)))
     entries = {}
     for number, (templates, benchmarks) in enumerate(by_templates.items(), 1):
-        name = family if number == 1 else f"{family}_splits_{number}"
+        name = family
+        if number > 1:
+            name = f"{family}_splits_{number}"
         entries[name] = _build_entry(benchmarks, templates, licences, place)
     return entries
 
@@ -206,8 +228,13 @@ def _build_entry(
     first_benchmark = benchmarks[0]
     words = [built.manifest["words"] for built in benchmarks]
     is_any_length = words == [None]
-    is_exact = all(set(built.examples.column("words").to_pylist()) == {built.manifest["words"]} for built in benchmarks)
-    date_kinds = dict.fromkeys(origin["dates"] for built in benchmarks for origin in _list_origins(built))
+    is_exact = True
+    date_kinds: dict[str, None] = {}
+    for built in benchmarks:
+        if set(built.examples.column("words").to_pylist()) != {built.manifest["words"]}:
+            is_exact = False
+        for origin in _list_origins(built):
+            date_kinds[origin["dates"]] = None
     date_kinds.pop("", None)
     entry: dict[str, Any] = {
         "builder": "labelled",
@@ -292,8 +319,11 @@ def _describe_rows(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_licences(benchmarks: Sequence[BuiltBenchmark]) -> list[str]:
-    origins = [origin for built in benchmarks for origin in _list_origins(built)]
-    return list(dict.fromkeys(licence for origin in origins for licence in origin["licences"]))
+    licences: dict[str, None] = {}
+    for built in benchmarks:
+        for origin in _list_origins(built):
+            licences.update(dict.fromkeys(origin["licences"]))
+    return list(licences)
 
 
 def _build_card(
@@ -304,7 +334,7 @@ def _build_card(
     place: str,
 ) -> str:
     """Build the card from card.md.j2, with a header that the hub and `datasets` read."""
-    built = [*benchmarks]
+    built = list(benchmarks)
     manifest = built[0].manifest
     licences = _list_licences(built)
     origins = {}
@@ -330,7 +360,7 @@ def _build_card(
 
 
 def _build_card_header(files: Mapping[BuiltBenchmark, Mapping[str, str]], licences: Sequence[str]) -> DatasetCardData:
-    built = [*files]
+    built = list(files)
     n_texts = sum(benchmark.examples.num_rows for benchmark in built)
     size = "1M<n<10M"
     for name, limit in _SIZES.items():

@@ -38,14 +38,14 @@ OTHER = "other"
 def allows_redistribution(licence: str) -> bool:
     """Return True if everybody may redistribute texts under ``licence``, under the conditions of the licence.
 
-    The result is False if that is uncertain. That includes unknown licences, licences for some people (non-commercial)
-    or countries only, and licences that forbid changed texts such as windows.
+    The result is False if that is uncertain. Examples are unknown licences, licences for non-commercial use or for some
+    countries only, and licences that forbid changed texts such as windows.
     """
     return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _PART_SEPARATOR.split(licence.strip()))
 
 
 def to_hub_licences(licences: Iterable[str]) -> list[str]:
-    """Return the distinct names of the licences on the hub, in order. A licence without a name there is ``other``."""
+    """Return the hub's names of the licences, each once and in order. The name of an unknown licence is ``other``."""
     names: dict[str, None] = {}
     for licence in licences:
         name = re.sub(r"\s+", "-", licence.strip().lower())

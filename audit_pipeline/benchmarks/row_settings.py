@@ -1,4 +1,4 @@
-"""The settings of an entry of config/benchmarks.yaml for rows from elsewhere: their origin and their columns."""
+"""The settings of an entry of config/benchmarks.yaml for published rows: their origin and their columns."""
 
 from __future__ import annotations
 

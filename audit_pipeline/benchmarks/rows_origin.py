@@ -34,7 +34,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class OriginRows:
-    """Rows, with a description of their place for messages and their provenance for the manifest."""
+    """Rows with a description of their location for messages, and with their provenance for the manifest."""
 
     file: RowFile
     origin: str
@@ -42,7 +42,7 @@ class OriginRows:
 
 
 def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | None, downloads: Path) -> OriginRows:
-    """Read rows from the place that the settings name.
+    """Read rows from the location that the settings name.
 
     The environment variable has priority over path, hub and package. The length and the settings' subset replace the
     placeholders in the names of the part.
@@ -57,7 +57,8 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
         DataError: If the rows are missing or unreadable. The message says what to do.
         SourceError: The same for a package.
     """
-    part = None if part is None else _fill_placeholders(part, settings.subset, words)
+    if part is not None:
+        part = _fill_placeholders(part, settings.subset, words)
     place, named_by = find_local_path(settings)
     if place is not None:
         rows = _read_local_rows(place, part, settings.subset, named_by)
@@ -73,7 +74,7 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
 
 
 def describe_planned_origin(settings: RowsSettings) -> str:
-    """Describe the place that rows will be read from."""
+    """Describe the location that rows will be read from."""
     place, _ = find_local_path(settings)
     if place is not None:
         return str(place)
@@ -96,8 +97,10 @@ def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
     skipped: list[Skipped] = []
     for file in files:
         offset = len(rows) + len(skipped)
-        rows += [Row(row.location, row.index + offset, row.values) for row in file.rows]
-        skipped += [Skipped(row.location, row.index + offset, row.reason) for row in file.skipped]
+        for row in file.rows:
+            rows.append(Row(row.location, row.index + offset, row.values))
+        for skipped_row in file.skipped:
+            skipped.append(Skipped(skipped_row.location, skipped_row.index + offset, skipped_row.reason))
     return RowFile(tuple(rows), tuple(skipped))
 
 
@@ -109,11 +112,13 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
     data/. The subfolder ``subset`` is searched first.
 
     Raises:
-        DataError: If the folder holds none of these. The message says what ``path_setting`` should name.
+        DataError: If the folder contains none of these. The message names ``path_setting``, the setting to correct.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; {path_setting} must name the file that holds {split}.jsonl")
-    places = (folder / subset, folder) if subset else (folder,)
+    places = [folder]
+    if subset:
+        places.insert(0, folder / subset)
     for place in places:
         paths = _find_split_files(place, split)
         if paths:
@@ -171,7 +176,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     for file in rows.cache_files:
         commits.update(filter(_COMMIT.fullmatch, Path(file["filename"]).parts))
     if commits != {commit}:
-        # If the hub does not respond, `datasets` uses the version in its cache and only logs that.
+        # If the hub does not respond, `datasets` uses the version in its cache. It logs that, but raises no error.
         raise DataError(
             f"the data set {hub} is not in the local cache at commit {commit}, only at {', '.join(sorted(commits))}: "
             f"go online, or {advice}"
@@ -274,7 +279,9 @@ def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> Abstra
 
 
 def _suggest_local_folder(path_variable: str | None, file: str) -> str:
-    setting = f"set {path_variable}" if path_variable else "set path in config/benchmarks.yaml"
+    setting = "set path in config/benchmarks.yaml"
+    if path_variable:
+        setting = f"set {path_variable}"
     return f"{setting} to a folder that holds {file}"
 
 
@@ -299,5 +306,5 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:
-            # The data set has no card, or the cache lacks it. `datasets` checks whether the cache holds the rows.
+            # The data set has no card, or its card is not cached. `datasets` checks if the rows are cached.
             return

@@ -27,8 +27,11 @@ MEANINGS: Mapping[Design, str] = {
     "unlabelled": "it is unknown which texts are members",
 }
 LabelSource = Literal["dates", "publisher", "corpus", "training", "configuration", "none"]
-"""The origin of the labels: dates of documents, the publisher of the rows, a search of a complete corpus, the training
-of a control here, or the benchmark's configuration. The value is `none` if no audited text is labelled."""
+"""The origin of the labels.
+
+Labels come from dates of documents, the publisher of the rows, a search of a complete corpus, the training of a control
+on this machine, or the benchmark's configuration. The value is `none` if no audited text is labelled.
+"""
 
 _DESIGNS = ", ".join(f"{design} ({meaning})" for design, meaning in MEANINGS.items())
 
@@ -116,8 +119,8 @@ class FamilySettings(StrictSettings):
     design_follows: ClassVar[bool] = False
     # The origin of the labels, if there are labels.
     labels_from: ClassVar[LabelSource] = "publisher"
-    # Keys of cutoffs, which hold a date or words such as "90 days before today". Each has a placeholder: it replaces an
-    # unreadable cutoff, so that the rest of the entry is still checked.
+    # Keys of cutoffs, and their placeholders. A cutoff is a date or words such as "90 days before today". The
+    # placeholder replaces an unreadable cutoff, so that the rest of the entry is still checked.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that refer to entries of other files, such as sources and controls.
     references: ClassVar[tuple[EntryReference, ...]] = (
@@ -272,10 +275,10 @@ class BenchmarkSpec:
         return f"{self.settings.title} ({self.words} words a text)"
 
     def require_settings(self, kind: type[F]) -> F:
-        """Return the settings as those of a builder or kind of builders.
+        """Return the settings, typed as the class ``kind``.
 
         Raises:
-            TypeError: If the settings are of another kind.
+            TypeError: If the settings have another class.
         """
         if not isinstance(self.settings, kind):
             raise TypeError(f"the settings of {self.name} are {type(self.settings).__name__}, not {kind.__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -93,12 +94,14 @@ def read_split_versions(name: str, paths: DataPaths) -> dict[str, str | None] | 
         if entry is None:
             return None
         entries[table.name] = entry
-    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in entries.values()}
+    origins = set(map(attrgetter("benchmark_digest", "code_version", "run_id"), entries.values()))
     if len(origins) > 1:
         return None
     ((benchmark_digest, code_version, _),) = origins
-    versions = {f"{table}/{name}": entry.data_version for table, entry in entries.items()}
-    return {f"examples/{name}": benchmark_digest, "code": code_version, **versions}
+    versions = {f"examples/{name}": benchmark_digest, "code": code_version}
+    for table_name, entry in entries.items():
+        versions[f"{table_name}/{name}"] = entry.data_version
+    return versions
 
 
 def read_split_assessment(benchmark: BuiltBenchmark, paths: DataPaths) -> SplitAssessment | None:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Literal
 
 UnitName = Literal["whitespace", "jieba"]
@@ -14,7 +14,7 @@ UnitName = Literal["whitespace", "jieba"]
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")
 _LATIN_START = re.compile(r"^[A-Za-z0-9]")
 # jieba splits texts at all other characters. Its time grows with the square of the length of a run of these characters.
-# So longer runs, which usual texts do not have, are cut into pieces.
+# So long runs are cut into pieces. Usual texts have no such runs.
 _LONG_RUN = re.compile(r"[\u4E00-\u9FD5a-zA-Z0-9+#&._%-]{2000}")
 
 
@@ -36,8 +36,8 @@ class WordUnit:
 def get_word_unit(name: UnitName) -> WordUnit:
     """Return the word unit of a name.
 
-    `whitespace` splits at white space and joins with single spaces, as in WikiMIA. Line breaks of a document say
-    nothing about membership, so classifiers must not see them.
+    `whitespace` splits at white space and joins with single spaces, as in WikiMIA. Line breaks are no evidence of
+    membership, so classifiers must not see them.
     `jieba` segments Chinese text. It joins words without spaces, except between two Latin words.
     """
     if name == "whitespace":
@@ -54,9 +54,10 @@ def _load_jieba_splitter() -> Callable[[str], list[str]]:
 
     def split(text: str) -> list[str]:
         ends = [run.end() for run in _LONG_RUN.finditer(text)]
-        pieces = (text[begin:end] for begin, end in pairwise([0, *ends, len(text)]))
-        words = chain.from_iterable(map(jieba.lcut, pieces))
-        return [word for word in words if word.strip()]
+        words = []
+        for begin, end in pairwise([0, *ends, len(text)]):
+            words += jieba.lcut(text[begin:end])
+        return list(filter(str.strip, words))
 
     return split
 

@@ -1,5 +1,5 @@
-"""The report: what the warehouse says, in words, tables and pictures, for people.
+"""The report: pages with sentences, tables and pictures of the warehouse's contents.
 
-What belongs here: its sections, words, pictures, rendering and the JSON copy. What does not: computing a metric
-(statistics/), and SQL that users query (warehouse/).
+This package contains the report's sections, sentences, pictures, rendering and JSON copy. Metrics are computed in
+statistics/. SQL for users is in warehouse/.
 """

@@ -10,7 +10,7 @@ If one detector was named beforehand, its AUROC decides, by its 95% interval:
 * *screening only*: an interval above chance is worth a closer look, and no evidence.
 * *statistical evidence*: the interval must lie above chance, and the margin over the blind control above zero.
 * *sound test*: an interval above chance is enough, because the labels were drawn by chance. If only a user states that,
-  the answer says so.
+  the answer names this condition.
 
 "Nothing found" requires that the comparison would have found an effect that matters (``AUROC_OF_INTEREST``) and that
 nothing differs. In all other cases without a finding there is no conclusion.
@@ -22,7 +22,7 @@ A document stands out if its q-value (Benjamini-Hochberg) is at most 0.05. Confo
 documents are positively dependent, and Benjamini-Hochberg controls the false discovery rate under that dependence
 (Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported too.
 It counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
-stand out, and the answer says so. Only *high* scores stand out. If scores run against training, or may do so, no
+stand out, and the answer reports this. Only *high* scores stand out. If scores run against training, or may do so, no
 document stands out.
 """
 
@@ -52,7 +52,7 @@ Sides = Literal["labelled", "audited against held-out", "none"]
 """The two sides of an AUROC: labelled members and non-members, or audited and held-out texts."""
 
 Outcome = tuple[str, Mapping[str, Any]]
-"""The kind of an answer, and the facts of its sentences that are not findings."""
+"""The kind of an answer, and further facts for its sentences besides the findings."""
 
 _SIDE_NAMES: Mapping[Sides, tuple[str, str]] = {"labelled": ("members", "non-members")}
 _Z_95 = 1.959964
@@ -63,7 +63,7 @@ _OUTCOMES_WITHOUT_FINDING = (
     "no_difference",
     "too_few_texts",
 )
-# Numbers of groups on one side that are mentioned, because the AUROC rests on so few.
+# The answer mentions these numbers of groups on one side, because an AUROC of few groups is uncertain.
 _FEW_GROUPS = range(2, 5)
 # Requirements are rounded to whole documents. This keeps exact values from moving to the next one.
 _ROUNDING_ERROR = 1e-9
@@ -146,7 +146,7 @@ class PairFindings:
     Attributes:
         sides: The two sides of the AUROC.
         claim_level: Strongest claim that the design allows (statistics/claims.py), or None without an evaluation.
-        split_verdict: Whether the two sides can be separated without the model.
+        split_verdict: Verdict on the question if the two sides can be separated without the model.
         auroc: AUROC of the headline detector, or None if no detector was named.
         margin: Margin of its AUROC over the blind control.
         blind: AUROC of the blind control.
@@ -160,7 +160,7 @@ class PairFindings:
         warning: Warning for readers of the AUROC.
         fewest_groups: Number of groups of the side with fewer groups.
         handed_over: True for external scores. The user may have forgotten their sign.
-        stated_by: Person whose statement the claim level rests on, or None if it rests on more than a statement.
+        stated_by: Person whose statement the claim level depends on, or None if it depends on no statement.
         design: How the two sides came about.
         design_stated_by: Person who named the texts that the model has not read, or None if that follows from how they
             were drawn.
@@ -193,8 +193,10 @@ class PairFindings:
     @property
     def aurocs(self) -> list[MetricEstimate]:
         """Return the AUROC of the headline detector, or those of every detector."""
-        headline = [] if self.auroc is None else [self.auroc]
-        return [*headline, *(finding.auroc for finding in self.every)]
+        aurocs = [finding.auroc for finding in self.every]
+        if self.auroc is not None:
+            aurocs.insert(0, self.auroc)
+        return aurocs
 
 
 def build_answer(findings: PairFindings, model_title: str = "", benchmark_title: str = "") -> dict[str, str]:
@@ -220,7 +222,10 @@ def build_answer(findings: PairFindings, model_title: str = "", benchmark_title:
 
 
 def decide_outcome(findings: PairFindings) -> Outcome:
-    """Decide the outcome of a model on a benchmark."""
+    """Decide the outcome of a model on a benchmark.
+
+    Outcomes without a finding become "texts_differ" if the audited texts together differ from the others.
+    """
     kind, facts = _decide_from_scores(findings)
     differences = _find_signs_above_chance(findings)
     if kind in _OUTCOMES_WITHOUT_FINDING and any(differences.values()):
@@ -229,7 +234,7 @@ def decide_outcome(findings: PairFindings) -> Outcome:
 
 
 def _decide_from_scores(findings: PairFindings) -> Outcome:
-    """Decide by the documents of a shelf if there are any, else by AUROCs."""
+    """Decide by the tested documents if there are any, else by AUROCs."""
     if _has_only_equal_scores(findings) and (findings.documents or findings.split_verdict != SEPARABLE):
         return "not_defined", {"lack": "equal"}
     if findings.documents is not None:
@@ -245,9 +250,15 @@ def _decide_from_scores(findings: PairFindings) -> Outcome:
 
 
 def _has_only_equal_scores(findings: PairFindings) -> bool:
-    """Return True if at least one AUROC is known, and every known one is of equal scores."""
-    methods = [auroc.method or "" for auroc in findings.aurocs if auroc.value is not None]
-    return bool(methods) and all(method.endswith(ALL_EQUAL) for method in methods)
+    """Return True if at least one AUROC is known, and every known AUROC was computed from equal scores."""
+    n_known = 0
+    for auroc in findings.aurocs:
+        if auroc.value is None:
+            continue
+        if not (auroc.method or "").endswith(ALL_EQUAL):
+            return False
+        n_known += 1
+    return n_known > 0
 
 
 def _decide_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Outcome:
@@ -263,7 +274,7 @@ def _decide_by_auroc(findings: PairFindings, auroc: MetricEstimate) -> Outcome:
 
 
 def _name_difference(findings: PairFindings) -> str:
-    """Return the outcome of an AUROC above chance, as far as the claim level allows."""
+    """Return the strongest outcome of an AUROC above chance that the claim level allows."""
     if findings.claim_level == SOUND:
         return "sound_evidence_of_training"
     if findings.claim_level != STATISTICAL:
@@ -275,7 +286,7 @@ def _name_difference(findings: PairFindings) -> str:
 
 
 def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance: int = 0) -> Outcome:
-    """Decide between a null result and a comparison that could hardly have found an effect that matters."""
+    """Decide if the comparison is a null result, or too small to find an effect that matters."""
     detectable = find_detectable_auroc(aurocs)
     # The standard error shrinks with the square root of the number of texts.
     times_as_many_texts = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
@@ -288,13 +299,23 @@ def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
 
     It is infinite if no AUROC has an interval.
     """
-    widths = [auroc.high - auroc.low for auroc in aurocs if auroc.low is not None and auroc.high is not None]
+    widths = []
+    for auroc in aurocs:
+        if auroc.low is not None and auroc.high is not None:
+            widths.append(auroc.high - auroc.low)
     return detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
 
 
 def _decide_by_every_detector(findings: PairFindings) -> Outcome:
-    with_value = [finding.auroc for finding in findings.every if finding.auroc.value is not None]
-    with_interval = [auroc for auroc in with_value if auroc.low is not None and auroc.high is not None]
+    values: list[float] = []
+    with_interval: list[MetricEstimate] = []
+    for finding in findings.every:
+        auroc = finding.auroc
+        if auroc.value is None:
+            continue
+        values.append(auroc.value)
+        if auroc.low is not None and auroc.high is not None:
+            with_interval.append(auroc)
     n_below_chance = sum(auroc.is_below_chance for auroc in with_interval)
     if findings.split_verdict == SEPARABLE:
         return "separable", {"scores_lower": n_below_chance > 0}
@@ -305,7 +326,6 @@ def _decide_by_every_detector(findings: PairFindings) -> Outcome:
         return "reversed_difference", {}
     if not any(auroc.is_above_chance for auroc in with_interval):
         return _decide_without_difference(with_interval, n_below_chance)
-    values = [auroc.value for auroc in with_value if auroc.value is not None]
     return "no_detector_named", {"lowest": min(values), "highest": max(values), "lower": n_below_chance}
 
 
@@ -340,17 +360,19 @@ def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) 
         return documents.direction == OPPOSITE
     if findings.whole_set == OPPOSITE:
         return True
-    with_interval = [auroc for auroc in findings.aurocs if auroc.high is not None]
-    return bool(with_interval) and all(auroc.is_below_chance for auroc in with_interval)
+    upper_bounds = [auroc.high for auroc in findings.aurocs if auroc.high is not None]
+    return max(upper_bounds, default=CHANCE) < CHANCE
 
 
 def _compute_significance_requirements(documents: DocumentFindings) -> dict[str, Any]:
-    """Compute what it would have taken for a document to stand out.
+    """Compute the requirements for a document to stand out.
 
-    A single document stands out if at most ``as_high`` comparison documents score as high. A negative number means that
-    a single document cannot stand out. Then ``together`` documents stand out if each scores higher than all comparison
-    documents by ``by_each`` detectors. A single document needs ``alone`` comparison documents. ``too_few`` is True if
-    no document can stand out, and ``fewest`` comparison documents are needed for any to do so.
+    Returns:
+        ``as_high`` is the maximum number of comparison documents that may score as high as a single document that
+        stands out. If it is negative, a single document cannot stand out. Then ``together`` documents stand out if each
+        scores higher than all comparison documents by ``by_each`` detectors. ``alone`` is the number of comparison
+        documents with which a single document can stand out. ``too_few`` is True if no document can stand out.
+        ``fewest`` is the number of comparison documents with which at least one document can stand out.
     """
     factor = 1.0
     if documents.detectors > 1:
@@ -373,7 +395,7 @@ def _compute_significance_requirements(documents: DocumentFindings) -> dict[str,
 
 def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
     """Compute the ratio of Benjamini and Yekutieli's q-values to Benjamini and Hochberg's: sum of 1/i, i = 1..n."""
-    return sum(1 / place for place in range(1, n_tests + 1))
+    return sum(1 / rank for rank in range(1, n_tests + 1))
 
 
 def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:

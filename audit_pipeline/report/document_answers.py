@@ -31,11 +31,14 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     Args:
         model: Title of the model.
         benchmark: Title of the benchmark.
-        counts: Numbers of audited ``documents`` with a window and ``without_window``; of documents ``reproduced`` and
-            of those that ``stand_out`` (q ≤ 0.05) by their strongest window; of ``held_out`` documents and of
-            ``held_out_reproduced`` ones; of windows ``set_apart``. Also the tokens of a ``window``, the ``reason`` why
-            documents have no window, and the flags ``grid`` (several lengths were tried) and ``asked`` (the model was
-            asked in words about the same documents).
+        counts: Numbers and flags of the search.
+
+            * Audited documents: ``documents`` with a window, ``without_window``, ``reproduced``, and those that
+              ``stand_out`` (q ≤ 0.05) by their strongest window. ``reason`` is why documents have no window.
+            * Held-out documents: ``held_out``, and ``held_out_reproduced``.
+            * Windows: ``window`` is their number of tokens, and ``set_apart`` the number of predictable windows.
+            * ``grid`` is True if several lengths were tried. ``asked`` is True if the model was also asked in words
+              about the same documents.
     """
     those = format_count_with_noun(counts["documents"], "document", "documents")
     facts = {"design_stated_by": None, **counts, "model": model, "benchmark": benchmark, "those": those}
@@ -74,12 +77,15 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     Args:
         model: Title of the model.
         benchmark: Title of the benchmark.
-        counts: Numbers of audited ``documents`` with an answer in the headline prompt style (``rung``, None if it was
-            not used), of ``unanswered``, ``reproduced`` and ``not_graded`` ones, and of those that ``stand_out``
-            (q ≤ 0.05). Numbers of held-out documents: ``held_out_asked``, ``held_out`` with an answer,
-            ``held_out_reproduced``, and ``compared_with`` for the p-values. Also the ``longest_run`` in words, the
-            other prompt styles with reproduced documents (``elsewhere``), and the ``requests`` of all styles with the
-            ``not_measured`` ones among them.
+        counts: Numbers of the questions in the headline prompt style.
+
+            * ``rung`` is the headline prompt style, or None if it was not used.
+            * Audited documents: ``documents`` with an answer, ``unanswered``, ``reproduced``, ``not_graded``, and those
+              that ``stand_out`` (q ≤ 0.05). ``longest_run`` is the longest reproduced run in words.
+            * Held-out documents: ``held_out_asked``, ``held_out`` with an answer, ``held_out_reproduced``, and
+              ``compared_with``, the number that the p-values rest on.
+            * All prompt styles: ``elsewhere`` lists the other styles with reproduced documents. ``requests`` counts the
+              requests, and ``not_measured`` those without a result.
     """
     claim = _find_asking_claim(counts)
     facts = {
@@ -145,15 +151,19 @@ def compute_log10_draws(log_p: float | None) -> float | None:
 
 
 def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Split two texts into stretches of words. Each stretch has its ``text`` and ``is_common``.
+    """Split two texts into stretches of words that both texts contain in the same order, and the words between them.
 
-    A stretch is common if the other text contains it in the same order.
+    Returns:
+        The stretches of ``original`` and of ``given``. A stretch has its ``text`` and the flag ``is_common``.
     """
     original_words = original.split()
     given_words = given.split()
     blocks = SequenceMatcher(None, original_words, given_words, autojunk=False).get_matching_blocks()
-    original_ranges = [(block.a, block.a + block.size) for block in blocks]
-    given_ranges = [(block.b, block.b + block.size) for block in blocks]
+    original_ranges = []
+    given_ranges = []
+    for block in blocks:
+        original_ranges.append((block.a, block.a + block.size))
+        given_ranges.append((block.b, block.b + block.size))
     return _split_words(original_words, original_ranges), _split_words(given_words, given_ranges)
 
 

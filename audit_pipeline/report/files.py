@@ -51,7 +51,7 @@ class ReportSummary:
         pairs: Number of pairs of a model and a benchmark.
         findings: Number of findings, one per model, benchmark and detector.
         lineage_gaps: Number of rows without a ledger entry.
-        written: Number of pages that were written again.
+        written: Number of pages that were written, because their content or layout changed.
         bytes: Size of the page across models.
     """
 
@@ -86,8 +86,11 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     with _open_warehouse(warehouse) as connection:
         prepare_connection(connection)
         site = read_site(connection)
-        pages = {model: model_page_path(folder, model) for model in site.results.models}
-        names = {model: page.name for model, page in pages.items()}
+        pages: dict[str, Path] = {}
+        names: dict[str, str] = {}
+        for model in site.results.models:
+            pages[model] = model_page_path(folder, model)
+            names[model] = pages[model].name
         written = 0
         for model, page in iterate_model_pages(connection, site, include_text=include_text):
             written += _write_page(pages[model], page, names, now)
@@ -95,7 +98,7 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     path = folder / ACROSS
     written += _write_page(path, across, names, now)
     _write_file(folder / GLOSSARY, render_glossary().encode())
-    _remove_other_pages(folder, {*pages.values()})
+    _remove_other_pages(folder, set(pages.values()))
     [first] = across.sections["first_screen"]
     return ReportSummary(
         path=path,
@@ -143,7 +146,7 @@ def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: dat
         return 0
     _write_file(path, render_page(page, written_at=now, pages=names, data_version=data_version).encode())
     copy = to_json_row({"written_at": now, "whole_sha256": data_version, **content})
-    # The copy is written last, so that an interrupted write leaves a page without a copy, which is written again.
+    # The copy is written last. If the write is interrupted, the copy is missing and the page is written again.
     _write_file(json_copy_path(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1
 
@@ -166,8 +169,8 @@ def _read_data_version(copy: Path) -> object:
 
 
 def _remove_other_pages(folder: Path, pages: set[Path]) -> None:
-    """Remove the pages of models that were removed. A user may have requested their removal."""
-    current_files = pages | {json_copy_path(page) for page in pages}
+    """Remove the pages of models that the warehouse no longer contains, because users can delete a model's results."""
+    current_files = pages.union(map(json_copy_path, pages))
     for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in current_files:
             file.unlink(missing_ok=True)

@@ -53,15 +53,15 @@ TEMPLATE = "page.html.j2"
 GLOSSARY_TEMPLATE = "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
-"""Margin at both ends of a scale, as a share of its width, so that a dot at the end is complete."""
+"""Margin at both ends of a scale, as a share of its width. It prevents that a dot at the end is cut off."""
 LIMITS: Mapping[str, int] = {
-    "first_tests": 3,  # tests of whole sets on the first screen
-    "first_answers": 3,  # complete answers if there are several
-    "most_units": 120,  # documents that a picture shows individually. It shows the share of more documents.
-    "most_drawn": 8,  # answers in the overview picture
-    "most_counted": 4,  # rows of documents in the overview picture
-    "most_listed": 5,  # answers that the first screen lists, one line each
-    "most_documents": 20,  # visible documents of one audit. Others are folded.
+    "first_tests": 3,  # Tests of whole sets on the first screen.
+    "first_answers": 3,  # Complete answers on the first screen, if there are several answers.
+    "most_units": 120,  # Documents that a picture shows individually. If there are more, it shows their share.
+    "most_drawn": 8,  # Answers in the overview picture.
+    "most_counted": 4,  # Rows of documents in the overview picture.
+    "most_listed": 5,  # Answers that the first screen lists, one line each.
+    "most_documents": 20,  # Visible documents of one audit. The other documents are folded.
 }
 """Maximum numbers that a page shows. The warehouse contains everything."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
@@ -106,8 +106,9 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
         first_screen["word_for_word"],
         first_screen["in_answers"],
     )
-    # Each model and benchmark counts with one verdict.
+    # Each model and benchmark counts once, with the verdict of its most important result.
     signs = Counter(subject.rows[0]["sign"] for subject in subjects)
+    sign_counts = [(sign, signs[sign]) for sign in SIGNS if signs[sign]]
     page_links = {model: quote(name) for model, name in pages.items()}
     return (
         _build_jinja_environment()
@@ -118,7 +119,7 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
             data=page.sections,
             sections=list_sections(),
             subjects=subjects,
-            signs=[(sign, signs[sign]) for sign in SIGNS if signs[sign]],
+            signs=sign_counts,
             data_version=data_version,
             contents=Contents(),
             written_at=written_at,
@@ -140,14 +141,14 @@ def render_glossary() -> str:
 @cache
 def _build_jinja_environment() -> jinja2.Environment:
     """Build the template environment. It compiles each template once for all pages."""
+    loaders: list[jinja2.BaseLoader] = [
+        jinja2.PackageLoader(__package__, "sections"),
+        jinja2.PackageLoader(__package__, "templates"),
+    ]
+    for folder in list_plugin_section_folders():
+        loaders.append(jinja2.FileSystemLoader(str(folder)))
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.PackageLoader(__package__, "sections"),
-                jinja2.PackageLoader(__package__, "templates"),
-                *(jinja2.FileSystemLoader(str(folder)) for folder in list_plugin_section_folders()),
-            ]
-        ),
+        loader=jinja2.ChoiceLoader(loaders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -225,8 +226,9 @@ class Scale:
         """Build a scale from ``least`` to ``most``, extended to all estimates, but not beyond ``bounds``."""
         numbers = [least, most]
         for estimate in filter(None, estimates):
-            values = (estimate["low"], estimate["value"], estimate["high"])
-            numbers += [value for value in values if value is not None]
+            for part in ("low", "value", "high"):
+                if estimate[part] is not None:
+                    numbers.append(estimate[part])
         return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
 
     def place(self, value: float) -> str:
@@ -243,10 +245,12 @@ class Scale:
 
 
 def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
-    """Return the heat level of every token score, 0 (lowest) to 4: the fifth of the shown tokens that it belongs to."""
+    """Return the heat level of every token score, 0 (lowest) to 4. Each level contains a fifth of the shown tokens."""
     scores: list[float] = []
     for text in texts:
-        scores += [token["score"] for token in text["tokens"] if token["score"] is not None]
+        for token in text["tokens"]:
+            if token["score"] is not None:
+                scores.append(token["score"])
     levels: dict[float, int] = {}
     for rank, score in enumerate(sorted(scores)):
         levels.setdefault(score, rank * HEAT_LEVELS // len(scores))

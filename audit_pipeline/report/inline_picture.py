@@ -17,14 +17,14 @@ from audit_pipeline.report.number_format import format_interval, format_number
 from audit_pipeline.report.plots import PALETTE, clean_label
 
 MAX_MARKDOWN_CHARACTERS = 1000
-"""Number of characters from which on the Dagster UI shows a link."""
+"""The Dagster UI shows a link in place of Markdown with this number of characters or more."""
 _SIDE = 110
 """Side of the curve's square, in pixels."""
 _WIDTH = 300
 """Width of the picture, in pixels. Wider pictures are cut in a window of 1,280 pixels."""
 _POINTS = 28
 _INK = "#757575"
-"""Colour that is legible on the white and the black background of the UI."""
+"""Colour that is legible on the white and on the black background of the UI."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,17 +38,16 @@ def draw_inline_roc(
         detector: The detector.
         fpr: False-positive rates of the curve, ascending, of shape (n_points,).
         tpr: True-positive rates of the same points.
-        auroc: The area and both ends of its interval; the ends may be None.
+        auroc: The area and both ends of its interval. Both ends are None if there is no interval.
         blind: AUROC of the blind control, or None if it was not computed.
     """
     value, *ends = auroc
     lines = [f"AUROC {format_number(value)} {format_interval(ends)}", "0.5 is chance (dashed)"]
     if blind is not None:
         lines.append(f"words alone {format_number(blind)}")
-    words = [clean_label(detector), *lines]
-    texts = "".join(
-        f'<text x="{_SIDE + 12}" y="{20 + 22 * place}">{html.escape(line)}</text>' for place, line in enumerate(words)
-    )
+    texts = ""
+    for number, line in enumerate([clean_label(detector), *lines]):
+        texts += f'<text x="{_SIDE + 12}" y="{20 + 22 * number}">{html.escape(line)}</text>'
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_SIDE}" font-size="12" fill="{_INK}"'
         ' font-family="sans-serif">'
@@ -64,7 +63,7 @@ def draw_inline_roc(
 
 def _trace_path(fpr: Floats, tpr: Floats) -> str:
     """Return the curve as an SVG path through points at equal steps along it, in whole pixels."""
-    # Steps follow the curve, because it may rise or advance without the other.
+    # Steps along one axis would miss stretches of the curve that are vertical or horizontal.
     travelled = fpr + tpr
     steps = np.linspace(0.0, 2.0, _POINTS)
     across = np.interp(steps, travelled, fpr)

@@ -1,11 +1,11 @@
-"""Sentences of the report that are no answers: claim levels, labels, attempts, error rates.
+"""Sentences of the report besides the answers: claim levels, labels, attempts, error rates.
 
-The functions turn rows of queries into the facts of the sentences in notes.yaml.
+The functions pass rows of queries as facts to the sentences in notes.yaml.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
@@ -23,7 +23,7 @@ from audit_pipeline.store.control_names import EXPOSED, TWIN
 Row = Mapping[str, Any]
 
 MOSTLY_FOUND = 0.9
-"""Share of a control's texts that must be found for a number of readings to count as sufficient."""
+"""A number of readings is sufficient if the search finds at least this share of the control's texts."""
 
 RULE_IN_WORDS: Mapping[str, str] = {
     "largest_accuracy": "largest accuracy",
@@ -43,14 +43,14 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 
 def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
-    """Describe what a claim level allows. ``stated_by`` is the person whose statement it rests on, or None."""
+    """Describe what a claim level allows. ``stated_by`` is the person whose statement it depends on, or None."""
     if level == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)
     return CLAIM_IN_WORDS[level]
 
 
 def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
-    """Describe a split verdict. ``stated_by`` is the person whose statement it rests on, or None."""
+    """Describe a split verdict. ``stated_by`` is the person whose statement it depends on, or None."""
     sentences = VERDICT_IN_WORDS[verdict]
     if stated_by is None:
         return sentences
@@ -62,7 +62,7 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
 
     Args:
         builder: Builder of the benchmark.
-        origin: Where the labelled rows came from.
+        origin: Origin of the labelled rows.
         stated_by: Person who stated the design, or None.
     """
     if builder is None:
@@ -89,8 +89,10 @@ def describe_blind_control(blind: Row | None) -> str:
 
 def describe_text_counts(split_counts: Sequence[Row]) -> str:
     """Describe how many texts were evaluated and how many calibrate. Return an empty text if that is unknown."""
-    by_split = {row["split"]: row for row in split_counts}
-    return render_phrase("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
+    counts: dict[str, Row | None] = dict.fromkeys(("evaluation", "calibration"))
+    for row in split_counts:
+        counts[row["split"]] = row
+    return render_phrase("text_counts", counts)
 
 
 def describe_attempts(attempted: Row | None) -> str | None:
@@ -111,8 +113,9 @@ def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str |
     """Describe how often a control model had to read a text before the search found it, or return None without points.
 
     Args:
-        points: Shares of texts found, ordered by the number of readings.
-        reproduced: Number of documents that a search found. If given, the text says what a result of 0 means.
+        points: Shares of texts that the search found, ordered by the number of readings.
+        reproduced: Number of documents that a search of an audited model found. If it is not None, the description
+            includes what a result of 0 means.
     """
     if not points:
         return None
@@ -139,7 +142,7 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
         **page,
         "searches": list(map(_describe_run, page["searches"])),
         "answers": list(map(_describe_answer_run, page["answers"])),
-        "controls": [_summarise_control(name, list(points)) for (name, _), points in controls],
+        "controls": [_summarise_control(name, points) for (name, _), points in controls],
     }
     parts: list[dict[str, Any]] = []
     for sentence in render_list("error_rates", facts):
@@ -151,7 +154,7 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
 
 
 def _describe_run(result: Row) -> dict[str, Any]:
-    """Add when a result was computed, with which code, how much was tried, and the plan."""
+    """Add the columns ``made`` (time and code version), ``tried`` (attempts) and ``planned`` (sealed plan)."""
     made = ""
     if result["finished_at"] is not None:
         made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
@@ -164,12 +167,19 @@ def _describe_answer_run(answer: Row) -> dict[str, Any]:
     return {**_describe_run(answer), "labels_by": labels_by, "words_alone": describe_blind_control(answer["blind"])}
 
 
-def _summarise_control(name: str, points: Sequence[Row]) -> dict[str, Any]:
-    exposed = [point for point in points if point["role"] == EXPOSED]
-    twin = [point for point in points if point["role"] == TWIN]
-    finish_times = [point["finished_at"] for point in exposed if point["finished_at"]]
-    n_twin_texts = sum(point["documents"] for point in twin)
-    n_twin_found = sum(point["n_reached"] for point in twin)
+def _summarise_control(name: str, points: Iterable[Row]) -> dict[str, Any]:
+    exposed = []
+    finish_times = []
+    n_twin_texts = 0
+    n_twin_found = 0
+    for point in points:
+        if point["role"] == EXPOSED:
+            exposed.append(point)
+            if point["finished_at"]:
+                finish_times.append(point["finished_at"])
+        elif point["role"] == TWIN:
+            n_twin_texts += point["documents"]
+            n_twin_found += point["n_reached"]
     return {
         "name": name,
         "points": exposed,

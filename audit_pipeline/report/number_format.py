@@ -1,7 +1,7 @@
 """Number formats that the report and the terminal share.
 
-Each kind of value has one format. A dash stands for a missing value. A number that rounds to zero has no sign (the
-option ``z`` of Python's format specification).
+Each kind of value has one format. A dash stands for a missing value. A number that rounds to zero has no sign, because
+the option ``z`` of Python's format specification removes it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def format_probability(value: float | None) -> str:
 
 
 def format_draws(log10: float | None) -> str:
-    """Format a sufficient number of draws.
+    """Format a sufficient number of draws as a whole number, rounded up.
 
-    It is a whole number, rounded up, or the nearest power of ten from a million on.
+    From a million on, the format is the nearest power of ten.
 
     Args:
         log10: Decimal logarithm of the number of draws.
@@ -102,7 +102,7 @@ def _format_power_of_ten(exponent: int) -> str:
 
 
 def show_blanks(piece: str) -> str:
-    """Return a token with visible blanks: an arrow for a line break, a sign for a token of blanks."""
+    """Return a token with an arrow in place of each line break. A token that consists of blanks becomes "␣"."""
     if piece.strip() or "\n" in piece:
         return piece.replace("\n", "↵")
     return "␣"

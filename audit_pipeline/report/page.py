@@ -2,8 +2,8 @@
 
 A section is a query (sections/NN_name.sql) and a template (sections/NN_name.html.j2). NN orders the sections of a page.
 If the query is not enough, a function of section_data.py completes its rows. A folder with the section's name contains
-the parts of its rows. Each part is a query and a template as well, and joins the rows by model and benchmark. A column
-``in_all`` contains the number of rows without the query's limit. It is not part of the row.
+the parts of its rows. A part is a query and a template, too. Its rows join the section's rows by model and benchmark. A
+column ``in_all`` contains the number of rows without the query's limit. It is removed from the rows.
 
 html.py renders the templates, and files.py writes the pages.
 """
@@ -19,13 +19,14 @@ from datetime import date, datetime
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.report import display_priority
-from audit_pipeline.report.section_data import RAW_PREFIX, ROW_FUNCTIONS, Results, describe_results
+from audit_pipeline.report import display_priority, section_data
+from audit_pipeline.report.section_data import Results
 from audit_pipeline.report.sentences import list_limits
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
@@ -64,7 +65,12 @@ def list_sections() -> tuple[SectionFiles, ...]:
 
 def list_plugin_section_folders() -> list[Traversable]:
     """Return the section folders of the stages of installed packages."""
-    return [stage.section for _, stage in load_stage_plugins() if getattr(stage, "section", None) is not None]
+    folders = []
+    for _, stage in load_stage_plugins():
+        folder = getattr(stage, "section", None)
+        if folder is not None:
+            folders.append(folder)
+    return folders
 
 
 def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]:
@@ -97,7 +103,7 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
 """
 
 _PLACES = (
-    # Worst first.
+    # The worst state has the first place.
     f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
     f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
     f"rule_place(rule, alpha) AS {display_priority.build_rule_place_sql()}",
@@ -176,16 +182,17 @@ def read_site(connection: Connection) -> Site:
     """Read the data that all pages share. The connection must be prepared (:func:`prepare_connection`)."""
     connection.execute(_read_sql("site"))
     checks = query_rows(connection, "SELECT * EXCLUDE (place) FROM instrument_checks ORDER BY place")
+    controls = query_rows(connection, "FROM control_models")
     return Site(
         results=_read_results(connection, checks),
-        controls=frozenset(row["model"] for row in query_rows(connection, "FROM control_models")),
+        controls=frozenset(map(itemgetter("model"), controls)),
         findings=query_rows(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
         gaps=query_rows(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
     )
 
 
 def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ()) -> Results:
-    return describe_results(
+    return section_data.describe_results(
         answers=query_rows(connection, "FROM answers"),
         tests=query_rows(connection, "FROM tests ORDER BY place"),
         searches=query_rows(connection, "FROM extraction_counts"),
@@ -219,7 +226,9 @@ def _read_page(
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
-    rows = {section.name: _query_section_rows(connection, section, results) for section in list_sections()}
+    rows: dict[str, Rows] = {}
+    for section in list_sections():
+        rows[section.name] = _query_section_rows(connection, section, results)
     return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
@@ -261,9 +270,18 @@ class Conclusions(NamedTuple):
     in_answers: Mapping[str, Row]
 
 
-_SEARCH_WORDS = (
-    *("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim"),
-    *("claim_in_words", "calibration_in_words", "brief"),
+_SEARCH_COLUMNS = (
+    "outcome",
+    "sign",
+    "question",
+    "headline",
+    "explanation",
+    "how_sure",
+    "what_would_change",
+    "claim",
+    "claim_in_words",
+    "calibration_in_words",
+    "brief",
 )
 
 
@@ -278,8 +296,11 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         results = _read_results(connection).select(lambda name: name == model)
 
     def select(row: Row, *more_columns: str) -> dict[str, Any]:
-        return to_json_row({name: row[name] for name in (*_SEARCH_WORDS, *more_columns)})
+        return to_json_row(section_data.select_columns(row, (*_SEARCH_COLUMNS, *more_columns)))
 
+    answers = {}
+    for row in results.answers:
+        answers[row["benchmark"]] = to_json_row(row)
     word_for_word = {}
     for row in results.searches:
         word_for_word[row["benchmark"]] = select(row, "set_apart_in_words", "tried", "planned")
@@ -288,10 +309,9 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         in_answers[row["benchmark"]] = select(row, "unanswered_in_words")
     tests = []
     for test in results.tests:
-        shown_columns = test.keys() - {"run_id", "place"}
-        tests.append(to_json_row({name: test[name] for name in test if name in shown_columns}))
+        tests.append(to_json_row(section_data.select_test_columns(test)))
     return Conclusions(
-        answers={row["benchmark"]: to_json_row(row) for row in results.answers},
+        answers=answers,
         tests=tests,
         word_for_word=word_for_word,
         in_answers=in_answers,
@@ -299,7 +319,7 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
 
 
 def to_json_row(row: Row) -> dict[str, Any]:
-    """Convert a row to JSON values. Columns that only a section's function reads are dropped."""
+    """Convert a row to JSON values. Columns named ``raw_…`` are dropped: only a section's function reads them."""
     json_row: dict[str, Any] = json.loads(json.dumps(_drop_raw_columns(row), default=_encode_date))
     return json_row
 
@@ -334,14 +354,14 @@ def _complete_rows(rows: list[dict[str, Any]], section: str, results: Results) -
     """Apply the section's function, if it has one, and drop the columns that only the function reads."""
     if section == "limits":
         return list_limits()
-    complete = ROW_FUNCTIONS.get(section)
+    complete = section_data.ROW_FUNCTIONS.get(section)
     if complete is not None:
         rows = [complete(row, results) for row in rows]
-    return [_drop_raw_columns(row) for row in rows]
+    return list(map(_drop_raw_columns, rows))
 
 
 def _drop_raw_columns(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(RAW_PREFIX)}
+    return {name: value for name, value in row.items() if not name.startswith(section_data.RAW_PREFIX)}
 
 
 def _build_rows(rows: list[dict[str, Any]]) -> Rows:
@@ -355,7 +375,7 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_replace_non_finite(item) for item in value]
+        return list(map(_replace_non_finite, value))
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -73,13 +74,13 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFact
         pair_facts: Facts that are no findings.
         run_id: Run of the evaluation.
     """
-    evaluations = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
-    tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
+    evaluations = _read_default_rows(tables["evaluations"])
+    tests = _read_default_rows(tables["group_tests"])
     setting, reason_of_choice = _choose_headline_setting(_skip_blind_control(evaluations), tests, pair_facts)
     quoted_rate = None
-    # If every text is labelled, the rates describe both sides together and are not quoted.
+    # Without audited texts, the rates describe members and non-members together and are not quoted.
     if pair_facts.audited:
-        quoted_rate = _find_flagged_rate(tables["contamination_rates"].to_pylist(), setting)
+        quoted_rate = _find_flagged_rate(_read_default_rows(tables["contamination_rates"]), setting)
     whole_set = _find_whole_set_direction(tables["corpus_tests"])
     findings = _collect_findings(evaluations, tests, setting, pair_facts, whole_set, quoted_rate)
     detector, parameters = setting or (None, None)
@@ -102,6 +103,11 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFact
         **document_columns,
         "run_id": run_id,
     }
+
+
+def _read_default_rows(table: pa.Table) -> list[Row]:
+    """Return the rows of detectors at default parameters."""
+    return list(filter(itemgetter("is_default"), table.to_pylist()))
 
 
 def _skip_blind_control(evaluations: Sequence[Row]) -> list[Row]:
@@ -136,8 +142,10 @@ def _collect_findings(
         quoted_rate: Row of ``contamination_rates`` that the first screen quotes.
     """
     detectors = _skip_blind_control(evaluations)
-    audited_tests = [row for row in tests if row["label"] is None and pair_facts.audited]
-    headline_rows = [row for row in detectors if _get_setting(row) == setting]
+    audited_tests: list[Row] = []
+    if pair_facts.audited:
+        audited_tests = [row for row in tests if row["label"] is None]
+    headline_rows = _select_setting(detectors, setting)
     # Without a headline detector, claim level, verdict and warning are those of the first detector.
     first_row = next(iter(headline_rows), None) or min(detectors, key=_get_setting, default=None)
     claim_level = _find_claim_level(first_row, tests, setting)
@@ -184,8 +192,9 @@ def _get_setting(row: Row) -> Setting:
 def _find_sides(detectors: Sequence[Row]) -> answer_rules.Sides:
     if not detectors:
         return "none"
-    if any(is_against_held_out(row["method"]) for row in detectors):
-        return "audited against held-out"
+    for row in detectors:
+        if is_against_held_out(row["method"]):
+            return "audited against held-out"
     return "labelled"
 
 
@@ -210,12 +219,13 @@ def _get_flagged_fields(rate: Row | None) -> dict[str, Any]:
 def _choose_headline_setting(
     detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
-    """Return the headline setting and the reason of its choice, or None if no one of several detectors was named.
+    """Return the headline setting and the reason of its choice, or None if there are several detectors and no name.
 
-    The first step with results decides: evaluations, tests, scores.
+    The setting is chosen among the evaluated settings. Without evaluations it is chosen among the tested settings, and
+    without tests among the scored settings.
     """
     evaluated = {_get_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0}
-    tested = {_get_setting(row) for row in tests}
+    tested = set(map(_get_setting, tests))
     for settings in filter(None, (evaluated, tested, set(pair_facts.scored))):
         detector = choose_headline_detector({name for name, _ in settings}, pair_facts.named)
         if detector is not None:
@@ -229,9 +239,7 @@ def _choose_headline_setting(
 def _find_claim_level(evaluation: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
     if evaluation is not None:
         return str(evaluation["claim_level"])
-    levels = {row["claim_level"] for row in tests if _get_setting(row) == setting}
-    if not levels:
-        levels = {row["claim_level"] for row in tests}
+    levels = {row["claim_level"] for row in _select_setting(tests, setting) or tests}
     return min(levels, default=None)
 
 
@@ -244,11 +252,12 @@ def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: 
 
 def _find_flagged_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
     """Return the rate of all audited texts at the threshold that the first screen quotes, or None."""
-    ranks = {rule: rank for rank, rule in enumerate(CHOSEN_RULES)}
-    candidates = [
-        row for row in rates if row["unit"] == "benchmark" and row["is_default"] and _get_setting(row) == setting
-    ]
-    return min(candidates, key=lambda row: ranks.get((row["rule"], row["alpha"]), len(ranks)), default=None)
+    candidates = [row for row in _select_setting(rates, setting) if row["unit"] == "benchmark"]
+    for chosen_rule in CHOSEN_RULES:
+        for row in candidates:
+            if (row["rule"], row["alpha"]) == chosen_rule:
+                return row
+    return next(iter(candidates), None)
 
 
 def _count_above_all(tests: Sequence[Row]) -> int:
@@ -267,7 +276,7 @@ def _summarise_every_setting(
     detectors: Sequence[Row], audited_tests: Sequence[Row], tests: Sequence[Row]
 ) -> list[DetectorFindings]:
     """Return the findings of every evaluated or tested setting, ordered by name."""
-    settings = {_get_setting(row) for row in (*detectors, *audited_tests)}
+    settings = set(map(_get_setting, (*detectors, *audited_tests)))
     every = []
     for setting in sorted(settings):
         auroc = _find_estimate(detectors, setting, "auroc") or MetricEstimate(None)
@@ -275,7 +284,7 @@ def _summarise_every_setting(
     return every
 
 
-def _select_setting(rows: Sequence[Row], setting: Setting) -> list[Row]:
+def _select_setting(rows: Sequence[Row], setting: Setting | None) -> list[Row]:
     return [row for row in rows if _get_setting(row) == setting]
 
 
@@ -295,7 +304,7 @@ def _summarise_documents(
 
 def _summarise_by_one_setting(audited_tests: Sequence[Row], tests: Sequence[Row]) -> DocumentFindings:
     n_tests = len(audited_tests)
-    calibration_groups = min(row["n_calibration_groups"] for row in tests)
+    calibration_groups = min(map(itemgetter("n_calibration_groups"), tests))
     return DocumentFindings(
         tested=n_tests,
         standing_out=sum(row["q_bh"] <= Q_LEVEL for row in audited_tests),
@@ -310,28 +319,31 @@ def _summarise_by_one_setting(audited_tests: Sequence[Row], tests: Sequence[Row]
 
 
 def _summarise_by_every_setting(audited_tests: Sequence[Row], tests: Sequence[Row]) -> DocumentFindings:
-    settings = {_get_setting(row) for row in audited_tests}
-    groups = {row["group"] for row in audited_tests}
+    settings = set(map(_get_setting, audited_tests))
+    n_groups = len(set(map(itemgetter("group"), audited_tests)))
     can_stand_out = [row for row in audited_tests if row["direction"] != OPPOSITE]
     standing_out = {row["group"] for row in can_stand_out if row["q_ledger"] <= Q_LEVEL}
     calibration_groups = min(row["n_calibration_groups"] for row in tests if _get_setting(row) in settings)
-    n_tests = max(row["n_ledger"] for row in audited_tests)
+    n_tests = max(map(itemgetter("n_ledger"), audited_tests))
     factor = answer_rules.compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(can_stand_out))
     return DocumentFindings(
-        tested=len(groups),
+        tested=n_groups,
         standing_out=len(standing_out),
         detectors=len(settings),
         tests=n_tests,
         can_stand_out=len(can_stand_out),
         direction=_find_common_direction(tests, settings),
         calibration_groups=calibration_groups,
-        smallest_q=answer_rules.compute_smallest_q(calibration_groups, len(groups), factor),
+        smallest_q=answer_rules.compute_smallest_q(calibration_groups, n_groups, factor),
         above_all=max(_count_above_all(_select_setting(can_stand_out, setting)) for setting in settings),
     )
 
 
 def _find_common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
-    """Return the common direction of the settings that do not run against training, or "opposite" if all do."""
+    """Return the common direction of the settings that do not run against training.
+
+    The result is "none" if their directions differ, and "opposite" if all settings run against training.
+    """
     directions = {_find_direction(_select_setting(tests, setting)) for setting in settings} - {OPPOSITE}
     if not directions:
         return OPPOSITE
@@ -342,8 +354,8 @@ def _find_common_direction(tests: Sequence[Row], settings: set[Setting]) -> str 
 
 def _count_calibration_groups(decisions: pa.Table, setting: Setting | None) -> int | None:
     counts: list[int] = []
-    for row in decisions.to_pylist():
-        if row["is_default"] and (setting is None or row["detector"] == setting[0]):
+    for row in _read_default_rows(decisions):
+        if setting is None or row["detector"] == setting[0]:
             counts.append(row["n_calibration_groups"])
     return max(counts, default=None)
 

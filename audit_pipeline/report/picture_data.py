@@ -16,9 +16,9 @@ Floats = npt.NDArray[np.float64]
 Row = Mapping[str, Any]
 
 LINEAR_STEPS = 200
-STEPS_A_DECADE = 20
+STEPS_PER_DECADE = 20
 SMALLEST_FPR = 1e-6
-MOST_BINS = 40
+MAX_BINS = 40
 
 SIDES = ("members", "non-members")
 
@@ -34,10 +34,19 @@ def bin_scores(members: Floats, nonmembers: Floats) -> dict[str, Floats]:
         ``edges`` of shape (n_bins + 1,), and the shares of the ``members`` and ``nonmembers`` per bin, of shape
         (n_bins,). Scores that are not finite are ignored.
     """
-    sides = [scores[np.isfinite(scores)] for scores in (members, nonmembers)]
-    edges = compute_bin_edges(np.concatenate(sides))
-    shares = [np.histogram(scores, edges)[0] / max(1, scores.size) for scores in sides]
-    return {"edges": edges, "members": shares[0], "nonmembers": shares[1]}
+    members = members[np.isfinite(members)]
+    nonmembers = nonmembers[np.isfinite(nonmembers)]
+    edges = compute_bin_edges(np.concatenate([members, nonmembers]))
+    return {
+        "edges": edges,
+        "members": _compute_bin_shares(members, edges),
+        "nonmembers": _compute_bin_shares(nonmembers, edges),
+    }
+
+
+def _compute_bin_shares(scores: Floats, edges: Floats) -> Floats:
+    counts, _ = np.histogram(scores, edges)
+    return np.asarray(counts / max(1, scores.size))
 
 
 def compute_bin_edges(scores: Floats) -> Floats:
@@ -54,18 +63,18 @@ def compute_bin_edges(scores: Floats) -> Floats:
     if high - low < min_width:
         low -= min_width
         high += min_width
-    n_bins = min(MOST_BINS, max(8, int(np.sqrt(scores.size))))
+    n_bins = min(MAX_BINS, max(8, int(np.sqrt(scores.size))))
     return np.linspace(low, high, n_bins + 1)
 
 
 def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
     """Select the points of a ROC curve that a picture can resolve, on a linear or a logarithmic axis.
 
-    A selected point differs from the previous one by a 200th of an axis or a 20th of a decade of the false-positive
-    rate. Both ends are selected. Thousands of points would make a page slow to open.
+    A selected point differs from the previous point by a 200th of an axis, or by a 20th of a decade of the
+    false-positive rate. Both ends are selected. A page with thousands of points would open slowly.
     """
     decades = np.log10(np.maximum(fpr, SMALLEST_FPR))
-    grid = np.stack([np.round(fpr * LINEAR_STEPS), np.round(tpr * LINEAR_STEPS), np.round(decades * STEPS_A_DECADE)])
+    grid = np.stack([np.round(fpr * LINEAR_STEPS), np.round(tpr * LINEAR_STEPS), np.round(decades * STEPS_PER_DECADE)])
     moved = np.any(np.diff(grid, axis=1, prepend=np.nan) != 0, axis=0)
     moved[-1:] = True
     return np.asarray(fpr[moved]), np.asarray(tpr[moved])
@@ -102,7 +111,7 @@ def _build_points(rows_by_value: Mapping[str, Sequence[Row]], values: Sequence[s
 
 
 def _average_over_seeds(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the mean AUROC with the interval of the only training, or the range of several trainings."""
+    """Return the mean AUROC over seeds. Its interval is that of a single seed, or the range of several seeds."""
     aurocs = [float(row["auroc"]) for row in rows]
     if not aurocs:
         return {"value": None, "low": None, "high": None, "method": None}

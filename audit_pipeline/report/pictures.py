@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from markupsafe import Markup
@@ -120,14 +121,12 @@ def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
 def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
     """Draw the score histograms of each detector of a pair."""
     sides = SIDE_NAMES[finding["sides"]]
-    return [
-        _to_svg_markup(
-            draw_score_histogram(row, sides=sides),
-            f"Spread of the scores of {row['detector']} of {_format_pair_name(finding)}",
-            f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
-        )
-        for row in finding["curves"]
-    ]
+    pictures = []
+    for row in finding["curves"]:
+        title = f"Spread of the scores of {row['detector']} of {_format_pair_name(finding)}"
+        description = f"The share of {sides[0]} texts and of {sides[1]} texts at each score."
+        pictures.append(_to_svg_markup(draw_score_histogram(row, sides=sides), title, description))
+    return pictures
 
 
 def draw_study_pictures(study: Row) -> Sequence[Markup]:
@@ -136,7 +135,7 @@ def draw_study_pictures(study: Row) -> Sequence[Markup]:
     for panel in study["panels"]:
         lines = []
         for line in panel["lines"]:
-            lines.append((line["detector"], [(point["place"], point["auroc"]) for point in line["points"]]))
+            lines.append((line["detector"], _list_aurocs(line["points"])))
         x_label = panel["setting"].replace("_", " ")
         figure = draw_lines(
             lines, panel["places"], y_label="AUROC", x_label=x_label, y_limits=(0.4, 1.02), mark=0.5, size=(3.5, 2.8)
@@ -146,21 +145,26 @@ def draw_study_pictures(study: Row) -> Sequence[Markup]:
 
 
 def draw_control_pictures(control: Row) -> Sequence[Markup]:
-    """Draw what the models of a control reproduce over the number of times that the exposed model read a text.
+    """Draw how much the models of a control reproduce, by the number of times that the exposed model read a text.
 
     The first picture shows the share of texts with a passage of p ≥ 0.001. The second one shows the decimal logarithm
     of the strongest passage of the median text.
     """
     models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
-    readings = sorted({point["occurrences"] for _, points in models for point in points})
-    places = [str(times) for times in readings]
+    readings = {point["occurrences"] for point in (*control["exposed"], *control["twin"])}
+    places = list(map(str, sorted(readings)))
     about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
     read = "times that the trained model read the text"
     shares: list[Line] = []
     strongest: list[Line] = []
     for name, points in models:
-        shares.append((name, [(str(point["occurrences"]), point["reached"]) for point in points]))
-        strongest_points = [(str(point["occurrences"]), _without_interval(point["log10_p"])) for point in points]
+        share_points = []
+        strongest_points = []
+        for point in points:
+            place = str(point["occurrences"])
+            share_points.append((place, point["reached"]))
+            strongest_points.append((place, _without_interval(point["log10_p"])))
+        shares.append((name, share_points))
         strongest.append((name, strongest_points))
     share_label = "texts with a passage of p ≥ 0.001"
     strongest_label = "log₁₀ p of the strongest passage (median)"
@@ -180,22 +184,25 @@ def draw_rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]
     """Draw the mean longest run of words per prompt style, for audited and held-out documents.
 
     Args:
-        rungs: Rows of the part ``rungs``, from the prompt style that contains least of the document to that with most.
+        rungs: Rows of the part ``rungs``, ordered by how much of the document the prompt style contains, least first.
         benchmark: The benchmark.
 
     Returns:
         One picture, or none if only one prompt style was used.
     """
-    answered = [row for row in rungs if row["longest_mean"] is not None]
-    places = list(dict.fromkeys(row["rung"] for row in answered))
-    if len(places) < 2:
-        return ()
     points: dict[str, list[tuple[str, Row]]] = {"audited": [], "held-out": []}
+    places: list[str] = []
     descriptions = []
-    for row in answered:
+    for row in rungs:
+        if row["longest_mean"] is None:
+            continue
         side = row["side"].replace("_", "-")
         points[side].append((row["rung"], _without_interval(row["longest_mean"])))
         descriptions.append(f"{row['rung']}, {side}: {row['longest_mean']:.1f} words")
+        if row["rung"] not in places:
+            places.append(row["rung"])
+    if len(places) < 2:
+        return ()
     lines = [line for line in points.items() if line[1]]
     y_label = "longest run in words, mean of documents"
     figure = draw_lines(lines, places, y_label=y_label, y_limits=(0, None))
@@ -204,26 +211,32 @@ def draw_rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]
 
 
 def draw_series_pictures(row: Row) -> Sequence[Markup]:
-    """Draw the AUROC of the headline detector along a series of checkpoints.
+    """Draw the AUROC of the headline detector over a series of checkpoints.
 
-    The picture contains the shares of documents that stand out and of documents with a reproduced passage, too. A
-    single checkpoint has no picture.
+    The picture also shows the share of documents that stand out, and the share of documents with a reproduced passage.
+    A single checkpoint has no picture.
     """
     points = row["points"]
     if len(points) < 2:
         return ()
-    lines: list[Line] = [("AUROC", [(point["place"], point["auroc"]) for point in points])]
+    lines: list[Line] = [("AUROC", _list_aurocs(points))]
     for name, part, whole in (
         ("documents that stand out", "standing_out", "tested"),
         ("documents with a passage word for word", "reproduced", "documents"),
     ):
-        shares = [(point["place"], _without_interval(point[part] / point[whole])) for point in points if point[whole]]
+        shares = []
+        for point in points:
+            if point[whole]:
+                shares.append((point["place"], _without_interval(point[part] / point[whole])))
         if shares:
             lines.append((name, shares))
-    figure = draw_lines(
-        lines, [point["place"] for point in points], y_label="AUROC, or share", y_limits=(-0.03, 1.03), mark=0.5
-    )
+    places = [point["place"] for point in points]
+    figure = draw_lines(lines, places, y_label="AUROC, or share", y_limits=(-0.03, 1.03), mark=0.5)
     return (_to_svg_markup(figure, f"{row['series']} on {row['benchmark']}, by checkpoint", row["summary"]),)
+
+
+def _list_aurocs(points: Sequence[Row]) -> list[tuple[str, Row]]:
+    return list(map(itemgetter("place", "auroc"), points))
 
 
 def _without_interval(value: float | None) -> Row:
@@ -235,4 +248,4 @@ def _format_pair_name(finding: Row) -> str:
 
 
 def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:
-    return Markup(to_svg(figure, title, description))  # noqa: S704 - to_svg escapes every text that it is given
+    return Markup(to_svg(figure, title, description))  # noqa: S704 - to_svg escapes the title and the description

@@ -1,4 +1,4 @@
-"""Plots of matplotlib, their common style, and their conversion to PNG and SVG.
+"""Plots by matplotlib, their common style, and their conversion to PNG and SVG.
 
 picture_data.py prepares the data, and pictures.py chooses the pictures of a page. Figures are created without pyplot,
 because its state is global.
@@ -68,7 +68,10 @@ STYLE = {
 
 
 def to_png(figure: Figure, *, dpi: int = 110) -> bytes:
-    """Convert a figure to a PNG with 64 colours on white. It has a third of the size without a visible difference."""
+    """Convert a figure to a PNG with 64 colours on white.
+
+    The file has a third of the size of a PNG with all colours, and no visible difference.
+    """
     drawn = io.BytesIO()
     small = io.BytesIO()
     with _without_glyph_warnings():
@@ -133,7 +136,7 @@ def to_markdown_image(png: bytes, alt: str) -> str:
 
 
 def clean_label(label: str) -> str:
-    """Return a label on one line of bounded length, without control characters. ``$`` is escaped."""
+    """Return a label on one line of bounded length, without control characters. Dollar signs are escaped."""
     shown = _remove_control_characters(label)
     if len(shown) > LABEL_CHARACTERS:
         shown = shown[: LABEL_CHARACTERS - 1] + "…"
@@ -162,9 +165,9 @@ def _make_ids_unique(svg: str, description: str) -> str:
 
 def _remove_control_characters(text: str) -> str:
     """Return a text on one line without characters that XML cannot contain, such as control characters."""
-    control_characters = {letter for letter in text if unicodedata.category(letter)[0] == "C"}
-    for letter in control_characters:
-        text = text.replace(letter, " ")
+    for letter in set(text):
+        if unicodedata.category(letter)[0] == "C":
+            text = text.replace(letter, " ")
     return " ".join(text.split())
 
 
@@ -242,21 +245,25 @@ def draw_low_fpr_roc(
 def _roc_panel(curves: Sequence[Row], sides: tuple[str, str]) -> Iterator[Axes]:
     height = 4.5 + 0.2 * ((len(curves) + 1) // 2)
     with _build_panel(4.6, height, loc="outside lower center", title="AUROC") as (figure, axes):
-        # For the words above the axes, which the layout does not count.
+        # The layout does not make room for the annotations above the axes.
         figure.get_layout_engine().set(h_pad=0.2)  # type: ignore[union-attr,call-arg]
         axes.set_ylim(-0.01, 1.01)
         axes.set_ylabel(f"true positive rate ({sides[0]} found)")
         yield axes
 
 
-def _annotate_top(axes: Axes, words: str, place: float, *, ha: str, offset: tuple[int, int]) -> None:
+def _annotate_top(axes: Axes, text: str, x: float, *, ha: str, offset: tuple[int, int]) -> None:
     style = {"textcoords": "offset points", "color": QUIET, "fontsize": 7.5, "va": "bottom", "ha": ha}
-    axes.annotate(words, (place, 1.0), offset, **style)  # type: ignore[arg-type]
+    axes.annotate(text, (x, 1.0), offset, **style)  # type: ignore[arg-type]
 
 
 def _style_roc_line(number: int, curve: Row) -> dict[str, Any]:
     auroc = "not defined" if curve["auroc"] is None else f"{curve['auroc']:.3f}"
-    width, order = (2.2, 3) if curve["answers"] else (1.3, 2)
+    width = 1.3
+    order = 2
+    if curve["answers"]:
+        width = 2.2
+        order = 3
     return {
         "color": PALETTE[number % len(PALETTE)],
         "linestyle": LINE_STYLES[number // len(PALETTE) % len(LINE_STYLES)],
@@ -274,7 +281,7 @@ def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figu
         sides: Names of the two sides.
     """
     with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
-        # Fixed margins take a quarter of the time of a constrained layout, which draws twice.
+        # A constrained layout draws twice. Fixed margins take a quarter of its time.
         figure.subplots_adjust(left=0.62 / 3.5, right=1 - 0.12 / 3.5, top=1 - 0.62 / 2.55, bottom=0.5 / 2.55)
         axes.set_title(clean_label(spread["detector"]))
         axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
@@ -320,14 +327,16 @@ def draw_lines(
             axes.axhline(mark, color=QUIET, linewidth=0.8, linestyle=DASHED)
         for number, (name, points) in enumerate(lines):
             colour = PALETTE[number % len(PALETTE)]
-            at = [places.index(label) for label, _ in points]
-            values = np.array([point["value"] for _, point in points], dtype=np.float64)
+            x_values = [places.index(label) for label, _ in points]
+            y_values = np.array([point["value"] for _, point in points], dtype=np.float64)
             style = LINE_STYLES[number % len(LINE_STYLES)]
-            axes.plot(at, values, marker="o", markersize=4, color=colour, linestyle=style, label=clean_label(name))
-            for place, (_, point) in zip(at, points, strict=True):
+            axes.plot(
+                x_values, y_values, marker="o", markersize=4, color=colour, linestyle=style, label=clean_label(name)
+            )
+            for x, (_, point) in zip(x_values, points, strict=True):
                 if point["low"] is not None and point["high"] is not None:
-                    axes.plot([place, place], [point["low"], point["high"]], color=colour, linewidth=1.6, alpha=0.45)
-        axes.set_xticks(range(len(places)), [clean_label(place) for place in places])
+                    axes.plot([x, x], [point["low"], point["high"]], color=colour, linewidth=1.6, alpha=0.45)
+        axes.set_xticks(range(len(places)), list(map(clean_label, places)))
         axes.set_xlim(-0.4, len(places) - 0.6)
         axes.set_xlabel(clean_label(x_label))
         axes.set_ylabel(y_label)

@@ -1,8 +1,8 @@
-"""Section rows that SQL cannot complete: sentences, ROC curves, facts of nested JSON.
+"""Columns of section rows that SQL cannot compute: sentences, ROC curves, facts of nested JSON.
 
-A section (page.py) is a query, a template and, if the query is not enough, a function of this module. The function
-takes a row of the query and the results of the page, and returns the row that the template formats. Columns named
-``raw_…`` are inputs of the function. Neither the page nor its JSON copy contains them.
+A section (page.py) is a query and a template. If the query is not enough, it also has a function of this module. The
+function takes a row of the query and the results of the page, and returns the row that the template formats. Columns
+named ``raw_…`` are inputs of the function. Neither the page nor its JSON copy contains them.
 
 The rules and sentences are in summary.py, answer_rules.py and answers.yaml, the queries in sections/ and sql/.
 """
@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from audit_pipeline import extras
 from audit_pipeline.report import document_answers, notes, picture_data, sentences, summary
 from audit_pipeline.report.display_priority import MAX_ANSWERS
-from audit_pipeline.report.number_format import cut
+from audit_pipeline.report.number_format import cut, format_yes_or_no
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
@@ -74,10 +75,16 @@ class Results:
     def select(self, is_shown: Callable[[str], bool]) -> Results:
         """Return the results of the models for which ``is_shown`` returns True."""
 
-        def keep(rows: Sequence[Row]) -> list[Row]:
+        def select_rows(rows: Sequence[Row]) -> list[Row]:
             return [row for row in rows if is_shown(row["model"])]
 
-        return Results(keep(self.answers), keep(self.tests), keep(self.searches), keep(self.chats), self.checks)
+        return Results(
+            select_rows(self.answers),
+            select_rows(self.tests),
+            select_rows(self.searches),
+            select_rows(self.chats),
+            self.checks,
+        )
 
     @cached_property
     def tests_done(self) -> list[Row]:
@@ -88,7 +95,7 @@ class Results:
     def models(self) -> list[str]:
         """Return the sorted names of all models with a result."""
         rows = (*self.answers, *self.tests, *self.searches, *self.chats)
-        return sorted({row["model"] for row in rows})
+        return sorted(set(map(itemgetter("model"), rows)))
 
     @cached_property
     def by_pair(self) -> Mapping[Pair, Sequence[Row]]:
@@ -134,7 +141,7 @@ def _describe_answer(row: Row) -> Row:
 
 
 def _join_with_suggestions(row: Row) -> str:
-    """Return what would change the answer, followed by the methods that were not tried yet."""
+    """Return what would change the answer, followed by a suggestion of methods that were not tried yet."""
     methods_done = []
     if row["raw_searched"]:
         methods_done.append("search")
@@ -173,7 +180,7 @@ def _describe_chat(row: Row) -> Row:
 
 
 def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
-    """Add the column ``answers``: True for the detector that answers for its control."""
+    """Add the column ``answers``: True for the headline detector of its control."""
     detectors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         detectors[check["control"]].add(check["detector"])
@@ -186,7 +193,10 @@ def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
 
 def list_facts(value: object) -> list[dict[str, str]]:
     """Return nested JSON as at most 60 names and values of bounded length."""
-    return [{"name": cut(name, 200), "value": cut(text, 1000)} for name, text in flatten_json(value)[:MAX_FACTS]]
+    facts = []
+    for name, text in flatten_json(value)[:MAX_FACTS]:
+        facts.append({"name": cut(name, 200), "value": cut(text, 1000)})
+    return facts
 
 
 def flatten_json(value: object, *, key: str = "") -> list[tuple[str, str]]:
@@ -205,7 +215,7 @@ def flatten_json(value: object, *, key: str = "") -> list[tuple[str, str]]:
             pairs += flatten_json(item, key=f"{key} › {position}")
         return pairs
     if isinstance(value, list):
-        value = ", ".join(_format_value(item) for item in value)
+        value = ", ".join(map(_format_value, value))
     if value is None or value == "":
         return []
     return [(key, _format_value(value))]
@@ -213,20 +223,23 @@ def flatten_json(value: object, *, key: str = "") -> list[tuple[str, str]]:
 
 def _format_value(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return format_yes_or_no(value)
     return str(value)
 
 
 def _complete_first_screen(row: Row, results: Results) -> Row:
     every_result = [*results.answers, *results.tests_done, *results.searches, *results.chats]
-    pairs = {(result["model"], result["benchmark"]) for result in every_result}
-    title_pairs = {(result["model_title"], result["benchmark_title"]) for result in every_result}
-    finish_times = [answer["audited_at"] for answer in results.answers]
-    finish_times += [test["finished_at"] for test in results.tests_done]
-    known_times = [time for time in finish_times if time]
+    pairs = set(map(itemgetter("model", "benchmark"), every_result))
+    model_titles = set(map(itemgetter("model_title"), every_result))
+    benchmark_titles = set(map(itemgetter("benchmark_title"), every_result))
+    n_models = len(set(map(itemgetter("model"), every_result)))
+    n_benchmarks = len(set(map(itemgetter("benchmark"), every_result)))
+    finish_times = list(map(itemgetter("audited_at"), results.answers))
+    finish_times += map(itemgetter("finished_at"), results.tests_done)
+    known_times = list(filter(None, finish_times))
     texts = summary.render_page_summary(
-        sorted({model for model, _ in title_pairs}),
-        benchmarks=_sort_benchmarks(title_pairs),
+        sorted(model_titles),
+        benchmarks=sorted(benchmark_titles),
         subjects=summary.group_by_subject(
             results.answers[:MAX_ANSWERS], results.tests, results.searches, results.chats
         ),
@@ -240,8 +253,8 @@ def _complete_first_screen(row: Row, results: Results) -> Row:
         "heading": row["heading"] or texts["heading"],
         "instrument_words": summary.describe_instrument(results.checks),
         "tests": len(results.tests_done),
-        "models": len(dict(pairs)),
-        "benchmarks": len(_sort_benchmarks(pairs)),
+        "models": n_models,
+        "benchmarks": n_benchmarks,
         "pairs": len(pairs),
         "first_audited": min(known_times, default=None),
         "last_audited": max(known_times, default=None),
@@ -250,22 +263,27 @@ def _complete_first_screen(row: Row, results: Results) -> Row:
     }
 
 
-def _sort_benchmarks(pairs: Iterable[Pair]) -> list[str]:
-    return sorted({benchmark for _, benchmark in pairs})
-
-
 def _list_strongest(name: str, results: Sequence[Row], more_columns: Sequence[str]) -> Row:
-    """Return the results that reproduce most documents as the column ``name``, and the number of remaining ones."""
+    """Return the results with most reproduced documents as the column ``name``, and the number of other results."""
     ordered = sorted(results, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
     columns = (*_COUNT_COLUMNS, *more_columns, *_ANSWER_COLUMNS)
     return {
         f"more_{name}": max(0, len(ordered) - MAX_SEARCHES),
-        name: [_select_columns(result, columns) for result in ordered[:MAX_SEARCHES]],
+        name: [select_columns(result, columns) for result in ordered[:MAX_SEARCHES]],
     }
 
 
-def _select_columns(row: Row, columns: Iterable[str]) -> Row:
+def select_columns(row: Mapping[str, Any], columns: Iterable[str]) -> Row:
+    """Return the row with these columns only."""
     return {name: row[name] for name in columns}
+
+
+def select_test_columns(test: Row) -> Row:
+    """Return the columns of a test of a whole set that pages show."""
+    shown_test = dict(test)
+    shown_test.pop("run_id", None)
+    shown_test.pop("place", None)
+    return shown_test
 
 
 def _complete_answers(row: Row, results: Results) -> Row:
@@ -280,8 +298,7 @@ def _find_pair(results: Iterable[Row], row: Row) -> Row:
 
 def _complete_corpus_tests(row: Row, results: Results) -> Row:
     test = next(test for test in results.tests if test["place"] == row["raw_place"])
-    shown_columns = test.keys() - {"run_id", "place"}
-    return {**row, **{name: test[name] for name in test if name in shown_columns}}
+    return {**row, **select_test_columns(test)}
 
 
 def _complete_extraction(row: Row, results: Results) -> Row:
@@ -291,7 +308,7 @@ def _complete_extraction(row: Row, results: Results) -> Row:
     columns = ("headline", "explanation", "claim", "claim_in_words", "set_apart_in_words", "calibration_in_words")
     return {
         **row,
-        **_select_columns(_find_pair(results.searches, row), (*columns, "tried", "planned")),
+        **select_columns(_find_pair(results.searches, row), (*columns, "tried", "planned")),
         "absence": [notes.describe_dose(points, row["reproduced"]) for points in points_by_control.values()],
     }
 
@@ -309,7 +326,7 @@ def _complete_passages(row: Row, results: Results) -> Row:
 
 
 def _complete_strongest_answers(row: Row, results: Results) -> Row:
-    """Add the words of the document and of the model, each marked if the other side has them too."""
+    """Add the words of the document and of the model's answer. Words that both have in common are marked."""
     if row["raw_original"] is None or row["raw_given"] is None:
         return {**row, "original": [], "given": []}
     original, given = document_answers.compare_words(row["raw_original"], row["raw_given"])
@@ -319,7 +336,7 @@ def _complete_strongest_answers(row: Row, results: Results) -> Row:
 def _complete_asked(row: Row, results: Results) -> Row:
     columns = ("headline", "explanation", "claim", "claim_in_words", "calibration_in_words", "unanswered_in_words")
     warning = sentences.render_phrase("versions", {"versions": len(row["versions"])})
-    return {**row, **_select_columns(_find_pair(results.chats, row), columns), "warning": warning or None}
+    return {**row, **select_columns(_find_pair(results.chats, row), columns), "warning": warning or None}
 
 
 def _complete_detectors(row: Row, results: Results) -> Row:
@@ -336,7 +353,8 @@ def _complete_curves(row: Row, results: Results) -> Row:
     """
     members = np.array(row["raw_members"] or [], dtype=np.float64)
     nonmembers = np.array(row["raw_others"] or [], dtype=np.float64)
-    fpr = tpr = np.array([0.0, 1.0])
+    fpr = np.array([0.0, 1.0])
+    tpr = np.array([0.0, 1.0])
     if len(members) and len(nonmembers):
         labels = np.repeat([1, 0], [len(members), len(nonmembers)])
         points = roc_points(np.concatenate([members, nonmembers]), labels)
@@ -353,9 +371,10 @@ def _complete_curves(row: Row, results: Results) -> Row:
 
 
 def _complete_error_rates(row: Row, results: Results) -> Row:
+    shown_results = (*results.searches, *results.answers[:MAX_ANSWERS])
     facts = {
         **row["raw_facts"],
-        "signs": [result["sign"] for result in (*results.searches, *results.answers[:MAX_ANSWERS])],
+        "signs": list(map(itemgetter("sign"), shown_results)),
         "instrument": summary.describe_instrument(results.checks),
     }
     return {**row, "parts": notes.describe_error_rates(facts)}
@@ -374,7 +393,10 @@ def _complete_splits(row: Row, results: Results) -> Row:
 
 
 def _complete_coverage(row: Row, results: Results) -> Row:
-    return {**row, "counts": [{**count, "meaning": PAIR_STATES[count["status"]]} for count in row["counts"]]}
+    counts = []
+    for count in row["counts"]:
+        counts.append({**count, "meaning": PAIR_STATES[count["status"]]})
+    return {**row, "counts": counts}
 
 
 def _complete_changes(row: Row, results: Results) -> Row:
@@ -389,12 +411,13 @@ def _complete_instrument(row: Row, results: Results) -> Row:
     studies = []
     for study in row["raw_results"]:
         studies.append({"name": study["name"], "panels": picture_data.build_study_panels(study["results"])})
-    return {**row, "checks": [_select_columns(check, columns) for check in results.checks], "studies": studies}
+    return {**row, "checks": [select_columns(check, columns) for check in results.checks], "studies": studies}
 
 
 def _complete_sheets(row: Row, results: Results) -> Row:
-    """Return the exhibit of one model and benchmark, written for a third party such as a court."""
+    """Add the columns of the printed sheet of one model and benchmark, for a third party such as a court."""
     pair_results = results.by_pair[row["model"], row["benchmark"]]
+    signs = list(map(itemgetter("sign"), pair_results))
     words_alone = None
     if row["raw_has_scores"]:
         words_alone = notes.describe_blind_control(row["raw_blind"])
@@ -405,7 +428,7 @@ def _complete_sheets(row: Row, results: Results) -> Row:
         "question": sentences.address_third_party(pair_results[-1]["question"]),
         "held_out_by": notes.describe_design(row["raw_design"], builder, stated_by, phrase="held_out_by"),
         "answers": list(map(_address_answer_to_third_party, summary.sort_by_display_place(pair_results))),
-        "not_shown": sentences.render_list("not_shown", {"signs": [result["sign"] for result in pair_results]}),
+        "not_shown": sentences.render_list("not_shown", {"signs": signs}),
         "labels_by": notes.describe_label_origin(builder, row["raw_origin"], stated_by),
         "words_alone": words_alone,
         "tried": list(filter(None, map(notes.describe_attempts, row["raw_attempted"]))),
@@ -414,8 +437,10 @@ def _complete_sheets(row: Row, results: Results) -> Row:
 
 
 def _address_answer_to_third_party(answer: Mapping[str, Any]) -> Row:
-    # A test of a whole set is stated with its claim.
-    how_sure = answer["claim_in_words"] if "test" in answer else answer["how_sure"]
+    how_sure = answer["how_sure"]
+    # The claim of a test of a whole set limits what its answer may state.
+    if "test" in answer:
+        how_sure = answer["claim_in_words"]
     return {
         "sign": answer["sign"],
         "headline": answer["headline"],
@@ -469,7 +494,7 @@ def _complete_lineage(row: Row, results: Results) -> Row:
 
 RowFunction = Callable[[Row, Results], Row]
 
-ROW_FUNCTIONS: Mapping[str, RowFunction] = {
+ROW_FUNCTIONS: dict[str, RowFunction] = {
     "first_screen": _complete_first_screen,
     "answers": _complete_answers,
     "extraction": _complete_extraction,
@@ -490,6 +515,8 @@ ROW_FUNCTIONS: Mapping[str, RowFunction] = {
     "benchmarks": _complete_benchmarks,
     "manifest": _complete_manifest,
     "lineage": _complete_lineage,
-    **{name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()},
 }
 """The function that completes a row, by the section's name."""
+
+for _module in extras.find_modules("section"):
+    ROW_FUNCTIONS.update(_module.COMPLETED_BY)

@@ -60,7 +60,9 @@ def read_kinds() -> Mapping[str, Kind]:
     """Return every kind of answer by its name, which is the ``outcome`` of an answer."""
     kinds = {}
     for name, declared in _read("answers")["kinds"].items():
-        settings = {key: value for key, value in declared.items() if key not in SENTENCES}
+        settings = dict(declared)
+        for part in SENTENCES:
+            settings.pop(part, None)
         kinds[name] = Kind(name, **settings)
     return kinds
 
@@ -72,8 +74,10 @@ def find_kind(outcome: str) -> Kind:
 
 def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
     """Render an answer with its sign and sentences. ``question`` is the name of the phrase with the question."""
-    parts = {part: render_phrase(f"{outcome}.{part}", facts) for part in SENTENCES}
-    return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts), **parts}
+    answer = {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts)}
+    for part in SENTENCES:
+        answer[part] = render_phrase(f"{outcome}.{part}", facts)
+    return answer
 
 
 def _strip_verdict(headline: str) -> str:
@@ -84,17 +88,23 @@ def _strip_verdict(headline: str) -> str:
 
 
 def address_third_party(text: str) -> str:
-    """Return a sentence for readers who did not run the audit. It does not address the user as *you*."""
+    """Return a sentence for readers who did not run the audit: "you" becomes "the user"."""
     return text.replace(" you named as ", " the user named as ")
 
 
 def suggest_methods(outcome: str, done: Collection[Other]) -> str:
     """Return a sentence with methods that can find more than scores show, or an empty text if all were done."""
-    remaining = [method for method in find_kind(outcome).others if method not in done]
-    if not remaining:
+    phrases = []
+    comma = ""
+    for method in find_kind(outcome).others:
+        if method in done:
+            continue
+        phrases.append(render_phrase(method, {}))
+        if method == "twins":
+            comma = ","
+    if not phrases:
         return ""
-    methods = " and ".join(render_phrase(method, {}) for method in remaining)
-    comma = "," if "twins" in remaining else ""
+    methods = " and ".join(phrases)
     return f"{capitalise_first(methods)}{comma} can find what scores do not show."
 
 
@@ -115,7 +125,10 @@ def render_list(name: str, facts: Facts) -> list[str]:
 
 def list_limits() -> list[dict[str, str]]:
     """Return the limits of every result, each with a title and a text."""
-    return [{"title": title, "text": text} for title, text in _read("notes")["limits"].items()]
+    limits = []
+    for title, text in _read("notes")["limits"].items():
+        limits.append({"title": title, "text": text})
+    return limits
 
 
 @cache

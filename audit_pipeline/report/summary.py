@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
@@ -29,7 +30,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
     Args:
         test: Row of the table ``corpus_tests`` with ``refused``, ``p_values_so_far`` and titles.
         handed_over: True for external scores.
-        stated_by: Person whose statement the claim level rests on, or None.
+        stated_by: Person whose statement the claim level depends on, or None.
     """
     p_values = max(1, test["p_values_so_far"])
     facts = {
@@ -62,7 +63,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
 
 
 def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc: float | None) -> str | None:
-    """Return the person whose statement a test's claim level rests on, or None if it rests on more.
+    """Return the person whose statement a test's claim level depends on, or None if it depends on no statement.
 
     Only the person who ran the test can state the order of a test set.
     """
@@ -73,11 +74,15 @@ def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc:
 
 
 def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any]:
-    """Return the AUROC that the test finds with a power of 80% after the correction, and if that is small enough.
+    """Compute the AUROC that the test finds with a power of 80% after the correction.
 
     Args:
         detectable: AUROC that a single test finds with a power of 80%.
         n_p_values: Number of p-values of this set and model so far.
+
+    Returns:
+        The AUROC ``reached``. ``times`` is the multiple of texts with which the test would find an effect that matters.
+        ``could_have_found`` is True if this number of texts is enough.
     """
     # A detectable AUROC is a number of standard errors above chance. The number depends on the level alone.
     errors_of_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
@@ -93,7 +98,7 @@ def is_positive_set_test(result: Row) -> bool:
 
 
 def has_found(result: Row) -> bool:
-    """Return True if an answer or a search has a finding, or if a test is evidence."""
+    """Return True if an answer or a search has a finding, or if a test has a finding that is evidence."""
     if "test" in result:
         return is_positive_set_test(result)
     return find_kind(result["outcome"]).sign in ("found", "stands out")
@@ -132,12 +137,12 @@ class Subject:
     @property
     def rows(self) -> list[Row]:
         """Return all results in display order."""
-        return sort_by_display_place([row for row in (self.answer, *self.tests, self.search, self.chat) if row])
+        return sort_by_display_place(list(filter(None, (self.answer, *self.tests, self.search, self.chat))))
 
     @property
     def signs(self) -> list[Sign]:
         """Return the distinct signs of the results in display order."""
-        return list(dict.fromkeys(row["sign"] for row in self.rows))
+        return list(dict.fromkeys(map(itemgetter("sign"), self.rows)))
 
 
 def group_by_subject(
@@ -165,7 +170,7 @@ def group_by_subject(
     return list(subjects.values())
 
 
-# The number of results of each class is part of the summary.
+# Names of the classes of results that stand out. The summary contains the number of results of each class.
 _WORTHS = {
     "sound": "where a sound test shows training",
     "evidence": "with statistical evidence of training",
@@ -175,7 +180,7 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 
 def _classify(result: Row) -> str:
-    """Return the class that a result is counted in: its sign, and its worth if something stands out."""
+    """Return the class of a result in the summary. If something stands out, it depends on the worth of the result."""
     kind = find_kind(result["outcome"])
     if kind.sign == "nothing found":
         return "with nothing found"
@@ -215,13 +220,21 @@ def render_page_summary(
     Returns:
         The sentences ``heading``, ``question``, ``summary``, ``explanation``, ``how_sure`` and ``what_would_change``.
     """
-    results = [result for subject in subjects for result in subject.rows]
-    answers = [row for row in results if "sides" in row]
-    tests = [row for row in results if "test" in row]
-    null_answers = [row for row in answers if find_kind(row["outcome"]).helped_by == "more texts"]
-    levels = Counter(row["claim_level"] for row in answers)
-    outcomes = Counter(row["outcome"] for row in answers)
-    remedies = {find_kind(outcome).helped_by for outcome in outcomes}
+    answers: list[Row] = []
+    tests: list[Row] = []
+    for subject in subjects:
+        tests += subject.tests
+        if subject.answer is not None:
+            answers.append(subject.answer)
+    levels = Counter(map(itemgetter("claim_level"), answers))
+    outcomes = Counter(map(itemgetter("outcome"), answers))
+    remedies = set()
+    null_answers = []
+    for answer in answers:
+        remedy = find_kind(answer["outcome"]).helped_by
+        remedies.add(remedy)
+        if remedy == "more texts":
+            null_answers.append(answer)
     facts = {
         "models": models,
         "benchmarks": benchmarks,
@@ -241,10 +254,11 @@ def render_page_summary(
         "separable": outcomes["separable"],
         "to_look_at": "texts that are alike" in remedies,
         "null_answers": len(null_answers),
-        "unsearched": any(not row["raw_searched"] for row in null_answers),
+        "unsearched": not all(map(itemgetter("raw_searched"), null_answers)),
     }
-    parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
-    texts = {part: render_phrase(f"page_{part}", facts) for part in parts}
+    texts = {}
+    for part in ("heading", "question", "summary", "explanation", "how_sure", "what_would_change"):
+        texts[part] = render_phrase(f"page_{part}", facts)
     if len(subjects) == 1:
         texts["summary"] = subjects[0].rows[0]["headline"]
     return texts
@@ -259,7 +273,10 @@ def _has_evidence(subject: Subject) -> bool:
 
 
 def describe_instrument(checks: Sequence[Row]) -> str:
-    """Return the result of the instrument check, by the headline detector, or the strongest one if it has no result."""
+    """Return the result of the instrument check as a sentence.
+
+    The sentence is about the headline detector, or about the first detector with a result if the headline has none.
+    """
     with_result = [check for check in checks if check["exposed"]["value"] is not None]
     headline = [check for check in with_result if check["answers"]]
     shown_check = next(iter([*headline, *with_result]), None)

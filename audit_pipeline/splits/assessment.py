@@ -77,10 +77,9 @@ class AssessedSplit:
         if self.control.scores is None:
             return table_from_rows([], BLIND_SCORES)
         shared = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
-        rows = (
-            shared | {"example_id": example_id, "score": score}
-            for example_id, score in zip(self.example_ids, self.control.scores.tolist(), strict=True)
-        )
+        rows = []
+        for example_id, score in zip(self.example_ids, self.control.scores.tolist(), strict=True):
+            rows.append({**shared, "example_id": example_id, "score": score})
         return table_from_rows(rows, BLIND_SCORES)
 
 

@@ -20,6 +20,7 @@ All controls use the same folds by group, so their AUROCs are comparable. The ot
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ _WORD = r"(?u)\b\w+\b"
 Matrix = Any
 """A dense or sparse feature matrix for scikit-learn, with one row per text."""
 FoldFeatures = Callable[[Places, Places], tuple[Matrix, Matrix] | str]
-"""A function of the training positions and the held-out positions. It returns the features of both, learnt from the
-training texts only, or the reason why there are no features."""
+"""A function of the positions of the training texts and of the held-out texts.
+
+It returns the features of both. They are learnt from the training texts only. If there are no features, it returns the
+reason.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +148,7 @@ def compute_blind_control(
 
 
 def is_unspaced(language: str) -> bool:
-    """Return whether the language (ISO 639-1) is written without blanks between words."""
+    """Return True if the language (ISO 639-1) is written without blanks between words."""
     return language.lower().split("-")[0] in UNSPACED_LANGUAGES
 
 
@@ -165,7 +169,7 @@ def split_folds_by_group(
     if len(classes) < MIN_EXAMPLES:
         return Folds((), classes, f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
-        n_groups = len({group for group, example_label in zip(groups, classes, strict=True) if example_label == label})
+        n_groups = len(set(itertools.compress(groups, classes == label)))
         if n_groups < FOLDS:
             reason = f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
             return Folds((), classes, reason)
@@ -175,14 +179,13 @@ def split_folds_by_group(
     from audit_pipeline.splits.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
 
     folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
-    parts = tuple(
-        (canonical[training], canonical[held_out])
-        for training, held_out in folds.split(sorted_groups, classes[canonical], sorted_groups)
-    )
-    for training, _ in parts:
-        if len(np.unique(classes[training])) < 2:
-            return Folds(parts, classes, "the groups are too unequal in size: a training fold has one side only")
-    return Folds(parts, classes, None)
+    parts = []
+    imbalance = None
+    for training, held_out in folds.split(sorted_groups, classes[canonical], sorted_groups):
+        parts.append((canonical[training], canonical[held_out]))
+        if len(np.unique(classes[canonical[training]])) < 2:
+            imbalance = "the groups are too unequal in size: a training fold has one side only"
+    return Folds(tuple(parts), classes, imbalance)
 
 
 def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description: str) -> BlindControl:
@@ -224,8 +227,10 @@ DATES = "dates"
 LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 
 MOST_CHARACTERS = 4_000_000
-"""Maximum number of characters that the control of characters reads in all texts together, to bound memory and time.
-With 10,000 texts it reads 400 characters of each text."""
+"""Maximum number of characters that the control of characters reads in all texts together. It bounds memory and time.
+
+With 10,000 texts the control reads 400 characters of each text.
+"""
 
 _N_BUCKETS = 1 << 20
 _MIN_TEXTS = 2
@@ -278,7 +283,7 @@ def compute_other_controls(
     if not is_unspaced(language):
         max_characters = MOST_CHARACTERS // max(1, len(texts))
         description = "TF-IDF of character 3-5-grams"
-        if any(len(text) > max_characters for text in texts):
+        if max(map(len, texts), default=0) > max_characters:
             description += f" of each text's first {max_characters} characters"
         characters = build_character_features([text[:max_characters] for text in texts], (3, 5))
         controls[CHARACTERS] = cross_fit(folds, characters, description)
@@ -314,8 +319,8 @@ def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | N
 def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:
     """Build the TF-IDF features of character n-grams that occur in at least two training texts.
 
-    The n-grams are counted once for all folds, at the first call. They are hashed into 2^20 buckets, so the counts do
-    not depend on which texts are in the training folds.
+    The n-grams are counted once for all folds, at the first call. They are hashed into 2^20 buckets. So the counts do
+    not depend on the texts in the training folds.
 
     Args:
         texts: The texts.
@@ -368,8 +373,8 @@ def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Fl
 def build_date_features(texts: Sequence[str]) -> FoldFeatures:
     """Build the features of mentioned dates, of shape (n_texts, 6).
 
-    The columns are: mentions a year (0 or 1), logarithms of the numbers of years and months, and the first, mean and
-    last year.
+    The first column is 1 if the text mentions a year, else 0. The next two columns are the logarithms of the numbers of
+    years and months. The last three columns are the first, mean and last year.
     """
     rows = np.full((len(texts), 6), np.nan)
     for row, text in zip(rows, texts, strict=True):

@@ -1,7 +1,7 @@
 """Years and months that a text mentions.
 
-A temporal split is made by date, so a text that mentions a year often reveals its side. The blind control of dates and
-the table of split quality read:
+A temporal split separates texts by date. So a text that mentions a year often reveals its side. The blind control of
+dates and the table of split quality read:
 
 - Numbers of four digits from 1500 to 2099 (`1999`, `1990s`, `2024-03-01`, `1.3.2024`, `2024年`). They are not part of
   a longer number or a word, not an amount of money, and not the decimals of a number.
@@ -44,5 +44,5 @@ def find_years_and_months(text: str) -> tuple[list[int], list[int]]:
     normalised = _HAN_YEAR.sub(lambda match: match.group().translate(_HAN_DIGITS), normalised)
     years = [int(match["plain"] or match["dotted"]) for match in _YEAR.finditer(normalised)]
     months = [_MONTHS.index(name[:3]) + 1 for name in _MONTH_NAME.findall(normalised)]
-    months += [int(number) for number in _NUMERIC_MONTH.findall(normalised)]
+    months += map(int, _NUMERIC_MONTH.findall(normalised))
     return years, months

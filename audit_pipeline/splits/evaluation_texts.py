@@ -33,7 +33,10 @@ def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
         positions[side] = []
     for position, label in enumerate(labels):
         positions[SIDES[label]].append(position)
-    return {side: positions_of_side for side, positions_of_side in positions.items() if positions_of_side}
+    for side in SIDES.values():
+        if not positions[side]:
+            del positions[side]
+    return positions
 
 
 def compute_shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
@@ -50,7 +53,7 @@ def bin_dates(dates: Iterable[date | None]) -> tuple[str, list[str]]:
     or `2024`. The bin of a missing date is `undated`.
     """
     days = list(dates)
-    known = [day for day in days if day is not None]
+    known = list(filter(None, days))
     earliest = min(known, default=date.min)
     latest = max(known, default=date.max)
     n_months = (latest.year - earliest.year) * 12 + latest.month - earliest.month + 1
@@ -67,7 +70,10 @@ def bin_dates(dates: Iterable[date | None]) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class LabelledExamples:
-    """The labelled examples of the evaluation split, sorted by group and id. Each field has one entry per example."""
+    """The labelled examples of the evaluation split, sorted by group and id.
+
+    Each field has one entry per example.
+    """
 
     example_ids: list[str]
     texts: list[str]
@@ -86,7 +92,8 @@ def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
             0, 1 or null.
     """
     present = [name for name in names if name in examples.column_names]
-    table = cast_to_columns(examples.select(present), pa.schema([EXAMPLES.field(name) for name in names]))
+    schema = pa.schema(list(map(EXAMPLES.field, names)))
+    table = cast_to_columns(examples.select(present), schema)
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
     if not set(pc.unique(table["label"]).to_pylist()) <= set(SIDES):
@@ -142,7 +149,7 @@ class EvaluationTexts:
         return [self.words[place] for place in places]
 
     def word_counts(self, places: Sequence[int]) -> list[int]:
-        """Return the number of words of each of the texts at some positions."""
+        """Return the number of words of each text at some positions."""
         return list(map(len, self.list_words(places)))
 
     @property
@@ -201,6 +208,5 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
             f"the examples belong to {len(benchmarks)} benchmarks: pass the examples of exactly one benchmark"
         )
     table = table.filter(pc.equal(table["split"], "evaluation"))
-    names = [name for name in names if name not in ("benchmark", "split")]
-    columns = {name: table[name].to_pylist() for name in names}
+    columns = table.drop_columns(["benchmark", "split"]).to_pydict()
     return EvaluationTexts(benchmarks[0], columns, group_places_by_side(columns["label"]), split)

@@ -104,10 +104,12 @@ def match_sides(
     generator = np.random.default_rng(seed)
     drawn = [generator.choice(np.flatnonzero(pool.labels == label), per_side, replace=False) for label in _LABELS]
     at_random = np.sort(np.concatenate(drawn))
-    scores_by_all = None if control_of_all.scores is None else control_of_all.scores[chosen]
+    scores_by_all = None
+    if control_of_all.scores is not None:
+        scores_by_all = control_of_all.scores[chosen]
     method_by_all = f"{control_of_all.method}, learnt from all {len(order)} texts"
     return Matched(
-        indices=tuple(sorted(order[place] for place in chosen)),
+        indices=tuple(np.sort(np.asarray(order)[chosen]).tolist()),
         before=pool.measure_control(all_places, control_of_all),
         after=pool.measure_control(chosen, pool.compute_control(chosen)),
         at_random=pool.measure_control(at_random, pool.compute_control(at_random)),
@@ -174,7 +176,9 @@ def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     generator = np.random.default_rng(pool.seed)
     places = np.arange(len(pool.texts))
     n_wanted = math.ceil(_SPARE_FACTOR * per_side)
-    full = {label: int((pool.labels == label).sum()) for label in _LABELS}
+    full: dict[int, int] = {}
+    for label in _LABELS:
+        full[label] = int((pool.labels == label).sum())
     n_rounds = _N_ROUNDS if max(full.values()) > n_wanted else 0
     for number in range(1, n_rounds + 1):
         log_odds = _compute_log_odds(pool, places, features, pool.seed + number)
@@ -213,10 +217,11 @@ def _match_nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side
     """
     texts = pool.texts[places].tolist()
     topics = _compute_topics(texts, pool)
-    traits = np.column_stack([log_odds, np.log1p([len(text) for text in texts])])
+    traits = np.column_stack([log_odds, np.log1p(list(map(len, texts)))])
     spread = traits.std(axis=0)
     traits = (traits - traits.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
-    members, nonmembers = (np.flatnonzero(pool.labels[places] == label) for label in _LABELS)
+    members = np.flatnonzero(pool.labels[places] == MEMBER)
+    nonmembers = np.flatnonzero(pool.labels[places] == NON_MEMBER)
     distances = np.abs(traits[members][:, None, :] - traits[nonmembers][None, :, :])
     is_beyond = np.asarray((distances > CALIPER).any(axis=2))
     cost = distances.sum(axis=2) + 1.0 - topics[members] @ topics[nonmembers].T + _CALIPER_PENALTY * is_beyond

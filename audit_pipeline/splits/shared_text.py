@@ -4,7 +4,7 @@ Near-duplicates are candidate pairs of MinHash and locality-sensitive hashing (B
 Ullman, Mining of Massive Datasets, sections 3.3 and 3.4). Each text has a set of hash values, divided into b bands of
 r values. A pair of similarity s agrees in at least one band with probability 1 - (1 - s^r)^b. Bands are chosen so that
 a pair at the threshold is missed with a probability of at most 1e-6. Every candidate is then compared exactly. So every
-reported pair and its similarity are exact; hashing only limits the number of comparisons.
+reported pair and its similarity are exact. Hashing only reduces the number of comparisons.
 
 A text that is labelled both as member and as non-member has one wrong label, and it is unknown which one. So both
 copies are excluded.
@@ -53,10 +53,10 @@ class NearPair(NamedTuple):
 def find_near_duplicates(
     texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
-    """Return the pairs of texts whose sets of 5-word sequences overlap by at least ``threshold``.
+    """Return the pairs of texts with a similarity of at least ``threshold``.
 
-    The similarity is the exact Jaccard index |A and B| / |A or B|. Case does not matter. A text with fewer than five
-    words is one sequence.
+    The similarity is the exact Jaccard index |A ∩ B| / |A ∪ B| of the sets of 5-word sequences of both texts. Case does
+    not matter. A text with fewer than five words is one sequence.
 
     Returns:
         Pairs in order of position.
@@ -70,8 +70,8 @@ def find_near_duplicates(
 def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
     """Return the pairs of near-duplicates among texts that are already split into words.
 
-    The words are compared with their case. Otherwise the result is that of :func:`find_near_duplicates`. Shingles are
-    cached only for compared texts, so memory holds the words and 256 numbers per text.
+    In contrast to :func:`find_near_duplicates`, case matters. Shingles are cached only for compared texts, so memory
+    holds the words and 256 numbers per text.
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")
@@ -104,7 +104,7 @@ def _encode_shingles(words: Sequence[str]) -> list[bytes]:
 
 def list_shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
     """Return the set of ``size``-word sequences, or one sequence of all words if there are fewer than ``size``."""
-    return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
+    return frozenset(_list_ngrams(words, size) or [tuple(words)])
 
 
 def choose_bands(threshold: float) -> tuple[int, int]:
@@ -116,13 +116,11 @@ def choose_bands(threshold: float) -> tuple[int, int]:
     if threshold >= 1:
         # Equal sets agree in every band. The library requires two bands.
         return 2, 16
-    needed_bands = {
-        length: math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length)))
-        for length in range(1, _MAX_BAND_LENGTH + 1)
-    }
-    affordable = (length for length, n_bands in needed_bands.items() if n_bands * length <= _MAX_HASH_VALUES)
-    length = max(affordable, default=1)
-    return max(2, needed_bands[length]), length
+    for length in range(_MAX_BAND_LENGTH, 0, -1):
+        n_bands = math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length)))
+        if n_bands * length <= _MAX_HASH_VALUES or length == 1:
+            break
+    return max(2, n_bands), length
 
 
 MOST_COMPARED = 10_000
@@ -152,7 +150,9 @@ def find_texts_on_both_sides(
     """
     normalised = list(map(normalise_text, texts))
     compute_key = build_key or build_comparison_key
-    keys = [compute_key(text) or digest for text, digest in zip(texts, digests, strict=True)]
+    keys = []
+    for text, digest in zip(texts, digests, strict=True):
+        keys.append(compute_key(text) or digest)
     first_places: dict[str, int] = {}
     contradicting: set[str] = set()
     for place, (key, label) in enumerate(zip(keys, labels, strict=True)):

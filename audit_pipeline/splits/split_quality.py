@@ -1,7 +1,7 @@
 """The quality of a split as one table: differences of members and non-members other than membership.
 
-The ``count_...`` functions compute facts. The ``build_..._rows`` functions turn facts into rows of the table and word
-their ``method`` column.
+The ``build_..._rows`` functions return rows of the table. The column ``method`` describes in words how a value was
+measured, or why it could not be measured.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
             counts[side][name] = count
             rows.append(_build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side"))
     collections = counts[MEMBERS].keys() | counts[NONMEMBERS].keys()
-    n_uneven = sum(counts[MEMBERS].get(name, 0) != counts[NONMEMBERS].get(name, 0) for name in collections)
-    reason = texts.why_not_comparable
-    value = None if reason else n_uneven
-    method = reason or f"of {len(collections)} collections"
+    value: int | None = None
+    method = texts.why_not_comparable
+    if method is None:
+        value = sum(counts[MEMBERS].get(name, 0) != counts[NONMEMBERS].get(name, 0) for name in collections)
+        method = f"of {len(collections)} collections"
     return [*rows, _build_row("uneven_collections", "all", BOTH, value, len(texts.labelled_places), method)]
 
 
@@ -103,10 +104,15 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
     method = "numbers of four digits from 1500 to 2099 in the text"
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [find_years_and_months(text)[0] for text in texts.strings("text", places)]
-        latest = [max(years) for years in mentioned if years]
+        n_mentioned = 0
+        latest = []
+        for text in texts.strings("text", places):
+            years, _ = find_years_and_months(text)
+            n_mentioned += len(years)
+            if years:
+                latest.append(max(years))
         rows.append(_build_row("texts_with_year", "all", side, len(latest) / n, n, method))
-        rows.append(_build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, method))
+        rows.append(_build_row("years_mentioned", "all", side, n_mentioned / n, n, method))
         if latest:
             value = sum(latest) / len(latest)
             rows.append(_build_row("latest_year_mentioned", "all", side, value, len(latest), method))
@@ -177,8 +183,9 @@ def _build_overlap_rows_of_side(texts: EvaluationTexts, size: int, side: str, ot
     words = texts.list_words(texts.sides.get(side, []))
     other_words = texts.list_words(texts.sides.get(other, []))
     shares, n_too_short = shared_text.compute_word_overlap(words, other_words, size)
-    names = ["mean", "max", *(f"above_{round(100 * limit)}" for limit in shared_text.LIMITS)]
-    values: list[float | None] = [None] * len(names)
+    values: dict[str, float | None] = {"mean": None, "max": None}
+    for limit in shared_text.LIMITS:
+        values[f"above_{round(100 * limit)}"] = None
     method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
     if n_too_short:
         method += f"; {n_too_short} texts of fewer than {size} words left out"
@@ -187,12 +194,14 @@ def _build_overlap_rows_of_side(texts: EvaluationTexts, size: int, side: str, ot
     elif not len(shares):
         method = f"not defined: no text has {size} words"
     else:
-        values = [float(shares.mean()), float(shares.max())]
-        values += [float(np.mean(shares > limit)) for limit in shared_text.LIMITS]
-    return [
-        _build_row(f"ngram_overlap_{name}", str(size), side, value, len(shares), method)
-        for name, value in zip(names, values, strict=True)
-    ]
+        values["mean"] = float(shares.mean())
+        values["max"] = float(shares.max())
+        for limit in shared_text.LIMITS:
+            values[f"above_{round(100 * limit)}"] = float(np.mean(shares > limit))
+    rows = []
+    for name, value in values.items():
+        rows.append(_build_row(f"ngram_overlap_{name}", str(size), side, value, len(shares), method))
+    return rows
 
 
 ONE_GROUP = "one group"
@@ -253,7 +262,9 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
         "candidates by MinHash, each compared exactly"
     )
     n = len(texts.labelled_places)
-    n_of_side = {side: len(texts.sides.get(side, [])) for side in (MEMBERS, NONMEMBERS)}
+    n_of_side = {}
+    for side in (MEMBERS, NONMEMBERS):
+        n_of_side[side] = len(texts.sides.get(side, []))
     rows = []
     if texts.why_not_comparable:
         for name, side in (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS)):
@@ -271,8 +282,10 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
 
 
 MOST_PER_SIDE = 1000
-"""Maximum number of texts per side for all measures except the control of words. 2,000 texts of 128 words take 15 s on
-one core."""
+"""Maximum number of texts per side for all measures except the control of words.
+
+2,000 texts of 128 words take 15 s on one core.
+"""
 
 
 def measure_split_quality(

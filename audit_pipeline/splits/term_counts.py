@@ -23,8 +23,10 @@ from audit_pipeline.statistics.roc import Places
 _TEXTS_PER_BATCH = 1024
 
 Counts = Any
-"""A sparse row matrix of shape (n_texts, n_terms). Terms are in alphabetical order. The entries of a row are in the
-order of the text, because scikit-learn sums them in that order."""
+"""A sparse row matrix of shape (n_texts, n_terms) with the terms in alphabetical order.
+
+The entries of a row are in the order of the text, because scikit-learn sums them in that order.
+"""
 
 
 def count_terms(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]) -> Counts:
@@ -32,18 +34,21 @@ def count_terms(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]
 
     ``list_terms`` returns the terms of a text in order, with repetitions.
     """
-    batches = [
-        _count_batch(texts[start : start + _TEXTS_PER_BATCH], list_terms)
-        for start in range(0, len(texts), _TEXTS_PER_BATCH)
-    ]
-    terms = pa.chunked_array([batch.terms for batch in batches], pa.dictionary(pa.int32(), pa.large_string()))
-    terms = terms.unify_dictionaries()
+    term_batches = []
+    count_batches = []
+    size_batches = [np.zeros(1, np.int64)]
+    for start in range(0, len(texts), _TEXTS_PER_BATCH):
+        batch = _count_batch(texts[start : start + _TEXTS_PER_BATCH], list_terms)
+        term_batches.append(batch.terms)
+        count_batches.append(batch.counts)
+        size_batches.append(batch.sizes)
+    terms = pa.chunked_array(term_batches, pa.dictionary(pa.int32(), pa.large_string())).unify_dictionaries()
     names = terms.chunk(0).dictionary
     alphabetical = np.empty(len(names), np.int32)
     alphabetical[pc.sort_indices(names).to_numpy()] = np.arange(len(names), dtype=np.int32)
     indices = alphabetical[np.concatenate([chunk.indices.to_numpy() for chunk in terms.chunks])]
-    counts = np.concatenate([batch.counts for batch in batches])
-    starts = np.cumsum(np.concatenate([[0], *(batch.sizes for batch in batches)])).astype(np.int32)
+    counts = np.concatenate(count_batches)
+    starts = np.cumsum(np.concatenate(size_batches)).astype(np.int32)
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
 
 
@@ -93,9 +98,9 @@ class _BatchCounts(NamedTuple):
 
 
 def _count_batch(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]) -> _BatchCounts:
-    listed = [list_terms(text) for text in texts]
+    listed = list(map(list_terms, texts))
     terms = pa.array(itertools.chain.from_iterable(listed), pa.large_string()).dictionary_encode()
-    rows = np.repeat(np.arange(len(listed)), [len(terms_of_text) for terms_of_text in listed])
+    rows = np.repeat(np.arange(len(listed)), list(map(len, listed)))
     codes = terms.indices.to_numpy()
     _, first_positions, counts = np.unique(
         rows * (len(terms.dictionary) + 1) + codes, return_index=True, return_counts=True
@@ -110,7 +115,7 @@ def _count_batch(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
     """Return the counts of these terms, renumbered.
 
-    The entries of each row are sorted by ``term_order`` if it is given, else by term number.
+    The entries of each row are sorted by ``term_order``, or by term number if ``term_order`` is None.
     """
     order = np.arange(len(terms)) if term_order is None else np.argsort(term_order[terms])
     chosen = counts[:, terms[order]]

@@ -119,7 +119,7 @@ class _Reader:
         self._ledger = Ledger()
 
     def _is_extended(self, identity: FileIdentity) -> bool:
-        """Return whether the known file only became longer. A rewritten file has another inode."""
+        """Return True if the known file only became longer. A rewritten file has another inode."""
         if self._identity is None:
             return False
         size, _, inode = identity
@@ -184,7 +184,8 @@ def record_entry(
         "file_sha256": file_sha256,
         **origin,
     }
-    _append(paths, {name: value for name, value in fields.items() if value is not None}, written)
+    known_fields = {name: value for name, value in fields.items() if value is not None}
+    _append(paths, known_fields, written)
 
 
 def record_outcome(
@@ -192,7 +193,7 @@ def record_outcome(
 ) -> PairOutcome:
     """Append the reason why a run could not finish a pair.
 
-    The first outcome of a run counts, because the later stages fail as a consequence. For these, nothing is appended.
+    Only the first outcome of a run is appended, because the failures of later stages are its consequence.
 
     Returns:
         The recorded outcome. Its reason is one line of at most 500 characters.
@@ -236,7 +237,7 @@ def _clean_reason(reason: str) -> str:
 
 
 def erase_lines(paths: DataPaths, digests: Collection[str]) -> None:
-    """Remove the fields of the lines with these digests. Their digests stay, so the chain holds.
+    """Remove the fields of the lines with these digests. The digests stay, so the chain remains valid.
 
     Raises:
         DataError: If another process holds the lock of the ledger for too long.
@@ -376,12 +377,12 @@ def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | 
 
 
 def has_entries(paths: DataPaths, table: Table, partition_key: str | Pair) -> bool:
-    """Return whether any run wrote rows of a partition."""
+    """Return True if any run wrote rows of a partition."""
     return bool(read_ledger(paths).list_entries(table.name, partition_of(partition_key)))
 
 
 def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
-    """Return whether the latest file of a partition is intact.
+    """Return True if the latest file of a partition is intact.
 
     The file must exist and have the sha256 of the partition's last entry. Without entries, no file may exist, because
     nothing would explain it.

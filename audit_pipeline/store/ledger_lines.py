@@ -40,12 +40,12 @@ class Line(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether the line is corrupt."""
+        """Return True if the line is corrupt."""
         return self.content is None
 
     @property
     def is_forgotten(self) -> bool:
-        """Return whether the fields were erased."""
+        """Return True if the fields were erased."""
         return self.content == b""
 
     @property

@@ -59,12 +59,12 @@ def explain_unwritable(folder: Path) -> str | None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Return whether other users can access the folder. False on systems without POSIX permissions."""
+    """Return True if other users can access the folder. False on systems without POSIX permissions."""
     return os.name == "posix" and bool(folder.stat().st_mode & _RIGHTS_OF_OTHERS)
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds this lock file."""
+    """Return True if a process holds this lock file."""
     try:
         with filelock.FileLock(lock, timeout=0):
             return False
@@ -109,7 +109,7 @@ def model_page_path(folder: Path, model: str) -> Path:
 
 
 def is_text_output_allowed() -> bool:
-    """Return whether warehouse and report quote audited texts by default."""
+    """Return True if warehouse and report quote audited texts by default."""
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
@@ -153,7 +153,7 @@ def find_workspace() -> Path | None:
 
 
 def is_workspace(folder: Path) -> bool:
-    """Return whether a folder has a config/ and a workspace.yaml with this project's code location."""
+    """Return True if a folder has a config/ and a workspace.yaml with this project's code location."""
     try:
         has_code_location = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -200,7 +200,7 @@ OWN_CONFIGURATION = "config/ belongs to the installed package here: `corpus-audi
 
 
 def is_shipped(path: Path) -> bool:
-    """Return whether a path is part of the installed package, which users do not edit."""
+    """Return True if a path is part of the installed package, which users do not edit."""
     return path.is_relative_to(SHIPPED)
 
 

@@ -8,17 +8,10 @@ from typing import Unpack
 
 import pyarrow as pa
 
+from audit_pipeline.store import ledger
 from audit_pipeline.store.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
-from audit_pipeline.store.ledger import (
-    LineageStep,
-    RowOrigin,
-    file_of,
-    find_writing_run,
-    partition_of,
-    read_ledger,
-    record_entry,
-)
+from audit_pipeline.store.ledger import LineageStep, RowOrigin
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
 from audit_pipeline.store.versions import table_version
 from audit_pipeline.tables import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
@@ -54,14 +47,14 @@ def write(
     Raises:
         DataError: If the rows do not match the declaration of the table.
     """
-    partition = partition_of(partition_key)
-    path = file_of(paths, table, partition, step.run_id)
+    partition = ledger.partition_of(partition_key)
+    path = ledger.file_of(paths, table, partition, step.run_id)
     version = table_version(rows) if data_version is None else data_version
     # The schema metadata of the rows is not part of the declaration, so it is kept.
     declared_rows = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
     with temporary_file(path.parent, path.name) as temporary:
         write_parquet(temporary, declared_rows)
-        record_entry(
+        ledger.record_entry(
             paths,
             step,
             table,
@@ -90,7 +83,7 @@ def read(paths: DataPaths, table: Table, partition_key: str | Pair, *, label: st
         DataError: If the file is missing, unreadable or corrupt.
     """
     require_intact_partition(paths, table, partition_key, label=label, run_id=run_id)
-    return read_table(file_of(paths, table, partition_of(partition_key), run_id), table, label=label)
+    return read_table(ledger.file_of(paths, table, ledger.partition_of(partition_key), run_id), table, label=label)
 
 
 def require_intact_partition(
@@ -98,11 +91,12 @@ def require_intact_partition(
 ) -> None:
     """Raise DamagedError if no ledger entry of the partition has the sha256 of its file.
 
-    Any entry will do: after a killed run, the file is the file of an earlier run. A missing file is no error here.
+    The entry may be of an earlier run, because a killed run leaves the file of the run before. A missing file is no
+    error here.
     """
-    partition = partition_of(partition_key)
-    path = file_of(paths, table, partition, run_id)
-    known_digests = {entry.file_sha256 for entry in read_ledger(paths).list_entries(table.name, partition)}
+    partition = ledger.partition_of(partition_key)
+    path = ledger.file_of(paths, table, partition, run_id)
+    known_digests = {entry.file_sha256 for entry in ledger.read_ledger(paths).list_entries(table.name, partition)}
     try:
         if cached_sha256(path) in known_digests:
             return
@@ -147,7 +141,7 @@ def compute_documents_version(table: pa.Table) -> str:
     names = ("document_id", "sha256", "published", "earliest", "group", "language")
     columns = [table.column(name).to_pylist() for name in names]
     rows = sorted(zip(*columns, strict=True), key=lambda row: str(row[0]))
-    return digest([_to_strings(row) for row in rows])
+    return digest(list(map(_to_strings, rows)))
 
 
 def _to_strings(values: Iterable[object]) -> list[str | None]:
@@ -163,7 +157,7 @@ def read_documents_version(paths: DataPaths, source: str) -> str:
     Raises:
         DataError: If the documents were not fetched, or the file is unreadable.
     """
-    entry = find_writing_run(paths, DOCUMENTS, source)
+    entry = ledger.find_writing_run(paths, DOCUMENTS, source)
     if entry is not None:
         return entry.data_version
     return compute_documents_version(read_documents(paths, source))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import duckdb
@@ -32,12 +33,15 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 LOCK_SECONDS = 600.0
 """The maximum time that a build waits for another build."""
 STORAGE_VERSION = "v1.3.0"
-"""The oldest DuckDB version that can open the file. Other programs have older versions than ours (docs/sql.md)."""
+"""The oldest DuckDB version that can open the file. Other programs can use an older version than ours (docs/sql.md)."""
 
 # The type is quoted, because a Callable with a type of duckdb is never freed, and duckdb warns about it at exit.
 Judgement = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
-"""The planner's judgement of a data folder: whether each benchmark is up to date, and a function that computes the rows
-of the table coverage from the other tables."""
+"""The planner's judgement of a data folder.
+
+It consists of the states of the benchmarks (:data:`UpToDate`), and a function that computes the rows of the
+table coverage from the other tables.
+"""
 Judge = Callable[[Path, DataPaths], Judgement]
 """The function that judges a data folder by the configuration in a folder (pipeline/coverage.py)."""
 
@@ -119,7 +123,7 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
 
 
 def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> WarehouseReport:
-    """Fill a new file. Repeat it if a run replaced a file meanwhile, because rows and entries would not match."""
+    """Fill a new file. If a run replaces a file meanwhile, start again, because rows and entries would not match."""
     for _ in range(3):
         new.write_bytes(_build_empty_database(tables))
         ledger = read_ledger(paths)
@@ -132,11 +136,13 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
                 if table.name in files.by_table:
                     load_parquet(connection, table, files.by_table[table.name])
             left_out = [*files.left_out, *load_other_rows(connection, paths, config, up_to_date)]
-            reasons = {file.path: file.reason for file in left_out}
+            reasons = dict(map(attrgetter("path", "reason"), left_out))
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
             insert_rows(connection, COVERAGE, build_coverage(connection))
             doubled = fill_keys_table(connection, tables)
-            rows = {table.name: len(connection.table(table.name)) for table in tables}
+            rows = {}
+            for table in tables:
+                rows[table.name] = len(connection.table(table.name))
             connection.execute("CHECKPOINT")
         replaced = files.find_replaced_file()
         if replaced is None:
@@ -170,9 +176,11 @@ def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
     """Insert the rows of Parquet files in one statement. If parts of a cache share a key, the first row counts."""
     listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
-    filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
+    columns = []
+    for name, sql in build_column_expressions(table).items():
+        columns.append(f"{sql} AS {quote_identifier(name)}")
     options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
-    rows = f"SELECT {filled}, file_index, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
+    rows = f"SELECT {', '.join(columns)}, file_index, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
     position = "file_index, file_row_number"
     order = ""
     if table.storage == "cache":

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -23,21 +24,12 @@ from audit_pipeline.models.display_title import format_title_by_card, read_lates
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
-from audit_pipeline.tables import (
-    BENCHMARKS,
-    CONFIGURED_BENCHMARKS,
-    CONFIGURED_MODELS,
-    LINEAGE,
-    MODELS,
-    OUTCOMES,
-    canonical_json,
-)
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""Whether each benchmark is built from its current entry and sources. None or a missing key means unknown."""
+"""True for each benchmark that is built from its current entry and sources. None or a missing key means unknown."""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
@@ -49,21 +41,24 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Ta
 
 def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
     """Insert the entries and outcomes of the ledger. If a run wrote a partition twice, its last entry counts."""
-    last_entries = {(entry.table, entry.partition, entry.run_id): entry for entry in ledger.entries}
-    insert_rows(
-        connection, LINEAGE, pa.Table.from_pylist(list(map(build_lineage_row, last_entries.values())), LINEAGE.schema)
-    )
+    last_entries = {}
+    for entry in ledger.entries:
+        last_entries[entry.table, entry.partition, entry.run_id] = entry
+    lineage = list(map(build_lineage_row, last_entries.values()))
+    insert_rows(connection, tables.LINEAGE, pa.Table.from_pylist(lineage, tables.LINEAGE.schema))
     outcomes = [{**vars(outcome), **vars(outcome.pair)} for outcome in ledger.outcomes]
-    rows = pa.Table.from_pylist(outcomes, OUTCOMES.schema).rename_columns({"at": "recorded_at"})
-    insert_rows(connection, OUTCOMES, rows)
+    rows = pa.Table.from_pylist(outcomes, tables.OUTCOMES.schema).rename_columns({"at": "recorded_at"})
+    insert_rows(connection, tables.OUTCOMES, rows)
 
 
 def build_lineage_row(entry: Entry) -> Row:
     """Return an entry as a row of the table lineage."""
-    row = {name: getattr(entry, name) for name in LINEAGE.names if hasattr(entry, name)}
-    row["upstream_data_versions"] = canonical_json(entry.upstream)
-    row["package_versions"] = canonical_json(entry.packages)
-    row["settings"] = canonical_json(entry.settings) if entry.settings else None
+    row = {name: getattr(entry, name) for name in tables.LINEAGE.names if hasattr(entry, name)}
+    row["upstream_data_versions"] = tables.canonical_json(entry.upstream)
+    row["package_versions"] = tables.canonical_json(entry.packages)
+    row["settings"] = None
+    if entry.settings:
+        row["settings"] = tables.canonical_json(entry.settings)
     row["row_sha256"] = entry.digest
     row["previous_sha256"] = entry.previous
     return row
@@ -80,14 +75,14 @@ def load_other_rows(
     cards = sorted(set(paths.model_card("any").parent.glob("*.json")) - {paths.digest_cache})
     yield from _load_json_rows(
         connection,
-        MODELS,
+        tables.MODELS,
         cards,
         lambda file, card: {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": card},
     )
-    yield from _load_json_rows(connection, BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
+    yield from _load_json_rows(connection, tables.BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
     for table, file, read in (
-        (CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config, paths)),
-        (CONFIGURED_BENCHMARKS, BENCHMARKS_FILE, partial(_read_benchmarks, config, paths, up_to_date)),
+        (tables.CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config, paths)),
+        (tables.CONFIGURED_BENCHMARKS, BENCHMARKS_FILE, partial(_read_benchmarks, config, paths, up_to_date)),
     ):
         try:
             rows, problems = read()
@@ -96,7 +91,8 @@ def load_other_rows(
             continue
         for row in rows:
             _insert_row(connection, table, row)
-        yield from (UnreadableFile(problem.path, str(problem)) for problem in problems)
+        for problem in problems:
+            yield UnreadableFile(problem.path, str(problem))
 
 
 def _load_json_rows(
@@ -126,15 +122,20 @@ def _insert_row(connection: duckdb.DuckDBPyConnection, table: Table, row: Row) -
 def _to_cell(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return value.isoformat() if isinstance(value, date) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, date):
+        return value.isoformat()
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _build_benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Row:
     spec = manifest.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
+    if not isinstance(spec, Mapping):
+        spec = {}
     return {
-        **{"design": spec.get("design"), "words": spec.get("words"), **manifest},
-        "benchmark": manifest.get("benchmark") or _benchmark_of(file),
+        "design": spec.get("design"),
+        "words": spec.get("words"),
+        **manifest,
+        "benchmark": manifest.get("benchmark") or _parse_benchmark_name(file),
         "manifest": manifest,
     }
 
@@ -144,7 +145,7 @@ def _list_manifests(paths: DataPaths) -> list[Path]:
     return sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
 
 
-def _benchmark_of(manifest: Path) -> str:
+def _parse_benchmark_name(manifest: Path) -> str:
     return name_from_path_segment(manifest.parent.name.removeprefix("benchmark="))
 
 
@@ -173,20 +174,21 @@ def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tu
         AuditError: If the file cannot be read.
     """
     specs = load_benchmarks(folder)
-    rows: list[Row] = [
-        {
-            "benchmark": name,
-            "title": spec.title,
-            "family": spec.family,
-            "words": spec.words,
-            "design": spec.design,
-            "description": spec.settings.description,
-            "is_up_to_date": up_to_date.get(name),
-            "on_request": spec.settings.on_request,
-        }
-        for name, spec in specs.items()
-    ]
-    for name in filter(specs.is_broken, map(_benchmark_of, _list_manifests(paths))):
+    rows: list[Row] = []
+    for name, spec in specs.items():
+        rows.append(
+            {
+                "benchmark": name,
+                "title": spec.title,
+                "family": spec.family,
+                "words": spec.words,
+                "design": spec.design,
+                "description": spec.settings.description,
+                "is_up_to_date": up_to_date.get(name),
+                "on_request": spec.settings.on_request,
+            }
+        )
+    for name in filter(specs.is_broken, map(_parse_benchmark_name, _list_manifests(paths))):
         try:
             manifest = read_built(paths, name).manifest
             built = {key: manifest[key] for key in ("family", "words", "design", "description")}
@@ -204,7 +206,9 @@ def format_model_origin(entry: ModelEntry) -> str:
     if entry.package is not None:
         files = f"package {entry.package.distribution}: {entry.package.file}"
     elif entry.hub is not None:
-        files = f"hub {entry.hub}" if entry.revision is None else f"hub {entry.hub} at {entry.revision}"
+        files = f"hub {entry.hub}"
+        if entry.revision is not None:
+            files += f" at {entry.revision}"
     elif entry.control is not None:
         files = f"control {entry.control.name}: {entry.control.role}"
     if entry.adapter is not None:

@@ -27,8 +27,8 @@ _READ_ONLY = (
 def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     """Open a connection to the current warehouse. It keeps its snapshot while the warehouse is rebuilt.
 
-    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would not do: a process has one
-    instance per path, so a second connection would get the old snapshot of the first.
+    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would reuse the
+    instance that this process has per path, and with it the old snapshot of an earlier connection.
 
     Raises:
         DataError: If the warehouse is missing or unreadable.
@@ -83,7 +83,7 @@ def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
         except duckdb.Error as error:
             raise AuditError(f"the SQL is wrong: {to_one_line(error)}") from error
         if len(statements) != 1:
-            raise AuditError(f"one statement at a time: the SQL holds {len(statements)}")
+            raise AuditError(f"the SQL holds {len(statements)} statements: run one statement at a time")
         kind = statements[0].type.name
         # SHOW, DESCRIBE and SUMMARIZE count as SELECT. PRAGMA and CALL could enable logging to a file.
         if kind not in ("SELECT", "EXPLAIN"):
@@ -138,7 +138,7 @@ def read_comparisons(warehouse: Path, model: str, benchmark: str, detector: str 
 
 
 BATCH_ROWS = 100_000
-"""The number of rows that an export holds in memory."""
+"""The number of rows that an export holds in memory at a time."""
 
 FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
 """The start of a cell that a spreadsheet treats as a formula (OWASP, CSV injection), including full-width forms."""
@@ -147,12 +147,13 @@ FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"
 def export(warehouse: Path, name: str, out: Path) -> int:
     """Write a table or view to a .parquet or .csv file, and return the number of rows. An existing file is replaced.
 
-    Parquet is exact. CSV (UTF-8, with a header, empty for null, "" for an empty text) is for people. Lists are JSON.
-    Audited texts come from strangers, so a text that a spreadsheet would treat as a formula gets an apostrophe in
-    front. Numbers are unchanged.
+    Parquet is exact. CSV is for people: UTF-8 with a header, an empty cell for null, "" for an empty text, and lists as
+    JSON. Audited texts are untrusted. So a CSV text that a spreadsheet would treat as a formula starts with an
+    apostrophe. Numbers are unchanged.
 
     Raises:
-        DataError: If there is no such table or view, the suffix is another, or the file cannot be written.
+        DataError: If the table or view does not exist, the suffix is not .parquet or .csv, or the file cannot be
+            written.
     """
     suffix = out.suffix.lower()
     if suffix not in (".parquet", ".csv"):
@@ -171,9 +172,7 @@ def export(warehouse: Path, name: str, out: Path) -> int:
             with (
                 write_atomically(out) as temporary,
                 closing(relation.project(cells).to_arrow_reader(BATCH_ROWS)) as reader,
-                pa_csv.CSVWriter(temporary, reader.schema)
-                if suffix == ".csv"
-                else pq.ParquetWriter(temporary, reader.schema, compression="zstd", write_page_checksum=True) as writer,
+                _open_writer(temporary, suffix, reader.schema) as writer,
             ):
                 for batch in reader:
                     writer.write(batch)
@@ -185,13 +184,20 @@ def export(warehouse: Path, name: str, out: Path) -> int:
     return rows
 
 
+def _open_writer(file: Path, suffix: str, schema: pa.Schema) -> pa_csv.CSVWriter | pq.ParquetWriter:
+    if suffix == ".csv":
+        return pa_csv.CSVWriter(file, schema)
+    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+
+
 def _find_relation(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.DuckDBPyRelation:
     rows = connection.execute("SELECT DISTINCT table_name FROM information_schema.tables ORDER BY table_name")
     known = [str(table) for (table,) in rows.fetchall()]
     if name in known:
         return connection.table(quote_identifier(name))
-    is_near = find_nearest_names(name, known)
-    hint = did_you_mean(name, known) if is_near else 'corpus-audit sql "SHOW TABLES" lists them'
+    hint = 'corpus-audit sql "SHOW TABLES" lists them'
+    if find_nearest_names(name, known):
+        hint = did_you_mean(name, known)
     raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
 
 

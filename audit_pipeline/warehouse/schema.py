@@ -15,16 +15,7 @@ import pyarrow as pa
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
-from audit_pipeline.tables.sql import (
-    build_as_of_macro_sql,
-    build_create_table_sql,
-    build_current_runs_view_sql,
-    build_current_view_sql,
-    build_key_sql,
-    is_key_enforced,
-    quote_identifier,
-    quote_literal,
-)
+from audit_pipeline.tables import sql as table_sql
 from audit_pipeline.tables.table import Table
 
 BLIND_CONTROL = "blind_control"
@@ -62,20 +53,26 @@ def _read_sql(kind: str, name: str) -> str:
 def _read_definitions(kind: str, names: str) -> Iterable[Definition]:
     for name in names.split():
         sql = _read_sql(kind, name)
-        named = re.match("-- Columns without a comment are those of: (.*)", sql)
-        yield Definition(name, sql, tuple(named[1].split(", ")) if named else ())
+        columns_of: tuple[str, ...] = ()
+        head = re.match("-- Columns without a comment are those of: (.*)", sql)
+        if head is not None:
+            columns_of = tuple(head[1].split(", "))
+        yield Definition(name, sql, columns_of)
 
 
 _WAREHOUSE_TABLES = tuple(table for table in TABLES.values() if table.in_warehouse)
 OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
 """The tables to which every run adds a file."""
 DERIVED = tuple(table for table in _WAREHOUSE_TABLES if table.storage == "derived")
-"""The tables that sql/fills/ computes from others, in this order. With them, views need not read all scores."""
+"""The tables that sql/fills/ computes from others, in this order. They spare views from reading all scores."""
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 _CURRENT = (
-    Definition("current_runs", build_current_runs_view_sql(OF_RUNS), ("runs",)),
-    *(Definition(f"current_{table.name}", build_current_view_sql(table), (table.name,)) for table in _WITH_CURRENT),
+    Definition("current_runs", table_sql.build_current_runs_view_sql(OF_RUNS), ("runs",)),
+    *(
+        Definition(f"current_{table.name}", table_sql.build_current_view_sql(table), (table.name,))
+        for table in _WITH_CURRENT
+    ),
 )
 _VIEWS = """
     current_corpus_tests current_unlearning split_summary overlap_summary control_models leaderboard_history leaderboard
@@ -86,7 +83,7 @@ _VIEWS = """
 """
 MACROS = (
     *_read_definitions("macros", "end_of_run runs_as_of"),
-    *(Definition(f"{table.name}_as_of", build_as_of_macro_sql(table)) for table in _WITH_CURRENT),
+    *(Definition(f"{table.name}_as_of", table_sql.build_as_of_macro_sql(table)) for table in _WITH_CURRENT),
     *_read_definitions("macros", "leaderboard_as_of changes_since"),
 )
 VIEWS = (*_CURRENT, *_read_definitions("views", _VIEWS))
@@ -94,20 +91,20 @@ DEFINED = (*VIEWS[:-1], *MACROS, VIEWS[-1])
 """All views and macros in the order of creation. Each follows those that it reads."""
 
 _INTERVAL_ENDS = {"low": "lower end of its 95% interval", "high": "upper end of its 95% interval"}
-"""The comments of view columns without another comment, by the end of their names."""
-_LOADED = pa.schema([(name, pa.string()) for name in ("table", "partition", "benchmark", "model", "run_id")])
+"""The comments of view columns that have no other comment, by the last part of the column's name."""
+_LOADED = pa.schema(dict.fromkeys(("table", "partition", "benchmark", "model", "run_id"), pa.string()))
 _MISSING = pa.schema(
-    [(name, pa.string()) for name in ("table", "partition", "run_id", "left_out")] + [("run_went_on", pa.bool_())]
+    {**dict.fromkeys(("table", "partition", "run_id", "left_out"), pa.string()), "run_went_on": pa.bool_()}
 )
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Create the empty tables, the views and the macros, with comments on all columns.
 
-    The comment of a view column is in the view's own file, else it is inherited from the tables that the view reads.
-    Otherwise, it follows from the end of the name.
+    The comment of a view column is in the file of the view. If it is missing there, the column inherits the comment of
+    a table that the view reads. Otherwise, the comment follows from the end of the column's name.
     """
-    statements = (*map(build_create_table_sql, tables), *(definition.sql for definition in DEFINED))
+    statements = (*map(table_sql.build_create_table_sql, tables), *(definition.sql for definition in DEFINED))
     _execute_in_transaction(connection, statements)
     comments: dict[str, dict[str, str | None]] = {}
     rows = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
@@ -122,8 +119,8 @@ def create_schema(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]
             # Later views may read this view, so they inherit the comment, too.
             comments[view.name][column] = found_comment
             if found_comment is not None:
-                name = f"{view.name}.{quote_identifier(column)}"
-                inherited.append(f"COMMENT ON COLUMN {name} IS {quote_literal(found_comment)};")
+                name = f"{view.name}.{table_sql.quote_identifier(column)}"
+                inherited.append(f"COMMENT ON COLUMN {name} IS {table_sql.quote_literal(found_comment)};")
     _execute_in_transaction(connection, inherited)
 
 
@@ -160,7 +157,9 @@ def fill_derived_tables(
         left_out: The reasons for skipping files, by path.
         paths: The data folder.
     """
-    last_lines = {(entry.run_id, entry.asset_key): entry.line_number for entry in entries}
+    last_lines = {}
+    for entry in entries:
+        last_lines[entry.run_id, entry.asset_key] = entry.line_number
     loaded: list[dict[str, object]] = []
     for entry in loaded_files:
         table = TABLES[entry.table]
@@ -172,7 +171,9 @@ def fill_derived_tables(
         file = entry.file(paths)
         row = dict(vars(entry))
         row["run_went_on"] = last_lines[entry.run_id, entry.asset_key] > entry.line_number
-        row["left_out"] = None if file is None else left_out.get(file)
+        row["left_out"] = None
+        if file is not None:
+            row["left_out"] = left_out.get(file)
         missing.append(row)
     connection.register("loaded_files", pa.Table.from_pylist(loaded, schema=_LOADED))
     connection.register("missing_files", pa.Table.from_pylist(missing, schema=_MISSING))
@@ -185,11 +186,11 @@ def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Tabl
     doubled: dict[str, int] = {}
     keys: list[list[object]] = []
     for table in tables:
-        key = build_key_sql(table)
+        key = table_sql.build_key_sql(table)
         # Counting hashes takes a third of the time. Possible hash collisions are counted again by value.
-        if not is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
+        if not table_sql.is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
-        keys.append([table.name, ", ".join(table.key), is_key_enforced(table), doubled.get(table.name, 0)])
+        keys.append([table.name, ", ".join(table.key), table_sql.is_key_enforced(table), doubled.get(table.name, 0)])
     connection.begin()
     connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
     connection.commit()

@@ -31,7 +31,8 @@ class VerifiedFiles:
 
     Attributes:
         by_table: The intact files by table, in path order.
-        identities: The identities during verification of files that a run may replace, and of parts of the cache.
+        identities: The identities of files that a run may replace and of parts of the cache, at the time of their
+            verification.
         explained: The entries of the intact files that the ledger explains.
         missing: The entries whose file is missing or corrupt.
         left_out: The skipped files.
@@ -70,8 +71,9 @@ class VerifiedFiles:
                 self.explained.append(entry)
                 return None
         if table.storage == "cache":
-            is_intact = digest.startswith(digest_in_name(path) or "")
-            return None if is_intact else _CORRUPT
+            if digest.startswith(digest_in_name(path) or ""):
+                return None
+            return _CORRUPT
         if entries:
             self.missing.append(entries[-1])
             return _CORRUPT
@@ -91,21 +93,24 @@ def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
     verified = VerifiedFiles()
     entries: dict[str, dict[Path, list[Entry]]] = {}
     for entry in ledger.entries:
-        if (file := entry.file(paths)) is not None:
+        file = entry.file(paths)
+        if file is not None:
             entries.setdefault(entry.table, {}).setdefault(file, []).append(entry)
     cache = paths.token_statistics("base", "any").parent
     for table in TABLES.values():
         if not table.in_warehouse or not (table.has_files or table.storage == "cache"):
             continue
         entries_by_file = entries.get(table.name, {})
-        folder = cache if table.storage == "cache" else paths.table(table.name)
+        folder = paths.table(table.name)
+        if table.storage == "cache":
+            folder = cache
         files = sorted(folder.glob("*/*.parquet"))
         for path in files:
             identity = find_file_identity(path)
             if identity is not None:
                 verified.add(table, path, identity, _compute_digest(path), entries_by_file.get(path, ()))
-        missing_files = sorted(entries_by_file.keys() - {*files})
-        verified.missing += [entries_by_file[path][-1] for path in missing_files]
+        for path in sorted(entries_by_file.keys() - set(files)):
+            verified.missing.append(entries_by_file[path][-1])
     return verified
 
 

@@ -188,9 +188,11 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     prepared: Workspace, instance: dg.DagsterInstance
 ) -> None:
     reasons = {
-        Pair("known_12", "one"): "the labels of known_12 say what the models of the control check were trained on, "
-        "and nothing of one",
-        Pair("made_8", "exposed"): "exposed was trained here on the texts of the control check: audit it on those",
+        Pair("known_12", "one"): "the labels of known_12 are valid only for the models of the control check, "
+        "and not for one",
+        Pair(
+            "made_8", "exposed"
+        ): "exposed was trained here on the texts of the control check: audit it on these texts",
     }
     job = defs().resolve_job_def("audit_pairs")
     run_job(job, instance, partition_range=("known_12|one", "made_8|one"))

@@ -20,7 +20,7 @@ def test_a_folder_with_files_or_a_file_is_refused(tmp_path: Path) -> None:
     require_new_folder(tmp_path / "empty")
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(DataError, match="is there already; name a folder that is new or empty"):
+        with pytest.raises(DataError, match="exists and is not an empty folder: choose a new or empty folder"):
             require_new_folder(place)
 
 
@@ -51,5 +51,5 @@ def test_texts_that_are_not_plainly_free_need_a_word(tmp_path: Path) -> None:
 
 def test_a_control_is_not_handed_on(tmp_path: Path) -> None:
     built = built_of(TWO, tmp_path / "data", spec={"control": "check"})
-    with pytest.raises(DataError, match="what the models of the control check were trained on"):
+    with pytest.raises(DataError, match="valid only for the models of the control check"):
         require_redistributable([built], override_unclear_licences=True)

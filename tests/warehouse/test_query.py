@@ -133,8 +133,8 @@ def test_everything_else_is_refused(warehouse: Path, tmp_path: Path, sql: str) -
         ("SELEC 1", "the SQL is wrong: Parser Error"),
         ("SELECT nosuch FROM scores", "the SQL cannot be run: Binder Error.*nosuch"),
         ("FROM nosuch", "the SQL cannot be run: Catalog Error.*nosuch"),
-        ("", "one statement at a time: the SQL holds 0"),
-        ("SELECT 1; SELECT 2", "one statement at a time: the SQL holds 2"),
+        ("", "the SQL holds 0 statements: run one statement at a time"),
+        ("SELECT 1; SELECT 2", "the SQL holds 2 statements: run one statement at a time"),
     ],
 )
 def test_errors_say_what_is_wrong_in_one_line(warehouse: Path, sql: str, words: str) -> None:

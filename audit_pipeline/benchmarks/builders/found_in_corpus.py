@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
     DrawnExamples,
     LabelledText,
     ReadDocuments,
-    build_examples_table,
-    format_left_out,
-    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, FamilySettings, LabelSource
@@ -102,7 +101,7 @@ def read_searched_pool(
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
     rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.search_description).to_pylist()
-    findings = {row["example_id"]: row for row in rows}
+    findings = dict(zip(map(itemgetter("example_id"), rows), rows, strict=True))
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
             f"{settings.pool} was rebuilt after the search of {settings.corpus} for its texts; "
@@ -157,14 +156,19 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         texts = list(_select_mixed_strata(texts, left_out))
     sides = Counter(text.label for text in texts)
     if not (sides[MEMBER] and sides[NON_MEMBER]):
-        reasons = format_left_out(left_out)
+        reasons = builder_interface.format_left_out(left_out)
         raise DataError(
             f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain "
             f"(left out: {reasons or 'none'}); both sides are needed: take a larger pool or a lower share"
         )
     search = next(iter(findings.values()))
     notes = {"searched": {name: search[name] for name in ("corpus", "n", "shards")}}
-    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
+    return DrawnExamples(
+        builder_interface.build_examples_table(texts, spec, run_id),
+        {},
+        builder_interface.sort_nonzero_counts(left_out),
+        notes=notes,
+    )
 
 
 _REASONS: Mapping[OverlapVerdict, str] = {
@@ -175,10 +179,14 @@ _REASONS: Mapping[OverlapVerdict, str] = {
 
 
 def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> tuple[int | None, str | None]:
-    """Return the label of a text by its row of CORPUS_OVERLAP, and None; or None and the reason why it has no label."""
+    """Return the label of a text by its row of CORPUS_OVERLAP.
+
+    Returns:
+        The label and None, or None and the reason why the text has no label.
+    """
     verdict: OverlapVerdict = finding["verdict"]
     if verdict == "not found" and finding["templates"]:
-        # Phrases that occur all over the pool are not searched for, so they may be in the corpus.
+        # The search omits phrases that many texts of the pool share. So they may be in the corpus.
         return None, "with phrases that were not searched for"
     if verdict == "not found":
         return NON_MEMBER, None

@@ -8,14 +8,9 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, DrawnExamples, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    examples_from_rows,
-    parse_label_column,
-    read_rows_inputs,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.config.validation import Text
@@ -31,8 +26,20 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     """Settings of rows with published labels: a hub data set, or a local folder with the same layout."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
-        *("subset", "package", "where", "id_column", "exact_words", "group_column", "date_column", "date_kind"),
-        *("files", "label_values", "context_column", "split_column", "collection_column", "language_column"),
+        "subset",
+        "package",
+        "where",
+        "id_column",
+        "exact_words",
+        "group_column",
+        "date_column",
+        "date_kind",
+        "files",
+        "label_values",
+        "context_column",
+        "split_column",
+        "collection_column",
+        "language_column",
         "matched",
     }
 
@@ -74,20 +81,22 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
 def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """Read the rows with a label and a text of the right length, as :func:`read_rows_inputs` reads them."""
+    """Read the rows that have a label and a text of the right length (:func:`labelled_rows.read_rows_inputs`)."""
     settings = spec.require_settings(LabelledSettings)
     label_values = dict(settings.label_values)
-    has_assignments = any(settings.assignment_columns)
+    assignment = None
+    if any(settings.assignment_columns):
+        assignment = partial(read_row_assignment, settings=settings)
     reading = Reading(
         text=lambda row: read_text(row.values, settings.text_column),
-        label=lambda row: parse_label_column(row, settings.label_column, label_values),
-        place=partial(read_row_assignment, settings=settings) if has_assignments else None,
+        label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
+        assignment=assignment,
         columns=(settings.text_column, settings.label_column, *settings.assignment_columns),
         has_splits=settings.split_column is not None,
     )
     if spec.has_exact_length:
         reading = replace(reading, lengths=(spec.length,))
-    return read_rows_inputs(spec, paths, reading)
+    return labelled_rows.read_rows_inputs(spec, paths, reading)
 
 
 def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
@@ -114,11 +123,11 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
 
 
 def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Return the examples of :func:`examples_from_rows`.
+    """Return the examples of :func:`labelled_rows.examples_from_rows`.
 
     The manifest records if the publisher matched the two sides.
     """
-    drawn = examples_from_rows(rows, spec, run_id)
+    drawn = labelled_rows.examples_from_rows(rows, spec, run_id)
     if spec.require_settings(LabelledSettings).matched:
         return replace(drawn, notes={MATCHED: {}})
     return drawn

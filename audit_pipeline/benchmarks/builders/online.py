@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface, labelled_rows
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
@@ -16,18 +18,8 @@ from audit_pipeline.benchmarks.builder_interface import (
     LabelledText,
     Provenance,
     ReadDocuments,
-    build_examples_table,
-    drop_repeated_texts,
-    sort_nonzero_counts,
 )
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    build_labelled_rows,
-    build_rows_inputs,
-    parse_label_column,
-    refuse_single_class,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
@@ -97,7 +89,7 @@ class JoinedText:
 def read_online_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """Read the rows of all lengths that inputs are made of. A split with {words} is read for each length.
+    """Read the rows of all lengths that are joined to inputs. A split with {words} is read once per length.
 
     Raises:
         DataError: If rows are unreadable, a column is missing in all rows, or no row is usable (also SourceError).
@@ -115,13 +107,13 @@ def read_online_rows(
         origin_rows = read_origin(settings, part, lengths[0], paths.downloads)
         reading = Reading(
             text=lambda row: read_text(row.values, settings.text_column),
-            label=lambda row: parse_label_column(row, settings.label_column, label_values),
+            label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
-        rows_per_read.append(build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
+        rows_per_read.append(labelled_rows.build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
         provenance.append(origin_rows.provenance)
-    return build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
+    return labelled_rows.build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
 
 
 def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
@@ -132,8 +124,8 @@ def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
         texts += rows.texts
         skipped += rows.skipped
         left_out += Counter(rows.left_out)
-    origin = "; ".join(rows.origin for rows in parts)
-    version = digest([rows.version for rows in parts])
+    origin = "; ".join(map(attrgetter("origin"), parts))
+    version = digest(list(map(attrgetter("version"), parts)))
     return LabelledRows(tuple(texts), tuple(skipped), origin, version, dict(left_out))
 
 
@@ -143,14 +135,14 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     Every document is in at most one input, with one of its lengths, which are equally likely. Non-members and members
     are paired in an order that depends on the seed, until one side is used up. The order of rows does not matter.
 
-    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk is one example. A chunk that occurs on
-    both sides is no example. Such chunks remain in the inputs.
+    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk becomes one example, and a chunk that
+    occurs on both sides becomes none. These chunks remain in the contexts of later chunks.
 
     Raises:
         DataError: If a side has no text.
     """
     settings = spec.require_settings(OnlineSettings)
-    refuse_single_class(rows, spec)
+    labelled_rows.refuse_single_class(rows, spec)
     unit = get_word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
     sides = _choose_text_per_document(rows.texts, spec, reasons)
@@ -165,12 +157,17 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     chunks: list[LabelledText] = []
     for joined_text in inputs:
         chunks += split_into_chunks(joined_text, spec.length, unit)
-    distinct = drop_repeated_texts(
+    distinct = builder_interface.drop_repeated_texts(
         chunks, reasons, "chunks that are on both sides", "chunks that are the same as another"
     )
     texts = [chunk for chunk in distinct if len(unit.split(chunk.text)) == spec.length]
     reasons["another number of words when taken by itself"] += len(distinct) - len(texts)
-    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(reasons), rows.skipped)
+    return DrawnExamples(
+        builder_interface.build_examples_table(texts, spec, run_id),
+        {},
+        builder_interface.sort_nonzero_counts(reasons),
+        rows.skipped,
+    )
 
 
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
@@ -212,7 +209,7 @@ def _choose_text_per_document(
     for text in texts:
         by_document[text.document_id].append(text)
     seed = spec.settings.seed
-    sides: dict[int, list[LabelledText]] = {label: [] for label in _LABELS}
+    sides: dict[int, list[LabelledText]] = {NON_MEMBER: [], MEMBER: []}
     for document, candidates in by_document.items():
         labels = {text.label for text in candidates}
         (label, *other_labels) = labels

@@ -10,16 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder_interface import (
-    Builder,
-    DrawnExamples,
-    LabelledText,
-    build_examples_table,
-    format_left_out,
-    read_documents_of,
-    sort_by_id,
-    sort_nonzero_counts,
-)
+from audit_pipeline.benchmarks import builder_interface
+from audit_pipeline.benchmarks.builder_interface import Builder, DrawnExamples, LabelledText
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.entries import EntryReference
@@ -51,9 +43,9 @@ class KnownTexts(StrictSettings):
 class ShelfSettings(DocumentsSettings):
     """Settings of texts of unknown membership: windows that tile each document.
 
-    Documents in ``held_out`` cannot be in the training data, documents in ``members`` certainly are. Their windows are
-    labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known`` only they are used,
-    as a labelled benchmark.
+    Documents in ``held_out`` cannot be in the training data. Documents in ``members`` certainly are. The windows of
+    these documents are labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known``
+    the benchmark consists of these labelled windows only.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
@@ -89,8 +81,12 @@ class ShelfSettings(DocumentsSettings):
     @property
     def source_names(self) -> tuple[str, ...]:
         """Return the sources of the audited documents, then the sources of known documents."""
-        known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
-        return tuple(dict.fromkeys([*self.sources, *known]))
+        names = list(self.sources)
+        if self.held_out is not None:
+            names += self.held_out.sources
+        if self.members is not None:
+            names += self.members.sources
+        return tuple(dict.fromkeys(names))
 
     @property
     def every_length_exact(self) -> bool:
@@ -142,16 +138,16 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
             a member, or a document id occurs twice.
     """
     settings = spec.require_settings(ShelfSettings)
-    rows = sort_by_id(documents)
+    rows = builder_interface.sort_by_id(documents)
     labels_of_groups = _label_known_groups(rows, spec, settings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
     texts = _draw_texts(rows, labels_of_groups, spec, settings, documents_left_out, texts_left_out)
     _require_evaluated_texts(texts, spec, settings, documents_left_out + texts_left_out)
     return DrawnExamples(
-        build_examples_table(texts, spec, run_id),
-        sort_nonzero_counts(documents_left_out),
-        sort_nonzero_counts(texts_left_out),
+        builder_interface.build_examples_table(texts, spec, run_id),
+        builder_interface.sort_nonzero_counts(documents_left_out),
+        builder_interface.sort_nonzero_counts(texts_left_out),
     )
 
 
@@ -216,7 +212,7 @@ def _require_evaluated_texts(
     if settings.evaluates == "known" and MEMBER not in labels:
         raise DataError(f"{spec.name}: no document is a known member; correct members, or evaluate what is unknown")
     if settings.evaluates == "unknown" and None not in labels:
-        reasons = format_left_out(left_out) or "there is no document"
+        reasons = builder_interface.format_left_out(left_out) or "there is no document"
         raise DataError(
             f"{spec.name}: no text is left to audit ({reasons}); shorten the windows, set short: keep, or add documents"
         )
@@ -236,8 +232,13 @@ def _find_known_groups(documents: Sequence[Mapping[str, Any]], criteria: KnownTe
     """Return the groups whose documents all meet the criteria. Without criteria, no group is known."""
     if criteria is None:
         return set()
-    unknown = {document["group"] for document in documents if not _is_known_document(document, criteria)}
-    return {document["group"] for document in documents} - unknown
+    groups = set()
+    unknown_groups = set()
+    for document in documents:
+        groups.add(document["group"])
+        if not _is_known_document(document, criteria):
+            unknown_groups.add(document["group"])
+    return groups - unknown_groups
 
 
 def _is_known_document(document: Mapping[str, Any], criteria: KnownTexts) -> bool:
@@ -268,7 +269,9 @@ def _cut_windows(
     words = unit.split(document["text"])
     length = spec.length
     if len(words) < length:
-        return [unit.join(words)] if words and settings.short == "keep" else []
+        if words and settings.short == "keep":
+            return [unit.join(words)]
+        return []
     positions = list(range(len(words) // length))
     if len(words) % length:
         left_out_counts["words after the last window, too few for another"] += 1
@@ -280,4 +283,4 @@ def _cut_windows(
     return [unit.join(words[position * length : (position + 1) * length]) for position in positions]
 
 
-BUILDER = Builder(1, ShelfSettings, read_documents_of, draw_shelf)
+BUILDER = Builder(1, ShelfSettings, builder_interface.read_documents_of, draw_shelf)

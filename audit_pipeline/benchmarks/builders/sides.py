@@ -7,14 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    build_labelled_rows,
-    build_rows_inputs,
-    examples_from_rows,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
@@ -67,19 +62,23 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
         reading = replace(reading, lengths=(spec.length,))
     file = concatenate_row_files([_name_side("members", members.file), _name_side("nonmembers", nonmembers.file)])
     origin = f"members: {members.origin}; nonmembers: {nonmembers.origin}"
-    rows = build_labelled_rows(file, origin, spec, reading)
+    rows = labelled_rows.build_labelled_rows(file, origin, spec, reading)
     provenance = [
         {"side": "members", **members.provenance},
         {"side": "nonmembers", **nonmembers.provenance},
     ]
-    return build_rows_inputs(spec, rows, provenance)
+    return labelled_rows.build_rows_inputs(spec, rows, provenance)
 
 
 def _name_side(side: str, file: RowFile) -> RowFile:
     """Return the rows with their side in their locations, because both files often have the same name."""
-    rows = tuple(replace(row, location=f"{side} {row.location}") for row in file.rows)
-    skipped = tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped)
-    return RowFile(rows, skipped)
+    rows = []
+    for row in file.rows:
+        rows.append(replace(row, location=f"{side} {row.location}"))
+    skipped = []
+    for skipped_row in file.skipped:
+        skipped.append(replace(skipped_row, location=f"{side} {skipped_row.location}"))
+    return RowFile(tuple(rows), tuple(skipped))
 
 
-BUILDER = Builder(1, SidesSettings, read_side_rows, examples_from_rows)
+BUILDER = Builder(1, SidesSettings, read_side_rows, labelled_rows.examples_from_rows)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, Self
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
+from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, DrawnExamples, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import (
-    LabelledRows,
-    Reading,
-    examples_from_rows,
-    parse_label_column,
-    read_rows_inputs,
-)
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
@@ -37,7 +33,7 @@ def _replace_null(value: object) -> object:
     return "" if value is None else value
 
 
-# Template expressions raise these errors if the values of a row do not suit them.
+# Template expressions raise these errors if a value of a row has an unsuitable type or content.
 _ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -109,7 +105,7 @@ def build_question_context(question: str) -> str:
 
 
 class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
-    """Settings of items of a test set. A column holds their membership, or it is unknown."""
+    """Settings of items of a test set. A column holds their membership, or their membership is unknown."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
@@ -187,13 +183,13 @@ def read_templated_rows(
 
     reading = Reading(
         text=read_item_text,
-        label=lambda row: parse_label_column(row, settings.label_column, label_values),
-        place=None if settings.answer is None else read_item_context,
+        label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
+        assignment=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,
     )
-    return read_rows_inputs(spec, paths, reading)
+    return labelled_rows.read_rows_inputs(spec, paths, reading)
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
@@ -205,12 +201,12 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
     settings = spec.require_settings(TemplatedSettings)
     max_texts = settings.max_texts
     if max_texts is not None and len(rows.texts) > max_texts:
-        order = sorted(text.text for text in rows.texts)
+        order = sorted(map(attrgetter("text"), rows.texts))
         order.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
         selected = set(order[:max_texts])
         left_out = {**rows.left_out, "over max_texts": len(rows.texts) - max_texts}
         rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in selected), left_out=left_out)
-    return examples_from_rows(rows, spec, run_id)
+    return labelled_rows.examples_from_rows(rows, spec, run_id)
 
 
 BUILDER = Builder(1, TemplatedSettings, read_templated_rows, draw_templated)

@@ -1,7 +1,7 @@
 """The temporal builder: members and non-members by the dates of their documents.
 
-The sides may differ in more than membership; the blind controls in splits/ measure that. A split by date never makes
-the sides exchangeable.
+The sides may differ in more than membership, because texts of different dates differ. The blind controls in splits/
+measure these differences.
 """
 
 from __future__ import annotations
@@ -10,25 +10,15 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.allocation import compute_even_quotas
-from audit_pipeline.benchmarks.builder_interface import (
-    MATCHED,
-    Builder,
-    DrawnExamples,
-    LabelledText,
-    build_examples_table,
-    drop_repeated_texts,
-    format_left_out,
-    read_documents_of,
-    sort_by_id,
-    sort_nonzero_counts,
-)
+from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, DrawnExamples, LabelledText
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import StrictSettings
@@ -39,9 +29,10 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list[int]:
     """Draw the first words of up to ``count`` non-overlapping windows of ``length`` words.
 
-    There are min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely: k slots
-    are drawn among the uncovered words and the k windows, and then widened to windows. The order is random, too, so
-    that the first windows are not the beginning of the document.
+    There are k = min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely. To
+    achieve this, the document is shortened so that each window has one word. Then k positions are drawn without
+    replacement, and each is widened to a window again. The order is random, too, so that the first windows are not
+    always from the beginning of the document.
 
     Only ``random.Random.random`` is used, because its values for a seed are the same in all versions of Python.
 
@@ -62,9 +53,10 @@ def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list
     for last in range(n_slots - count, n_slots):
         slot = int(draw.random() * (last + 1))
         chosen.add(last if slot in chosen else slot)
-    starts = [slot + index * (length - 1) for index, slot in enumerate(sorted(chosen))]
-    order = sorted((draw.random(), start) for start in starts)
-    return [start for _, start in order]
+    order = []
+    for index, slot in enumerate(sorted(chosen)):
+        order.append((draw.random(), slot + index * (length - 1)))
+    return list(map(itemgetter(1), sorted(order)))
 
 
 _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
@@ -147,13 +139,19 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     settings = spec.require_settings(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
-    windows = _draw_all_windows(sort_by_id(documents), spec, settings, documents_left_out, texts_left_out)
-    distinct = drop_repeated_texts(windows, texts_left_out, "on both sides", "the same as another on its side")
+    windows = _draw_all_windows(
+        builder_interface.sort_by_id(documents), spec, settings, documents_left_out, texts_left_out
+    )
+    distinct = builder_interface.drop_repeated_texts(
+        windows, texts_left_out, "on both sides", "the same as another on its side"
+    )
     labels = {window.label for window in distinct}
     for label, side in _SIDES.items():
         if label not in labels:
-            reasons = format_left_out(documents_left_out + texts_left_out)
-            suffix = f" (left out: {reasons})" if reasons else ""
+            reasons = builder_interface.format_left_out(documents_left_out + texts_left_out)
+            suffix = ""
+            if reasons:
+                suffix = f" (left out: {reasons})"
             raise DataError(
                 f"{spec.name}: no {side} text is left{suffix}; move the cutoff, shorten the windows or add documents"
             )
@@ -169,9 +167,9 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += n_before - len(chosen)
     return DrawnExamples(
-        build_examples_table(chosen, spec, run_id),
-        sort_nonzero_counts(documents_left_out),
-        sort_nonzero_counts(texts_left_out),
+        builder_interface.build_examples_table(chosen, spec, run_id),
+        builder_interface.sort_nonzero_counts(documents_left_out),
+        builder_interface.sort_nonzero_counts(texts_left_out),
         notes=notes,
     )
 
@@ -206,10 +204,14 @@ def _match_pool(
     # The import is local because it takes a second and few entries request matching.
     from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 
-    texts = [text.text for text in pool]
-    labels = [int(text.label == MEMBER) for text in pool]
-    groups = [text.group for text in pool]
-    languages = Counter(text.language for text in pool)
+    texts = []
+    labels = []
+    groups = []
+    for text in pool:
+        texts.append(text.text)
+        labels.append(int(text.label == MEMBER))
+        groups.append(text.group)
+    languages = Counter(map(attrgetter("language"), pool))
     main_language = max(sorted(languages), key=lambda language: languages[language])
     try:
         matched = match_sides(texts, labels, groups, per_side, settings.seed, main_language)
@@ -287,7 +289,10 @@ def _select_windows(
     chosen: list[LabelledText] = []
     for label in _SIDES:
         available = sum(sizes[label].values())
-        quotas = compute_even_quotas(sizes[label], available if settings.per_side is None else settings.per_side)
+        per_side = settings.per_side
+        if per_side is None:
+            per_side = available
+        quotas = compute_even_quotas(sizes[label], per_side)
         left_out_counts["over per_side"] += available - sum(quotas.values())
         for name in collections:
             chosen += queues[label, name][: quotas[name]]
@@ -309,4 +314,4 @@ def _queue_windows(
     return queues
 
 
-BUILDER = Builder(1, TemporalSettings, read_documents_of, draw_temporal_windows)
+BUILDER = Builder(1, TemporalSettings, builder_interface.read_documents_of, draw_temporal_windows)

@@ -1,30 +1,30 @@
--- What was asked, all answers in a sentence, and what cannot be trusted. One row.
+-- The question of the page, all answers in one sentence, and damaged files. One row.
 --
--- heading: what was asked, as a title; of a control the model's title
--- question: what was asked, in one sentence
--- models: models that were audited, tested, searched for passages or asked in words
--- benchmarks: benchmarks that this was done on
--- pairs: pairs of such a model and such a benchmark
--- tests: current results of tests of whole sets that were not refused
--- first_audited: when the oldest of the current answers was ready
--- last_audited: when the newest of them was
+-- heading: title of the page: its question, or the model's title for a control
+-- question: question in one sentence
+-- models: number of models that were audited, tested, searched for passages or asked in words
+-- benchmarks: number of benchmarks of these models
+-- pairs: number of pairs of these models and benchmarks
+-- tests: number of current tests of whole sets that were not refused
+-- first_audited: time at which the oldest current answer was complete
+-- last_audited: time at which the newest current answer was complete
 -- summary: all answers and tests in one sentence
--- explanation: how many of them come to what; empty where there is one
--- how_sure: how sure all of it is, in a few plain sentences
--- what_would_change: what would change it
--- instrument_words: what the instrument check says, in a sentence
--- model_title: what people call the model
--- benchmark_title: what people call the benchmark
--- word_for_word: what models were found to give word for word, by benchmark, those that give of most documents first
--- tried: how much was tried, and in how many runs; null where no lineage entry says so
--- planned: whether it was planned beforehand; null where no lineage entry says when it was done
--- more_word_for_word: benchmarks that are not listed
--- in_answers: what models that answer in words gave of documents, by benchmark, those that gave of most documents first
--- more_in_answers: benchmarks that are not listed
--- gaps: damaged files: numbers that cannot be traced
--- more_gaps: gaps that are not listed
+-- explanation: number of answers per result; empty if there is one answer
+-- how_sure: certainty of the answers, in a few plain sentences
+-- what_would_change: what would change the answers
+-- instrument_words: result of the instrument check, in one sentence
+-- model_title: title of the model
+-- benchmark_title: title of the benchmark
+-- word_for_word: searches for passages that a model reproduces word for word, by benchmark, most reproduced documents first
+-- tried: number of attempts and of their runs; null: not in the ledger
+-- planned: sealed plan of the results; null: time of the work not in the ledger
+-- more_word_for_word: number of benchmarks that are not listed
+-- in_answers: results of models that were asked in words, by benchmark, most reproduced documents first
+-- more_in_answers: number of benchmarks that are not listed
+-- gaps: damaged files, whose numbers cannot be traced
+-- more_gaps: number of gaps that are not listed
 WITH mine AS (
-    -- Gaps of documents concern every page.
+    -- Every page depends on the documents, so their gaps are on every page.
     SELECT gaps.*, row_number() OVER () AS place FROM gaps, page
     WHERE page.kind = 'across' OR gaps."table" = 'documents'
         OR gaps."partition" IN (
@@ -36,7 +36,7 @@ WITH mine AS (
     UNION SELECT model, benchmark FROM page_tests WHERE refused IS NULL
     UNION SELECT model, benchmark FROM page_searches UNION SELECT model, benchmark FROM page_chats
 ), own AS (
-    -- Audited documents of a user's own files; null where any benchmark is of other texts.
+    -- Number of audited documents of the user's files, or null if a benchmark has other texts.
     SELECT CASE WHEN bool_and(benchmark IN (
         SELECT benchmark FROM benchmarks WHERE (manifest ->> '$.spec.sources') = '["local_files"]'
     )) THEN (

@@ -1,20 +1,20 @@
--- The audited documents of a model on a benchmark, one beside the other: what the model gives of them word for word,
--- and how unusual their scores are. One row per pair; not of texts that are labelled on both sides.
+-- The audited documents of a model on a benchmark: passages that the model reproduces word for word, and how unusual the
+-- scores are. One row per pair. Benchmarks with labels on both sides are omitted.
 --
--- p_of: what the p-values are of: scores, passages (where no scores were compared); null: there is nothing to compare with
--- detector: the detector whose scores they are; null where none was named: then of each document the smallest by any
--- searched: whether the model was asked to go on with the documents
--- documents: those with passages first, then by p
--- name: the group of texts that is a document
--- title: its title; null where it has several or none
--- passages: windows that the model gives word for word; null where the document was not searched
--- longest_run_words: words of the longest such stretch; null where it is not known
--- p_value: share of the documents that it was compared with that score as high
--- q_value: the same, the number of documents allowed for; and that of detectors where none was named
--- compared_with: held-out documents that it was compared with
--- stands_out: whether its q-value is at most 0.05 and scores run with training
--- reason: why it was not searched
--- more: documents that are not listed
+-- p_of: origin of the p-values: scores, or passages if no scores were compared; null: no p-values
+-- detector: detector of the scores; null: no detector was named, and each document has its smallest p-value by any detector
+-- searched: true if the documents were searched for passages
+-- documents: documents, those with passages first, then by p-value
+-- name: group of texts that is the document
+-- title: title of the document; null: several titles or none
+-- passages: number of windows that the model reproduces word for word; null: the document was not searched
+-- longest_run_words: number of words of the longest reproduced run; null: unknown
+-- p_value: share of the comparison documents that score as high
+-- q_value: p-value corrected for the number of documents, and of detectors if no detector was named
+-- compared_with: number of held-out documents in the comparison
+-- stands_out: true if the q-value is at most 0.05 and scores do not run against training
+-- reason: reason why the document was not searched
+-- more: number of documents that are not listed
 WITH asked AS (
     SELECT model, benchmark, place FROM shown_pairs
     UNION ALL SELECT model, benchmark, 1000 FROM page_searches

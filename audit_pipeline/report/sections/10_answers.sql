@@ -1,50 +1,50 @@
--- The answer of every pair of a model and a benchmark (view leaderboard), by the detector that was named before
--- anything was computed; those that matter most first.
+-- The answer of every pair of a model and a benchmark (view leaderboard) by the detector that was named beforehand, the
+-- most important answers first.
 --
--- model_title: what people call the model
--- benchmark_title: what people call the benchmark
--- description: what the benchmark is, in words
--- labels_by: who says which texts are members; null where it was not kept
--- handed_over: the file of scores that a user handed over; null where the model was run here
--- sides: what the AUROC compares: labelled members with non-members, or audited texts with held-out ones
--- outcome: the kind of the answer
--- headline: the answer in one line
--- explanation: the answer in a few sentences, which say no more than the claim level allows
--- question: what was asked, in a few plain words
--- how_sure: how sure the answer is, in plain words; no more than the claim level allows
+-- model_title: title of the model
+-- benchmark_title: title of the benchmark
+-- description: description of the benchmark
+-- labels_by: person or rule that decides which texts are members; null: not recorded
+-- handed_over: file of external scores; null: the model was run here
+-- sides: two sides of the AUROC: labelled members and non-members, or audited and held-out texts
+-- outcome: kind of the answer
+-- headline: answer in one line
+-- explanation: answer in a few sentences, within the limits of the claim level
+-- question: question in plain words
+-- how_sure: certainty of the answer in plain words, within the limits of the claim level
 -- what_would_change: what would change the answer, in plain words
--- claim_level: screening only, statistical evidence or sound test; null where nothing was evaluated
--- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
--- detector: the headline detector; null where none of several was named, or it has no score
--- detector_chosen: default: one of ours; named: by whoever ran this; alone: there is no other
--- every_detector: where no detector was named: the first twelve by name; empty else
--- more_detectors: of them, those that are not listed
--- counted: texts that were evaluated and that calibrate; empty where the benchmark was built anew since
--- unknown: texts of unknown label
--- not_scored: labelled texts without a score by the headline detector
--- warning: what to heed when reading the AUROC; null where nothing stands against it
--- auroc: its AUROC; 0.5 is chance
--- tpr_at_5_fpr: members found while at most 5% of non-members are taken for members
--- blind: AUROC of the blind control, which never sees the model: what the texts alone give away
--- strongest_control: of the four blind controls of the same build the one with the highest AUROC
--- documents: what a shelf's documents came to, by the headline detector, or by all where none was named
--- tested: documents (groups of texts) that were tested
--- standing_out: of them, those with q_bh at most 0.05; where no detector was named, q_ledger by some detector
--- detectors: detectors that the q-values allow for: 1 where one was named
--- tests: p-values that they allow for: documents times detectors
--- can_stand_out: of these, those by detectors that are not known to run against training
--- direction: which of the labelled texts score higher: training (members), opposite, none; null where none are known
--- calibration_groups: the fewest calibration documents that any was compared with
--- calibration_groups_in_all: calibration documents that the thresholds were chosen on: all there are
--- smallest_q: the smallest such q-value that so many calibration documents allow, were all to stand out
--- flagged: share of all texts at or above the threshold; null: there is no threshold
--- corrected: the share corrected by the detector's error rates; null: there is no threshold
--- alpha: false-positive rate that the threshold aims at
--- tried: how much was tried, and in how many runs; null where no lineage entry says so
--- planned: whether it was planned beforehand; null where no lineage entry says when it was done
--- audited_at: when its numbers were ready
--- section: number of its evidence in this report; null where it has none
--- lineage: number of the lineage entry behind it, in this report
+-- claim_level: screening only, statistical evidence or sound test; null: nothing was evaluated
+-- claim_stated_by: person whose statement the claim level depends on; null: it depends on no statement
+-- detector: headline detector; null: none of several detectors was named, or the headline detector has no score
+-- detector_chosen: reason of the choice: default (one of ours), named (by the user) or alone (the only detector)
+-- every_detector: the first twelve detectors by name if none was named; else empty
+-- more_detectors: number of detectors that are not listed
+-- counted: numbers of evaluated and of calibrating texts; empty if the benchmark was rebuilt after the audit
+-- unknown: number of texts without a known label
+-- not_scored: number of labelled texts without a score by the headline detector
+-- warning: warning for readers of the AUROC; null: none
+-- auroc: AUROC of the headline detector; 0.5 is chance
+-- tpr_at_5_fpr: share of members found while at most 5% of non-members are taken for members
+-- blind: AUROC of the blind control, which uses the texts and no model
+-- strongest_control: blind control of the same build with the highest AUROC of four
+-- documents: test results of a shelf's documents, by the headline detector, or by all detectors if none was named
+-- tested: number of tested documents (groups of texts)
+-- standing_out: number of documents with q_bh at most 0.05, or with q_ledger at most 0.05 by any detector if none was named
+-- detectors: number of detectors that the q-values allow for: 1 if a detector was named
+-- tests: number of p-values that the q-values allow for: documents times detectors
+-- can_stand_out: number of these p-values by detectors that are not known to run against training
+-- direction: side of labelled texts that scores higher: training (members), opposite or none; null: no labels
+-- calibration_groups: smallest number of calibration documents that a document was compared with
+-- calibration_groups_in_all: number of all calibration documents, which the thresholds were chosen on
+-- smallest_q: smallest q-value that this number of calibration documents allows, if all documents stand out
+-- flagged: share of all texts at or above the threshold; null: no threshold
+-- corrected: this share, corrected by the error rates of the detector; null: no threshold
+-- alpha: target false-positive rate of the threshold
+-- tried: number of attempts and of their runs; null: not in the ledger
+-- planned: sealed plan of the results; null: time of the work not in the ledger
+-- audited_at: time at which the numbers were complete
+-- section: number of the evidence section in this report; null: no section
+-- lineage: number of the ledger entry in this report
 WITH runs AS (
     SELECT model, benchmark, coalesce(max(run_id) FILTER ("table" = 'evaluations'), max(run_id)) AS run_id
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)

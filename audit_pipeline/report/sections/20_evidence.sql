@@ -1,12 +1,12 @@
--- The evidence on one model and one benchmark (view leaderboard), for the pairs that matter most; its parts stand in
--- the folder of this name.
+-- The evidence on one model and one benchmark (view leaderboard), for the most important pairs. The folder of this name
+-- contains its parts.
 --
--- number: place of the pair among the answers
--- sides: what the AUROC compares: labelled members with non-members, or audited texts with held-out ones
--- detector: the headline detector; null where none of several was named, or it has no score
--- without_texts: why there are no curves, spreads and texts; null where nothing stands against them
--- smallest_fpr: the smallest false-positive rate that so many groups of non-members can distinguish from 0
--- blind: the blind control, in the form of a detector; null where it was not evaluated
+-- number: position of the pair among the answers
+-- sides: two sides of the AUROC: labelled members and non-members, or audited and held-out texts
+-- detector: headline detector; null: none of several detectors was named, or the headline detector has no score
+-- without_texts: reason why curves, histograms and texts are missing; null: they are present
+-- smallest_fpr: smallest false-positive rate above 0 that the number of groups of non-members can resolve
+-- blind: blind control with the columns of a detector; null: not evaluated
 WITH blind AS (
     SELECT model, benchmark, {
         'n_members': n_members, 'n_nonmembers': n_nonmembers, 'auroc': auroc, 'tpr_at_5_fpr': tpr_at_5_fpr,

@@ -1,28 +1,28 @@
--- What the model gives word for word of a benchmark's documents (table document_memorisation), one row per benchmark,
--- where the model was asked to go on with them; its parts stand in the folder of this name.
+-- Passages of a benchmark's documents that the model reproduces word for word (table document_memorisation). One row per
+-- searched benchmark. The folder of this name contains its parts.
 --
--- number: place of the benchmark
--- documents: audited documents with a window
--- reproduced: of them, those with a passage that the model reproduces
--- held_out: held-out documents with a window
--- held_out_reproduced: of them, those with a passage that the model reproduces
--- without_window: documents, of both sides, that were not searched
--- reason: why they were not
--- windows: windows that the model was run on
--- set_apart: windows that the model reproduces, but that are no sign of memorisation
--- smallest_p: the smallest p-value that so many held-out documents allow; null where there are none
--- headline: what was found, in one line
--- claim: what may be said of the audited documents; null where none was searched
--- claim_in_words: the claim in sentences
--- set_apart_in_words: what set apart means; null where no window is
--- calibration_in_words: whether there are held-out documents beside, and what follows
--- tried: how much was tried, and in how many runs; null where no lineage entry says so
--- planned: whether it was planned beforehand; null where no lineage entry says when it was done
--- price: what a million tokens cost, as the benchmark says it; null where it says none
--- is_planned: whether it was planned beforehand
--- absence: what controls that were trained here say of texts that were read so often, a sentence or two each
--- is_current: whether the benchmark is still as it was when its documents were searched
--- lineage: number of the lineage entry behind it, in this report
+-- number: position of the benchmark
+-- documents: number of audited documents with a window
+-- reproduced: number of audited documents with a passage that the model reproduces
+-- held_out: number of held-out documents with a window
+-- held_out_reproduced: number of held-out documents with a passage that the model reproduces
+-- without_window: number of documents of both sides without a window
+-- reason: reason why they have no window
+-- windows: number of windows that the model was run on
+-- set_apart: number of windows that the model reproduces, but that are no sign of memorisation
+-- smallest_p: smallest p-value that this number of held-out documents allows; null: no held-out documents
+-- headline: result in one line
+-- claim: claim about the audited documents; null: no document was searched
+-- claim_in_words: claim in sentences
+-- set_apart_in_words: explanation of windows that are set apart; null: no such window
+-- calibration_in_words: presence of held-out documents and its consequence
+-- tried: number of attempts and of their runs; null: not in the ledger
+-- planned: sealed plan of the results; null: time of the work not in the ledger
+-- price: price of a million tokens in the benchmark's entry; null: no price
+-- is_planned: true if the search was planned beforehand
+-- absence: conclusions from controls about texts that were read a number of times, a sentence or two per control
+-- is_current: true if the benchmark is unchanged since the search
+-- lineage: number of the ledger entry in this report
 SELECT pairs.number, pairs.model, pairs.benchmark, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
     pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price,

@@ -1,37 +1,37 @@
--- What a model that answers in words was asked of a benchmark's documents, and what came back (tables chat_documents and
--- chat_answers), one row per benchmark; its parts are in the folder of this name.
+-- Requests for a benchmark's documents to a model that answers in words, and the answers (tables chat_documents and
+-- chat_answers). One row per benchmark. The folder of this name contains its parts.
 --
--- number: place of the benchmark
--- rung: the rung that was named beforehand to answer; null where the model was not asked at it
--- documents: audited documents with an answer at that rung that could be measured
--- unanswered: audited documents without one
--- reproduced: audited documents of which an answer holds a long stretch
--- not_graded: audited documents of which an answer holds a long stretch, where the prompt is not known
--- held_out_asked: held-out documents that were asked for at that rung
--- held_out: held-out documents with an answer at that rung that could be measured
--- held_out_reproduced: held-out documents of which an answer holds a long stretch
--- compared_with: held-out documents behind the p-values; null where there are none
--- requests: requests of the ladder that count now
--- not_measured: of them, those that were refused, filtered, cut or answered with nothing
--- headline: what was found, in one line
--- claim: what may be said of the audited documents; null where the model was not asked at that rung
--- claim_in_words: the claim in sentences
--- calibration_in_words: whether there are held-out documents beside, and what follows
--- unanswered_in_words: how many requests could not be measured; null where all were
--- warning: that several versions of the model answered; null where one did
+-- number: position of the benchmark
+-- rung: headline prompt style, named beforehand; null: the model was not asked in this style
+-- documents: number of audited documents with a measurable answer in the headline style
+-- unanswered: number of audited documents without such an answer
+-- reproduced: number of audited documents with a long common run in an answer
+-- not_graded: number of audited documents with a long common run in an answer to an unknown prompt
+-- held_out_asked: number of held-out documents that were asked for in the headline style
+-- held_out: number of held-out documents with a measurable answer in the headline style
+-- held_out_reproduced: number of held-out documents with a long common run in an answer
+-- compared_with: number of held-out documents behind the p-values; null: none
+-- requests: number of current requests of all prompt styles
+-- not_measured: number of these requests that were refused, filtered, cut or answered with nothing
+-- headline: result in one line
+-- claim: claim about the audited documents; null: the model was not asked in the headline style
+-- claim_in_words: claim in sentences
+-- calibration_in_words: presence of held-out documents and its consequence
+-- unanswered_in_words: number of requests without a measurable answer; null: all have one
+-- warning: warning that several versions of the model answered; null: one version
 -- versions: models and versions as the interface names them, of all runs
--- name: what one of them is called
--- sent: requests of all runs
--- runs: runs that they were sent in
--- prompt_tokens: tokens of all prompts; null where none was counted
--- output_tokens: tokens of all answers; null where none was counted
--- cost: what they cost by the prices; null where no price is known
--- without_cost: of them, requests of which no price is known
--- first_at: when the first was sent
--- last_at: when the last was sent
--- without_time: requests of which it is not known when they were sent
--- is_current: whether the benchmark is still as it was when it was asked about
--- lineage: number of the lineage entry behind it, in this report
+-- name: name of a model or version
+-- sent: number of requests of all runs
+-- runs: number of runs that sent them
+-- prompt_tokens: number of tokens of all prompts; null: not counted
+-- output_tokens: number of tokens of all answers; null: not counted
+-- cost: cost by the prices; null: no known price
+-- without_cost: number of requests without a known price
+-- first_at: time of the first request
+-- last_at: time of the last request
+-- without_time: number of requests without a known time
+-- is_current: true if the benchmark is unchanged since the requests
+-- lineage: number of the ledger entry in this report
 WITH versions AS (
     SELECT model, benchmark, list({'name': cut(answered_by, 200), 'requests': requests} ORDER BY first_at, answered_by)
         AS versions

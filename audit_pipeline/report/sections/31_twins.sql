@@ -1,13 +1,13 @@
--- Tests of twins by detector and group, of the page's models: the published versions against the secret ones.
+-- Tests of twins by detector and group, for the models of the page: the published versions against the secret versions.
 --
--- benchmark: the benchmark or secret file of the items
--- detector: the detector; all: those that were chosen beforehand, together
--- group: the group of items; empty: all items
--- items: items with a score of every version
--- others: versions of these items that were not published
--- superiority: mean over items of the share of them that the published one scores above, with its 95% interval
--- p_value: of the sum of ranks under the draw
--- reason: why there is none
+-- benchmark: benchmark or secret file of the items
+-- detector: detector; all: the detectors that were chosen beforehand, together
+-- group: group of items; empty: all items
+-- items: number of items with a score of every version
+-- others: number of unpublished versions of these items
+-- superiority: share of unpublished versions that the published version outscores, mean over items, with its 95% interval
+-- p_value: p-value of the sum of ranks under the random draw
+-- reason: reason why there is no p-value
 SELECT twins.model, twins.benchmark, twins.detector, twins.parameters, twins."group", twins.items, twins.others,
     estimate(twins.superiority, twins.superiority_low, twins.superiority_high) AS superiority, twins.p_value, twins.reason,
     count(*) OVER () AS in_all

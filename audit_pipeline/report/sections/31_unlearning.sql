@@ -1,18 +1,18 @@
--- Texts that the page's model was made to forget, before and after (view current_unlearning): one row per comparison,
+-- Texts that the model of the page was made to forget, before and after (view current_unlearning). One row per comparison,
 -- the latest first.
 --
--- outcome: what the comparison comes to
--- headline: the same in one sentence
--- explanation: what it rests on, and what it does not say, a sentence or more each
--- retrained: a model that was trained without these texts; null: none was named
--- numbers: every metric, of the model before, after and retrained, and its change from before to after
--- forget: of the texts to be forgotten
--- held_out: of the held-out texts
--- both: of one side against the other
--- n: texts, groups or documents that it is of
--- unknown: the metrics without a value, and why
--- is_current: whether benchmarks and models are still those that were compared, as far as is known
--- lineage: number of the lineage entry behind it, in this report
+-- outcome: outcome of the comparison
+-- headline: outcome in one sentence
+-- explanation: basis and limits of the outcome, a sentence or more each
+-- retrained: model that was trained without these texts; null: none was named
+-- numbers: every metric of the models before, after and retrained, and its change from before to after
+-- forget: value on the texts to be forgotten
+-- held_out: value on the held-out texts
+-- both: value of one side against the other
+-- n: number of texts, groups or documents of the value
+-- unknown: metrics without a value, and the reason
+-- is_current: true if the benchmarks and models are those of the comparison, as far as known
+-- lineage: number of the ledger entry in this report
 WITH mine AS (
     SELECT current.*, struct_insert(estimate(value, ci_low, ci_high, method), n := n) AS measured
     FROM current_unlearning AS current, page
@@ -38,7 +38,7 @@ WITH mine AS (
     SELECT run_id, list({'metric': metric, 'reason': reason} ORDER BY metric, reason) AS unknown
     FROM (SELECT DISTINCT run_id, metric, reason FROM mine WHERE value IS NULL) GROUP BY run_id
 ), statistics AS (
-    -- What every model makes of texts was last read with which weights, and in which way.
+    -- The weights and the settings with which each model last read the texts.
     SELECT "partition", split_part("partition", '|', 2) AS model, max(finished_at) AS read_at,
         max_by(data_version, finished_at) AS version, max_by(model_fingerprint, finished_at) AS fingerprint
     FROM lineage WHERE "table" = 'token_statistics' GROUP BY ALL

@@ -1,20 +1,19 @@
--- What of a benchmark's texts is in an open corpus (view overlap_summary), a row per benchmark and corpus,
--- those with most texts found first.
+-- Overlap of a benchmark's texts with an open corpus (view overlap_summary). One row per benchmark and corpus, most found texts first.
 --
--- texts: texts of the benchmark
--- found: texts with a passage that is no shared text
--- shared_text: texts of which only shared text is there
--- not_found: texts of which nothing does
--- too_short: texts that are too short to tell
--- contaminated: texts that count by the rule
--- mean_covered: mean share of a text's words in passages that were found
--- is_complete: whether all of the corpus was read
--- evidence: of the page's model, how the scores of the named detector lie; null on the page of all models
--- found_rank: mean share of the benchmark's texts that texts found there score higher than
--- other_rank: the same of the texts of which nothing was found
--- passages: the longest passages, shared text last
--- document: the first document that holds it, as it calls itself
--- lineage: number of the lineage entry behind it, in this report
+-- texts: number of texts of the benchmark
+-- found: number of texts with a passage in the corpus that is not shared text
+-- shared_text: number of texts with only shared text in the corpus
+-- not_found: number of texts without a passage in the corpus
+-- too_short: number of texts that are too short for a verdict
+-- contaminated: number of texts that are contaminated by the rule
+-- mean_covered: mean share of a text's words in passages of the corpus
+-- is_complete: true if the whole corpus was read
+-- evidence: ranks of the named detector's scores by the model of the page; null on the page across models
+-- found_rank: mean share of the benchmark's texts that a found text outscores
+-- other_rank: mean share of the benchmark's texts that a text without a passage outscores
+-- passages: longest passages, shared text last
+-- document: name of the first document of the corpus that contains the passage
+-- lineage: number of the ledger entry in this report
 WITH ranked AS (
     SELECT scored.benchmark, scored.example_id,
         percent_rank() OVER (PARTITION BY scored.benchmark ORDER BY scored.score) AS rank

@@ -1,11 +1,11 @@
--- How far a benchmark's two sides differ without any model, one row per benchmark.
+-- Differences of a benchmark's two sides that are measured without a model. One row per benchmark.
 --
--- label_source: what the labels are known from; null where it was not kept
--- controls: classifiers that never see the model, by what they see: words, characters, length or dates
--- matched: what matching the two sides achieved, step by step
--- n: texts that it read
--- strongest: whether it is the one with the highest AUROC
--- lineage: number of the lineage entry behind it, in this report
+-- label_source: origin of the labels; null: not recorded
+-- controls: classifiers that use no model, by their input: words, characters, length or dates
+-- matched: effect of matching the two sides, step by step
+-- n: number of texts
+-- strongest: true for the control with the highest AUROC
+-- lineage: number of the ledger entry in this report
 WITH controls AS (
     SELECT quality.benchmark, list({
         'name': quality.part, 'auroc': estimate(quality."value", quality.ci_low, quality.ci_high, quality.method),

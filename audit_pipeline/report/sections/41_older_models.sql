@@ -1,8 +1,8 @@
--- The older-model control (view older_model_control): the same detector on the same texts in a model released before
--- they existed.
+-- The older-model control (view older_model_control): the AUROC of the same detector on the same texts by a model that was
+-- released before the texts existed.
 --
--- older_released: when the older model was released
--- first_text: the earliest day on which any of the evaluation texts can have existed
+-- older_released: release date of the older model
+-- first_text: earliest day on which any of the evaluation texts can have existed
 -- above_older: AUROC minus that of the older model
 SELECT older.benchmark, older.detector, older.parameters, older.model,
     estimate(auroc, auroc_low, auroc_high) AS auroc, older_model, older_release_date AS older_released, first_text,

@@ -1,9 +1,9 @@
--- A benchmark in models by their release (view model_timeline), by the detectors that answer; across models only.
+-- A benchmark in models by their release (view model_timeline), by the headline detectors. Only on the page across models.
 --
--- released: when the model was released
+-- released: release date of the model
 -- blind: AUROC of the blind control
--- change: AUROC minus that of the model released before it
--- same_build: whether both were audited on the same build of the benchmark
+-- change: AUROC minus that of the model that was released before
+-- same_build: true if both models were audited on the same build of the benchmark
 WITH several AS (
     SELECT line.* FROM all_releases AS line SEMI JOIN shown_pairs USING (model, benchmark)
     WHERE (SELECT kind FROM page) = 'across'

@@ -1,13 +1,13 @@
--- Series of checkpoints on a benchmark (views series_findings and series_documents); across models only.
+-- Series of checkpoints on a benchmark (views series_findings and series_documents). Only on the page across models.
 --
--- summary: what changes along the series, in a sentence
--- points: the checkpoints that were audited, in order
--- place: the checkpoint's step, or tokens, or name
--- standing_out: of the tested documents, those that stand out
--- reproduced: of the searched documents, those with a passage that the model gives word for word
--- found: documents that are found at any checkpoint, and since when
+-- summary: changes over the series, in one sentence
+-- points: audited checkpoints, in order
+-- place: step, number of tokens or name of the checkpoint
+-- standing_out: number of tested documents that stand out
+-- reproduced: number of searched documents with a passage that the model reproduces word for word
+-- found: documents that are found at any checkpoint, with their first checkpoint
 -- found_by: scores | word for word
--- words: at which checkpoints the document is found
+-- words: checkpoints at which the document is found, in words
 WITH placed AS (
     SELECT *, coalesce(
         'step ' || step, printf('%.3g tokens', tokens), model[length(series) + 2:]

@@ -1,15 +1,15 @@
--- What became of every pair that was asked for (view coverage). One row.
+-- The status of every requested pair (view coverage). One row.
 --
--- config_is_known: whether the configuration named models and benchmarks when the warehouse was built
--- only_given: whether every benchmark is a table of scores that was handed over: no configuration names such a one
--- counts: how many pairs have a status, worst first
--- meaning: what the status means
--- grid_benchmarks: the benchmarks of the grid; empty where it would be too large to read
--- grid: a model's status on every benchmark of the grid; null where it is neither to be audited nor was asked for
--- not_done: the pairs that are not done, worst first
--- more: pairs not done that are not listed
+-- config_is_known: true if the configuration listed models and benchmarks when the warehouse was built
+-- only_given: true if every benchmark is a table of external scores, which no configuration lists
+-- counts: number of pairs per status, worst first
+-- meaning: meaning of the status
+-- grid_benchmarks: benchmarks of the grid; empty: the grid would be too large
+-- grid: status of a model on every benchmark of the grid; null: the pair was not requested
+-- not_done: pairs that are not done, worst first
+-- more: number of such pairs that are not listed
 WITH mine AS (
-    -- Neither what nobody asked for nor what has nothing to audit, unless a run tried.
+    -- Pairs that nobody requested, or that have nothing to audit, are omitted unless a run tried them.
     FROM covered SEMI JOIN page_models USING (model)
     WHERE NOT (status IN ('not_requested', 'not_applicable') AND run_id IS NULL)
 ), counted AS (

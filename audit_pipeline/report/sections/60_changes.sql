@@ -1,22 +1,22 @@
--- Findings (view changes_since_last_audit), and documents that stand out, beside those of the run before on the same
--- model and benchmark. One row.
+-- Findings (view changes_since_last_audit) and documents that stand out, compared with the previous run on the same model
+-- and benchmark. One row.
 --
--- documents: pairs of which other documents stand out than before, by the headline detector
--- tested: documents that were tested now
--- standing_out: of them, those that stand out
--- newly: documents that stand out now and did not then: the first by name
--- no_longer: documents that stood out then and do not now: the first by name
--- same_build: whether both were of the same build of the benchmark; null where one is not known
--- more_documents: such pairs that are not listed
--- findings: what changed; of the detectors that answer, on the page of a model of all
+-- documents: pairs with changed sets of documents that stand out, by the headline detector
+-- tested: number of documents that are tested now
+-- standing_out: number of documents that stand out now
+-- newly: documents that stand out now and did not before, the first by name
+-- no_longer: documents that stood out before and do not now, the first by name
+-- same_build: true if both runs used the same build of the benchmark; null: a build is unknown
+-- more_documents: number of such pairs that are not listed
+-- findings: changed findings, by the headline detectors, or by all detectors on the page of a model
 -- change: new detector, no longer there, or changed
--- now: the AUROC now
--- before: the AUROC of the run before
--- left_interval: whether the AUROC now lies outside of the interval of then
--- because: what else had changed by then: benchmark, model, code, inputs, packages
--- more_findings: such findings that are not listed
+-- now: current AUROC
+-- before: AUROC of the previous run
+-- left_interval: true if the current AUROC lies outside of the previous interval
+-- because: other changes between both runs: benchmark, model, code, inputs, packages
+-- more_findings: number of such findings that are not listed
 WITH ranked AS (
-    -- Of audited texts only: of labelled groups nobody asks which of them stand out.
+    -- Only audited texts: labelled groups are not expected to stand out individually.
     SELECT *, row_number() OVER (
         PARTITION BY model, benchmark ORDER BY finished_at DESC NULLS LAST, run_id DESC
     ) AS place

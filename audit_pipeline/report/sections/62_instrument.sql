@@ -1,19 +1,19 @@
--- What detectors make of a control: a model that was trained here on texts drawn by chance (view instrument_check).
--- One row.
+-- Results of the detectors on a control: a model that was trained on this machine on texts drawn by chance (view
+-- instrument_check). One row.
 --
--- checks: the controls as they are, one row per detector
--- control: the control
--- exposed: AUROC of members against held-out texts in the model that was trained on the members
--- twin: the same in the control model, which was trained on neither
--- blind: the same without any model
--- answers: whether this is the headline detector
--- studies: what makes members easier to detect: a control trained again with one setting changed
--- panels: AUROC over the values of each setting that was varied, one line per detector, seeds averaged
--- memorised: how much a control's models give word for word, by how many times the exposed model read a text
--- occurrences: how many times
--- documents: texts that were read so often
--- n_reached: of them, those with a passage that has a probability of at least 0.001
--- reached: their share
+-- checks: current controls, one row per detector
+-- control: control
+-- exposed: AUROC of members against held-out texts by the model that was trained on the members
+-- twin: the same AUROC by the control model, which was trained on neither side
+-- blind: the same AUROC by the blind control, which uses no model
+-- answers: true for the headline detector
+-- studies: effects of a setting on detection: controls that were trained again with one changed setting
+-- panels: AUROC over the values of each varied setting, one line per detector, mean over seeds
+-- memorised: reproduced texts of a control's models, by the number of times that the exposed model read a text
+-- occurrences: number of times that the exposed model read the text
+-- documents: number of texts that were read this number of times
+-- n_reached: number of these texts with a passage that has a probability of at least 0.001
+-- reached: share of these texts with such a passage
 -- log10_p: decimal logarithm of the probability of the median text's strongest passage
 WITH trained AS (
     SELECT study, list({

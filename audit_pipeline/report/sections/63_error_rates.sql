@@ -1,10 +1,10 @@
--- The page on error rates: what was done, whether it was tested, known error rates, standards, what the literature says
--- against it, what it does not show. One row, on the page of a model.
+-- The page on error rates: the work, its tests, known error rates, standards, objections in the literature, and limits. One
+-- row, on the page of a model.
 --
--- model_title: what people call the model
--- parts: the parts of the page, in the order in which experts are asked
--- heading: what a part is about
--- sentences: what can be said of it by the data of this report
+-- model_title: title of the model
+-- parts: parts of the page, in the order of a court's questions
+-- heading: heading of a part
+-- sentences: sentences of a part, as far as the data of this report support them
 WITH done AS (
     SELECT model, benchmark, "table", code_version, finished_at, model_fingerprint
     FROM runs SEMI JOIN page ON page.model = runs.model WHERE is_current

@@ -1,5 +1,5 @@
--- The limits of what any report can say.
+-- The limits of every report.
 --
--- title: the limit, in a few words
--- text: what it means
+-- title: limit in a few words
+-- text: explanation of the limit
 SELECT 1;

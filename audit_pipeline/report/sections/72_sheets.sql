@@ -1,29 +1,29 @@
--- For every model and benchmark with an answer what fits one printed page: the question, the answers, what they do not
--- show, the model, dates and digests.
+-- One printed page per model and benchmark with an answer: question, answers, limits of the answers, model, dates and
+-- digests.
 --
--- number: place among the sheets
--- question: what was asked
--- answers: what was concluded: the verdict first, then what else was done, each as a neutral line (brief)
--- held_out_by: how the texts that the others are compared with were chosen, and who says so; null where it was not kept
--- not_shown: what answers of these kinds do not show
--- compared: the texts that were evaluated and that calibrate, a row a split
--- labels_by: who says which texts are members, or cannot have been read; null where it was not kept
--- tried: how much was tried, for the search and for the scores
--- planned: whether either was planned beforehand
--- words_alone: how well the blind control tells the two sides apart, or why it was not computed; null without scores
--- works: titles of documents that were asked about, and of those that they are compared with: a row a side
--- titles: the first by title
--- model: the model's name in commands
--- fingerprint: of the model that the current results are of
--- tokenizer: fingerprint of its tokenizer
--- loaded_from: where its files are from
--- digest: of the benchmark that the current results are of
--- first_at: when the first of the current results was ready
--- last_at: when the last of them was
--- runs: the runs that the current results are of
+-- number: position among the sheets
+-- question: question
+-- answers: conclusions, the verdict first, each with a neutral line (brief)
+-- held_out_by: how the comparison texts were chosen and who states it; null: not recorded
+-- not_shown: limits of answers of these kinds
+-- compared: evaluated and calibrating texts, one row per split
+-- labels_by: person or rule that decides which texts are members or cannot have been read; null: not recorded
+-- tried: number of attempts of the search and of the scores
+-- planned: sealed plans of the search and of the scores
+-- words_alone: separation of the two sides by the blind control, or the reason why it is missing; null without scores
+-- works: titles of the audited documents and of the comparison documents, one row per side
+-- titles: first titles in alphabetical order
+-- model: name of the model in commands
+-- fingerprint: fingerprint of the model of the current results
+-- tokenizer: fingerprint of the tokenizer
+-- loaded_from: location of the model's files
+-- digest: digest of the benchmark of the current results
+-- first_at: time at which the first current result was complete
+-- last_at: time at which the last current result was complete
+-- runs: runs of the current results
 -- documents: documents that the benchmark was built from
--- documents_digest: sha256 of their sha256, sorted, one a line; null where it was not built from documents
--- listed: the first of them by title
+-- documents_digest: sha256 of the documents' sorted sha256, one per line; null: not built from documents
+-- listed: first documents by title
 WITH pairs AS (
     SELECT model, benchmark, place FROM shown_pairs
     UNION ALL SELECT DISTINCT model, benchmark, 1000 FROM (

@@ -1,7 +1,7 @@
 -- The models of the shown pairs, as they were loaded.
 --
--- facts: what is known of the model, by name
--- benchmarks: benchmarks that it was audited on
+-- facts: properties of the model, by name
+-- benchmarks: benchmarks that the model was audited on
 SELECT name, fingerprint,
     [{'name': fact.name, 'value': cut(fact.value, 300)} FOR fact IN [
         {'name': 'loaded from', 'value': resolved_from},

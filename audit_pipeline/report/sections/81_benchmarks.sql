@@ -1,12 +1,12 @@
 -- The benchmarks of the shown pairs, as they were built.
 --
--- label_source: what the labels are known from; null where it was not kept
--- sides: the texts of every label, split and language
--- checks: what was checked when the benchmark was built
--- what: what the check looked at
--- sources: where the documents come from
--- more_sources: sources and collections that are not listed
--- manifest: how it was built: specification and counts
+-- label_source: origin of the labels; null: not recorded
+-- sides: number of texts of every label, split and language
+-- checks: checks of the benchmark's build
+-- what: description of the check
+-- sources: origins of the documents
+-- more_sources: number of sources and collections that are not listed
+-- manifest: specification and counts of the build
 WITH shown AS (
     SELECT benchmark, digest, design, manifest, count(*) OVER () AS in_all
     FROM (SELECT DISTINCT benchmark FROM shown_pairs) LEFT JOIN benchmarks USING (benchmark)

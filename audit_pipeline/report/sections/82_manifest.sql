@@ -1,8 +1,8 @@
--- What it takes to run the same again. One row.
+-- The commands and environments that reproduce the numbers. One row.
 --
--- commands: what is typed to have the numbers again
--- more_commands: pairs whose command is not listed
--- environments: versions of the packages that the steps behind the numbers ran with
+-- commands: commands that compute the numbers again
+-- more_commands: number of pairs whose command is not listed
+-- environments: package versions of the steps behind the numbers
 WITH pairs AS (
     SELECT model, benchmark, options.settings, benchmark IN (FROM handed_over) AS is_given,
         row_number() OVER (ORDER BY model, benchmark) AS place

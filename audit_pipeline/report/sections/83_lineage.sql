@@ -1,8 +1,8 @@
--- What wrote the rows behind the numbers of the page (table lineage), from what, with which code and versions.
+-- The ledger entries behind the numbers of the page (table lineage): step, inputs, code and versions.
 --
--- number: the number by which the page names the entry
--- inputs: data versions of what it was made from
--- environment: number of the environment, in the manifest, that it ran in
+-- number: number of the entry on the page
+-- inputs: data versions of the inputs
+-- environment: number of the entry's environment in the manifest
 SELECT number, "table", "partition", run_id, asset_key, code_version, data_version, model_fingerprint,
     tokenizer_fingerprint, benchmark_digest, started_at, finished_at,
     environment, in_all, upstream_data_versions AS raw_upstream_data_versions

@@ -1,12 +1,12 @@
--- The answer of every pair, tests of whole sets, what is given word for word, and what was asked for in words, of all
--- models; beside the table options (options.sql).
+-- Tables of all models: the answer of every pair, tests of whole sets, searches for passages and questions in words. They
+-- use the table options (options.sql).
 
 CREATE TEMP TABLE tries AS FROM attempts;
 
 CREATE TEMP TABLE plans_now AS FROM plan_in_force;
 
 CREATE TEMP TABLE attempted AS
--- Of the current search and the current scores of every pair: how much was tried, the plan, and the other runs.
+-- Attempts, plan and other runs of the current search and of the current scores of every pair.
 WITH counted AS (
     SELECT plan.benchmark, plan.model, plan.kind,
         max(tries.tried) FILTER (is_own) AS tried, max(tries.settings) FILTER (is_own) AS computed,
@@ -39,11 +39,11 @@ LEFT JOIN (
 ) AS found USING (benchmark, model, kind);
 
 CREATE TEMP TABLE handed_over AS
--- The benchmarks that are tables of scores handed over.
+-- The benchmarks that are tables of external scores.
 SELECT benchmark FROM benchmarks WHERE (manifest ->> '$.spec.builder') = 'given';
 
 CREATE TEMP TABLE tests AS
--- The latest result of every test of a whole set, of every model.
+-- The latest result of every test of a whole set, per model.
 WITH latest AS (
     SELECT tests.*, runs.finished_at, benchmarks.design, benchmarks.design_stated_by,
         refused(tests.status, tests.reason) AS refused, tests.benchmark IN (FROM handed_over) AS handed_over,
@@ -69,7 +69,7 @@ SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benc
 FROM latest AS tests;
 
 CREATE TEMP TABLE extraction_counts AS
--- What every model gives word for word of the documents of every benchmark that it was asked to go on with.
+-- Counts of the search for passages that a model reproduces word for word, per model and benchmark.
 SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
     count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
     count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
@@ -93,8 +93,7 @@ FROM current_document_memorisation AS every LEFT JOIN (
 GROUP BY ALL;
 
 CREATE TEMP TABLE chat_counts AS
--- What every model that answers in words gave of the documents of every benchmark that it was asked about, at the rung
--- that was named beforehand.
+-- Counts of the questions to models that answer in words, per model and benchmark, in the headline prompt style.
 WITH ladder AS (
     SELECT model, benchmark, any_value(run_id) AS run_id, any_value(rung) FILTER (is_headline) AS rung,
         count(*) FILTER (is_headline AND side = 'audited' AND answered > 0) AS documents,
@@ -123,7 +122,7 @@ SELECT ladder.*, model_title(model) AS model_title, benchmark_title(benchmark) A
 FROM ladder LEFT JOIN others USING (model, benchmark);
 
 CREATE TEMP TABLE answers AS
--- What each pair's findings were concluded to come to, beside the numbers that it rests on.
+-- The answer of each pair with the numbers that it rests on.
 WITH pairs AS (
     SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
         max(benchmarks.design) AS design, max(benchmarks.design_stated_by) AS design_stated_by,
@@ -141,7 +140,7 @@ WITH pairs AS (
         USING (model, benchmark, detector, parameters)
     WHERE board.is_latest
 ), firsts AS (
-    -- Of every pair the row of the detector that answers, or else the first.
+    -- Each pair has the row of the headline detector, or else the first row.
     SELECT board.*, (board.detector = answer.detector AND board.parameters = answer.parameters) IS TRUE AS answers
     FROM board JOIN current_pair_answers AS answer USING (model, benchmark)
     QUALIFY row_number() OVER (
@@ -167,7 +166,7 @@ WITH pairs AS (
         ORDER BY rule_place(rule, alpha), parameters, rule DESC, alpha DESC
     ) = 1
 ), counted AS (
-    -- With a score by the detector that answers; by any where none does.
+    -- Texts with a score by the headline detector, or by any detector if there is no headline detector.
     SELECT model, benchmark, list({
         'split': split, 'texts': texts, 'groups': groups, 'members': members, 'nonmembers': nonmembers,
         'unknown': unknown
@@ -216,7 +215,7 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         'can_stand_out': answer.can_stand_out, 'direction': answer.direction,
         'calibration_groups': answer.calibration_groups, 'calibration_groups_in_all': answer.calibration_groups_in_all,
         'smallest_q': answer.smallest_q,
-        -- Of a threshold that is not certified, the false-positive rate is not known.
+        -- The false-positive rate of a threshold is known only if the threshold is certified.
         'flagged': CASE WHEN rates.rule = 'certified'
             THEN estimate(rates.flagged, rates.flagged_low, rates.flagged_high) END,
         'corrected': CASE WHEN rates.model IS NOT NULL

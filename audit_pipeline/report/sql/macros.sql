@@ -1,4 +1,4 @@
--- What the queries say often: numbers that are finite, estimates, texts of a bounded length, titles.
+-- Expressions that many queries share: finite numbers, estimates, texts of bounded length, titles.
 
 CREATE TEMP MACRO finite(x) AS CASE WHEN isfinite(x::DOUBLE) THEN x::DOUBLE END;
 

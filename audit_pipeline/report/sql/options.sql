@@ -1,4 +1,4 @@
--- By model and benchmark, the options that the scores that count now were evaluated with, where they were kept.
+-- The options with which the current scores were evaluated, per model and benchmark, if they were recorded.
 SELECT current.model, current.benchmark, arg_max(lineage.settings, lineage.finished_at) AS settings
 FROM current_runs AS current JOIN lineage
     ON lineage."table" = current."table" AND lineage.run_id = current.run_id

@@ -1,8 +1,8 @@
--- What the sections of one page go by, beside the tables page (one row), asked_pairs (all of the page's pairs) and
--- shown_pairs (those that it shows, by place), which are made from display_priority.py.
+-- Tables that the sections of one page read. page.py creates three further tables: page (one row), asked_pairs (all pairs
+-- of the page) and shown_pairs (the shown pairs in order).
 
 CREATE OR REPLACE TEMP TABLE page_models AS
--- The page's model; across models all but the controls, which check the instrument.
+-- The model of the page. On the page across models: all models except controls, which check the instrument.
 SELECT DISTINCT found.model FROM (
     SELECT model FROM tests UNION ALL SELECT model FROM extraction_counts UNION ALL SELECT model FROM chat_counts
     UNION ALL SELECT model FROM covered
@@ -14,11 +14,11 @@ CREATE OR REPLACE TEMP TABLE page_tests AS
 FROM tests SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE page_searches AS
--- The searches for passages that the model gives word for word.
+-- The searches for passages that the model reproduces word for word.
 FROM extraction_counts SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE extraction_documents AS
--- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
+-- The documents that were searched for passages, the most reproduced first on each side.
 SELECT documents.*, row_number() OVER (
     PARTITION BY benchmark, side
     ORDER BY covered_at_0_001 DESC NULLS LAST, covered_by_first_choices DESC NULLS LAST, log_p DESC NULLS LAST,
@@ -27,30 +27,30 @@ SELECT documents.*, row_number() OVER (
 FROM current_document_memorisation AS documents SEMI JOIN page ON page.model = documents.model;
 
 CREATE OR REPLACE TEMP TABLE extraction_pairs AS
--- Their benchmarks, those with most documents that are reproduced in part first.
+-- Their benchmarks, those with most reproduced documents first.
 SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
 FROM extraction_counts AS counted SEMI JOIN page ON page.model = counted.model;
 
 CREATE OR REPLACE TEMP TABLE page_chats AS
--- What models that answer in words were asked for.
+-- The documents that models that answer in words were asked for.
 FROM chat_counts SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE chat_pairs AS
--- The benchmarks that the page's model was asked about, those of which most documents are reproduced first.
+-- The benchmarks of these documents, those with most reproduced documents first.
 SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
 FROM chat_counts AS counted SEMI JOIN page ON page.model = counted.model;
 
 CREATE OR REPLACE TEMP TABLE chat_requests AS
--- Every request to the page's model, of all runs.
+-- Every request to the model of the page, of all runs.
 FROM chat_answers SEMI JOIN chat_pairs USING (model, benchmark);
 
 CREATE OR REPLACE TEMP TABLE page_overlap AS
--- The searches of corpora: of the benchmarks that the page shows; across models all, whether a model was audited or not.
+-- The searches of corpora for the benchmarks of the page. The page across models has all searches, also without an audit.
 SELECT summary.* FROM overlap_summary AS summary, page
 WHERE page.model IS NULL OR benchmark IN (SELECT benchmark FROM shown_pairs);
 
 CREATE OR REPLACE TEMP TABLE page_lineage AS
--- The entries behind what is shown, numbered; the nearest to the answers first.
+-- The numbered ledger entries behind the page, the nearest to the answers first.
 WITH shown AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
@@ -87,11 +87,11 @@ WITH shown AS (
 SELECT * EXCLUDE (first_of_environment), dense_rank() OVER (ORDER BY first_of_environment) AS environment FROM listed;
 
 CREATE OR REPLACE TEMP TABLE entries AS
--- By table, partition and run the number of the entry on the page.
+-- The number of the entry on the page, per table, partition and run.
 SELECT "table", "partition", run_id, max(number) AS number FROM page_lineage GROUP BY ALL;
 
 CREATE OR REPLACE TEMP TABLE evidence_pairs AS
--- The pairs of which the page shows the evidence.
+-- The pairs with an evidence section on the page.
 SELECT shown.place AS number, answers.* FROM shown_pairs AS shown JOIN answers USING (model, benchmark), page
 WHERE shown.place <= page.sections;
 
@@ -104,7 +104,7 @@ SELECT found.*, row_number() OVER (
 FROM current_evaluations AS found SEMI JOIN evidence_pairs USING (model, benchmark);
 
 CREATE OR REPLACE TEMP TABLE evidence_settings AS
--- The same, a row per detector and setting.
+-- The same evaluations, one row per detector and setting.
 SELECT model, benchmark, detector, parameters, arg_min(is_default, place) AS is_default, min(place) AS place,
     arg_min(n_members, place) AS n_members, arg_min(n_nonmembers, place) AS n_nonmembers,
     arg_min(n_groups, place) AS n_groups, arg_min(n_not_scored, place) AS n_not_scored,
@@ -118,7 +118,7 @@ FROM (SELECT *, estimate(value, ci_low, ci_high, method) AS measured FROM eviden
 GROUP BY model, benchmark, detector, parameters;
 
 CREATE OR REPLACE TEMP TABLE evidence_scores AS
--- Their scores at the settings that are shown one by one, and everything that got no score.
+-- Their scores at the listed settings, and the texts without a score.
 SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.example_id, scored.score,
     scored.status, scored.reason, scored.label, scored.split, scored."group"
 FROM scores_with_examples AS scored
@@ -129,8 +129,8 @@ WHERE scored.model = (SELECT model FROM page) AND scored.benchmark IN (SELECT be
     ));
 
 CREATE OR REPLACE TEMP TABLE compared_scores AS
--- As the AUROC compares them: labelled texts of the evaluation split, or audited texts with those held out. None of a
--- benchmark that was built anew since: scores and texts may be of different builds.
+-- The texts on the two sides of the AUROC: labelled texts of the evaluation split, or audited and held-out texts. Rebuilt
+-- benchmarks are omitted, because scores and texts may belong to different builds.
 SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.score, scored."group",
     CASE WHEN pairs.sides = 'labelled' THEN scored.label ELSE (scored.split = 'evaluation')::INTEGER END AS side
 FROM evidence_scores AS scored JOIN evidence_pairs AS pairs USING (model, benchmark)

@@ -1,4 +1,4 @@
--- What is looked at from every page: read once, for a view can take as long for one model as for all.
+-- Tables that all pages share. They are read once, because a view can take as long for one model as for all.
 
 CREATE TEMP TABLE gaps AS
 FROM lineage_gaps WHERE is_left_out;
@@ -14,7 +14,7 @@ SELECT control, benchmark, detector, parameters,
 FROM instrument_check;
 
 CREATE TEMP TABLE occurrences AS
--- Of a control's model: how many of the texts that its exposed model read so often have a passage of p >= 0.001.
+-- Per control model and number of readings: the texts with a passage of p >= 0.001.
 SELECT control, role, benchmark, occurrences, documents, n_reached,
     estimate(reached, reached_low, reached_high) AS reached, median_log_p / ln(10) AS log10_p, finished_at
 FROM dose_response WHERE rule = 'probability';

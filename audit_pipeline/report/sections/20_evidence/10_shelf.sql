@@ -1,23 +1,23 @@
--- The documents of a benchmark, by the headline detector; by every detector where none was named. One row per pair.
+-- The documents of a benchmark by the headline detector, or by every detector if none was named. One row per pair.
 --
--- detector: the detector; null where none was named
--- direction: which of the labelled texts score higher: training (members), opposite, none; null where none are known
--- rule: the rule of the threshold whose rates are shown; null where no rate was computed
--- alpha: false-positive rate that the threshold aims at
--- n_calibration_groups: the fewest calibration documents that a document was compared with
--- n_calibration_groups_in_all: calibration documents that the thresholds were chosen on: all there are
--- method: how the p-values were computed
--- assumption: what must be true for the corrected rates of collections and of the benchmark to hold
--- document_assumption: what must be true for the corrected rates of single documents to hold
--- documents: p- and q-values of every document, and the rates of its texts, the most suspicious first
--- title: the title of its document; null where it has several or none
--- stands_out: whether its q-value (of all detectors where none was named) is at most 0.05 and scores run with training
--- refused: why there is no corrected rate
--- more: documents that are not listed
--- rates: the contamination rates of the whole benchmark and of its collections
--- fpr: of the threshold on calibration non-members: the corrected rate takes it off
--- tpr: of the threshold on calibration members
--- more_rates: collections that are not listed
+-- detector: detector; null: no detector was named
+-- direction: side of labelled texts that scores higher: training (members), opposite or none; null: no labels
+-- rule: rule of the threshold of the rates; null: no rate was computed
+-- alpha: target false-positive rate of the threshold
+-- n_calibration_groups: smallest number of calibration documents that a document was compared with
+-- n_calibration_groups_in_all: number of all calibration documents, which the thresholds were chosen on
+-- method: method of the p-values
+-- assumption: assumption of the corrected rates of collections and of the benchmark
+-- document_assumption: assumption of the corrected rates of single documents
+-- documents: documents with p-value, q-value and the rates of their texts, the smallest p-value first
+-- title: title of the document; null: several titles or none
+-- stands_out: true if the q-value is at most 0.05 and scores do not run against training
+-- refused: reason why there is no corrected rate
+-- more: number of documents that are not listed
+-- rates: contamination rates of the whole benchmark and of its collections
+-- fpr: false-positive rate of the threshold on calibration non-members; the corrected rate subtracts it
+-- tpr: true-positive rate of the threshold on calibration members
+-- more_rates: number of collections that are not listed
 WITH rules AS (
     SELECT model, benchmark, detector, parameters, rule, alpha
     FROM current_contamination_rates SEMI JOIN evidence_pairs USING (model, benchmark, detector, parameters)
@@ -30,7 +30,7 @@ WITH rules AS (
         AND rules.parameters = rates.parameters AND rules.rule = rates.rule
         AND rules.alpha IS NOT DISTINCT FROM rates.alpha
 ), tests AS (
-    -- Where no detector was named: of each group that of the smallest p-value whose scores do not run against training.
+    -- If no detector was named, each group has its smallest p-value by a detector that does not run against training.
     SELECT tests.*, pairs.detector IS NOT NULL AS is_named
     FROM current_group_tests AS tests JOIN evidence_pairs AS pairs
         ON pairs.model = tests.model AND pairs.benchmark = tests.benchmark

@@ -1,9 +1,8 @@
--- The detectors at their default setting (view current_evaluations): the headline detector first, the others by name,
--- not by result.
+-- The detectors at default parameters (view current_evaluations): the headline detector, then the others by name.
 --
--- answers: whether this is the detector that was named beforehand
--- margin: AUROC minus the blind control's; never raises a claim level
--- warning: what to heed when reading the AUROC; null where nothing stands against it
+-- answers: true for the headline detector
+-- margin: AUROC minus that of the blind control; it never raises a claim level
+-- warning: warning for readers of the AUROC; null: none
 SELECT found.model, found.benchmark, found.detector, found.parameters,
     (pairs.detector = found.detector AND pairs.parameters = found.parameters) IS TRUE AS answers,
     found.* EXCLUDE (model, benchmark, detector, parameters, is_default, place)

@@ -1,7 +1,7 @@
--- Texts that a prefix gives away (table scores): of a document that stands in it, so the detector gives them no score.
+-- Texts without a score (table scores), because the prefix of the detector contains their document.
 --
--- texts: how many
--- documents: the documents that they are of, by name
+-- texts: number of texts
+-- documents: their documents, by name
 SELECT model, benchmark, detector, parameters, count(DISTINCT example_id) AS texts,
     list_sort(list(DISTINCT "group")) AS documents
 FROM evidence_scores WHERE status = 'not_applicable' AND starts_with(reason, 'given away')

@@ -1,11 +1,11 @@
--- The ROC curve of every detector at its default setting (view current_evaluations), as fine as a picture shows it,
--- and how its scores spread.
+-- The ROC curve of every detector at default parameters (view current_evaluations), with the resolution of the picture, and
+-- the histograms of its scores.
 --
 -- fpr: false-positive rates
 -- tpr: true-positive rates
--- edges: scores between which texts are counted
--- members: share of the members (or audited texts) between neighbouring edges
--- nonmembers: share of the non-members (or held-out texts) between them
+-- edges: edges of the histogram's bins
+-- members: share of the members (or audited texts) per bin
+-- nonmembers: share of the non-members (or held-out texts) per bin
 WITH compared AS (
     SELECT model, benchmark, detector, parameters,
         list(score ORDER BY score) FILTER (side = 1) AS members, list(score ORDER BY score) FILTER (side = 0) AS others

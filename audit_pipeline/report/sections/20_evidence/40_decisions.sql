@@ -1,7 +1,7 @@
--- Thresholds from the calibration split, and what they achieved on the evaluation split.
+-- Thresholds from the calibration split, and their rates on the evaluation split.
 --
 -- rule: largest_accuracy, marginal or certified
--- refused: why there is no threshold
+-- refused: reason why there is no threshold
 SELECT decided.model, decided.benchmark, decided.detector, decided.parameters, decided.rule, decided.alpha,
     finite(decided.threshold) AS threshold, refused(decided.status, decided.reason) AS refused,
     n_calibration_groups, n_calibration_nonmembers, n_calibration_members, n_nonmembers, n_members,

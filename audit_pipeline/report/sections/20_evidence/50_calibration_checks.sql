@@ -1,7 +1,7 @@
--- Mean false-positive rate over random halves of the non-members, against the rate aimed at.
+-- Mean false-positive rate over random halves of the non-members, compared with the target rate.
 --
--- over_alpha: share of the halves whose rate exceeds alpha
--- refused: why there is none
+-- over_alpha: share of the halves with a rate above alpha
+-- refused: reason why there is no rate
 SELECT checked.model, checked.benchmark, checked.detector, checked.parameters, checked.rule, checked.alpha, splits,
     n_groups, finite(mean_fpr) AS mean_fpr, finite(standard_error) AS standard_error, finite(over_alpha) AS over_alpha,
     reason AS refused

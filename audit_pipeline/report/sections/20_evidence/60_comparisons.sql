@@ -1,6 +1,6 @@
--- Two detectors on the same texts; those of the headline detector come first.
+-- Comparisons of two detectors on the same texts, those of the headline detector first.
 --
--- difference: AUROC of the one minus that of the other
+-- difference: AUROC of the first detector minus that of the second
 SELECT compared.model, compared.benchmark, compared.detector, compared.parameters, compared.other,
     compared.other_parameters, compared.n_members, compared.n_nonmembers, compared.n_groups,
     estimate(compared.difference, compared.ci_low, compared.ci_high, compared.method) AS difference,

@@ -1,6 +1,6 @@
--- Every setting of the detectors that have several (view current_evaluations): for exploration.
+-- Every setting of the detectors with several settings (view current_evaluations), for exploration.
 --
--- n: texts that the AUROC is of
+-- n: number of texts of the AUROC
 WITH several AS (
     SELECT * FROM evidence_settings WHERE detector <> 'blind_control'
     QUALIFY count(*) OVER (PARTITION BY model, benchmark, detector) > 1

@@ -1,8 +1,8 @@
--- Groups of unlabelled texts by the mean of their scores, where there is nothing to compare them with: no error rate
--- goes with it.
+-- Groups of unlabelled texts by the mean of their scores, if there are no texts to compare them with. These means have no
+-- error rate.
 --
--- place: place by the mean score
--- n_texts: texts of the group
+-- place: rank by the mean score
+-- n_texts: number of texts of the group
 WITH compared AS (
     SELECT model, benchmark FROM evidence_settings
     WHERE is_default AND detector <> 'blind_control' AND auroc.value IS NOT NULL

@@ -1,10 +1,10 @@
--- The highest scores, with at most 50 words of the text; token by token where the latest evaluation kept them so.
+-- The highest scores, with at most 50 words of the text, or with its tokens if the latest evaluation stored token scores.
 --
--- place: place by the score
--- n_tokens: tokens of the text
--- tokens: the tokens of what is quoted; empty where scores of tokens were not kept
--- counted: whether the text's score averages the token
--- text: what is quoted, where scores of tokens were not kept
+-- place: rank by the score
+-- n_tokens: number of tokens of the text
+-- tokens: tokens of the quotation; empty: no stored token scores
+-- counted: true if the score of the text averages over the token
+-- text: quotation, if token scores were not stored
 WITH quoted AS (
     SELECT pairs.* FROM evidence_pairs AS pairs, page WHERE pairs.is_current AND page.includes_text
 ), highest AS (

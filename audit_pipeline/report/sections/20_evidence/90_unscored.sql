@@ -1,6 +1,6 @@
--- Texts that a detector gave no score (table scores), and why.
+-- Reasons why a detector gave texts no score (table scores).
 --
--- texts: how many
+-- texts: number of texts
 SELECT model, benchmark, detector, status, reason, count(DISTINCT example_id) AS texts,
     count(*) OVER (PARTITION BY model, benchmark) AS in_all
 FROM evidence_scores WHERE status <> 'ok' GROUP BY model, benchmark, detector, status, reason

@@ -1,5 +1,5 @@
--- How values and intervals were computed.
+-- The methods of values and intervals.
 --
--- method: how some of the values were computed
+-- method: method of some of the values
 SELECT model, benchmark, method FROM evidence_evaluations WHERE is_default AND isfinite(value)
 GROUP BY ALL ORDER BY min(place);

@@ -1,7 +1,7 @@
--- The audited documents (table document_memorisation), the most covered first.
+-- The audited documents (table document_memorisation), the highest coverage first.
 --
--- place: place by coverage
--- log10_draws: decimal logarithm of the draws that give its strongest passage at least once with an even chance
+-- place: rank by coverage
+-- log10_draws: decimal logarithm of the draws that yield the strongest passage at least once with a probability of 50%
 SELECT documents.model, documents.benchmark, documents.place, cut(documents.document_id, 300) AS document_id,
     cut(documents.title, 300) AS title, documents."group", documents.collection, documents.occurrences,
     documents.characters, documents.windows, documents.reason, documents.claim, documents.reproduced,

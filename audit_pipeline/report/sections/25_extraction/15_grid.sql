@@ -1,12 +1,12 @@
--- How many documents reach the threshold at each setting of the grid (table extraction_grid): every pair of lengths at
--- temperature 1 and the 40 likeliest tokens, and every way of drawing at the lengths that were named beforehand.
+-- Number of documents that reach the threshold at each setting of the grid (table extraction_grid). The grid has every pair
+-- of lengths at temperature 1 and the 40 likeliest tokens, and every way of drawing at the default lengths.
 --
--- is_of_lengths: whether it belongs to the table of lengths
--- is_of_draws: whether it belongs to the table of ways of drawing
--- documents: audited documents with a suffix at the setting
--- reached: of them, those with a suffix that has a probability of at least 0.001 (at temperature 0: of 1)
--- held_out: held-out documents with a suffix at the setting
--- held_out_reached: of them, those with such a suffix
+-- is_of_lengths: true if the setting belongs to the table of lengths
+-- is_of_draws: true if the setting belongs to the table of ways of drawing
+-- documents: number of audited documents with a suffix at the setting
+-- reached: number of audited documents with a suffix of a probability of at least 0.001 (1 at temperature 0)
+-- held_out: number of held-out documents with a suffix at the setting
+-- held_out_reached: number of held-out documents with a suffix of this probability
 WITH counted AS (
     SELECT grid.model, grid.benchmark, prefix_tokens, suffix_tokens, temperature, drawn_from,
         bool_or(is_named) AS is_named,

@@ -1,10 +1,10 @@
--- How much of the benchmark and of its collections the model gives word for word (table extraction_rates), audited and
--- held-out documents each by themselves.
+-- Share of the benchmark and of its collections that the model reproduces word for word (table extraction_rates), for
+-- audited and held-out documents separately.
 --
--- documents: documents with a window
--- rates: by which suffixes count: how much of the characters they cover, and how many documents have such a window
--- rule: probability (of at least the threshold) | first_choices
--- threshold: the least probability; null for first_choices
+-- documents: number of documents with a window
+-- rates: per rule, the share of covered characters and the number of documents with a counted window
+-- rule: rule by which suffixes count: probability (at least the threshold) | first_choices
+-- threshold: smallest probability; null for first_choices
 WITH listed AS (
     SELECT rates.model, rates.benchmark, rates.unit, rates.name, rates.side, max(rates.n_documents) AS documents,
         max(rates.characters) AS characters, list({

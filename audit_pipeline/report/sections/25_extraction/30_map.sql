@@ -1,15 +1,15 @@
--- The memorisation map: the most covered documents of each side (table document_memorisation), every one in at most 240
--- bins of equally many characters.
+-- The memorisation map: the documents of each side with the highest coverage (table document_memorisation). Each document
+-- is divided into at most 240 bins with equal numbers of characters.
 --
--- place: place by coverage, of its side
--- log10_p: of each bin log10 of the largest probability of a suffix over it, those set apart left out; null: there is none
--- set_apart: numbers of the bins, from 0, with a suffix over it that is set apart
+-- place: rank by coverage on its side
+-- log10_p: log10 of the largest probability of a suffix over each bin, without suffixes that are set apart; null: no suffix
+-- set_apart: numbers of the bins, from 0, with a suffix that is set apart
 WITH shown AS (
     SELECT *, least(240, characters) AS bins FROM extraction_documents
     WHERE windows > 0 AND place <= CASE side WHEN 'audited' THEN 20 ELSE 10 END
         AND benchmark IN (SELECT benchmark FROM extraction_pairs, page WHERE number <= page.sections)
 ), touched AS (
-    -- A token that is not among the 40 likeliest is taken as likely as it is.
+    -- A suffix with a token outside of the 40 likeliest has its probability over all tokens.
     SELECT shown.benchmark, shown.document_id, windows.set_apart IS NOT NULL AS is_apart,
         coalesce(windows.log_p_top_40, windows.log_p) / ln(10) AS log10_p,
         unnest(range(

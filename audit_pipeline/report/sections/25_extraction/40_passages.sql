@@ -1,19 +1,19 @@
--- The strongest passages of the audited documents (table extraction_windows), no two of which overlap.
+-- The strongest passages of the audited documents (table extraction_windows). Passages do not overlap.
 --
--- place: place by probability
--- log10_draws: decimal logarithm of the draws that give the passage at least once with an even chance
--- pieces: the first words of the suffix, in the model's tokens; empty where no text is quoted
--- location: where it begins in the file; null where that is not known
--- words: words of the document; null where it is of no source
--- suffix_words: words of the suffix
--- words_in_common: longest run of words that the suffix and what the model gives share
--- log10_cost: decimal logarithm of what those draws cost, by the price of a million tokens; null where none is stated
--- original: the first words of the suffix; empty where what the model gives is not known or no text is quoted
--- given: the first words that the model gives when it always takes its first choice, its own words before each
--- is_common: whether the other side has these words, too
--- text: what stands in the document
--- first_choice: the model's first choice there, the document's own words before it
--- differs: whether that is something else; blanks around a word do not count, nor a part of a letter
+-- place: rank by probability
+-- log10_draws: decimal logarithm of the draws that yield the passage at least once with a probability of 50%
+-- pieces: first words of the suffix, in the model's tokens; empty: no text is quoted
+-- location: start of the passage in the file; null: unknown
+-- words: number of words of the document; null: the document has no source
+-- suffix_words: number of words of the suffix
+-- words_in_common: number of words of the longest run that the suffix and the model's continuation share
+-- log10_cost: decimal logarithm of the cost of these draws, by the price of a million tokens; null: no price
+-- original: first words of the suffix; empty: the model's continuation is unknown, or no text is quoted
+-- given: first words of the model's first choices, each given the preceding words of the model
+-- is_common: true if the other side has these words, too
+-- text: words of the document
+-- first_choice: model's first choice, given the preceding words of the document
+-- differs: true if the first choice differs; blanks around a word and parts of a letter are ignored
 WITH strongest AS (
     SELECT windows.* RENAME (place AS location), documents.title, row_number() OVER (
         PARTITION BY windows.benchmark ORDER BY windows.log_p DESC, windows.document_id, windows.start

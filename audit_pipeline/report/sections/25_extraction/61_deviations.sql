@@ -1,4 +1,4 @@
--- Where the current results differ from the plan that was in force (view plan_deviations).
+-- Differences between the current results and the plan in force (view plan_deviations).
 SELECT differing.* EXCLUDE (run_id), count(*) OVER (PARTITION BY differing.benchmark) AS in_all
 FROM all_deviations AS differing SEMI JOIN extraction_pairs USING (model, benchmark)
 QUALIFY row_number() OVER (PARTITION BY differing.benchmark ORDER BY kind DESC, item, planned, found) <= 60

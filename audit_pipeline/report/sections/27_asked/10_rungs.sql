@@ -1,18 +1,18 @@
--- What came back by rung (table chat_documents), audited and held-out documents each by themselves, from the least to
--- the most that was given.
+-- Answers by prompt style (table chat_documents), for audited and held-out documents separately, ordered by how much of the
+-- document the prompt contains.
 --
--- place: place of the rung
--- documents: documents that were asked for
--- reproduced: of them, those of which an answer holds a long stretch
--- not_graded: of them, those of which an answer holds a long stretch, where the prompt is not known
--- words_in: words of the document in a prompt, mean over documents; null: prompts not known
--- words_out: most words that came out beyond those of the prompt
--- longest_mean: words of the longest run of a document, mean over documents with an answer
--- longest_run: words of the longest run of all
--- coverage_mean: share of the 40 words that should come next in common runs, mean over draws, passages and documents
--- coverage_best: the same of the best draw of each passage
+-- place: position of the prompt style
+-- documents: number of documents that were asked for
+-- reproduced: number of documents with a long common run in an answer
+-- not_graded: number of documents with a long common run in an answer to an unknown prompt
+-- words_in: number of the document's words in a prompt, mean over documents; null: unknown prompts
+-- words_out: largest number of words in an answer beyond those of the prompt
+-- longest_mean: number of words of a document's longest run, mean over documents with an answer
+-- longest_run: number of words of the longest run of all documents
+-- coverage_mean: share of the 40 following words in common runs, mean over draws, passages and documents
+-- coverage_best: the same share of the best draw of each passage
 -- answer_coverage_mean: share of an answer's words in common runs, mean over answers, passages and documents
--- answer_coverage_best: the same of the best answer to each passage
+-- answer_coverage_best: the same share of the best answer to each passage
 WITH counted AS (
     SELECT model, benchmark, rung, side, bool_or(is_headline) AS is_headline, count(*) AS documents,
         count(*) FILTER (claim = 'reproduced') AS reproduced,

@@ -1,7 +1,7 @@
--- The documents that were asked for (table chat_documents), audited and held-out ones in one list, those of which most
--- came back first: each at the rung that was named beforehand, else at the one with the longest run.
+-- The documents that were asked for (table chat_documents), audited and held-out documents in one list, the longest run
+-- first. Each has the headline prompt style, or else the style with its longest run.
 --
--- place: place in the list of its side
+-- place: position in the list of its side
 WITH one_each AS (
     SELECT documents.* FROM current_chat_documents AS documents SEMI JOIN chat_pairs USING (model, benchmark)
     QUALIFY row_number() OVER (

@@ -1,10 +1,10 @@
--- The answers with the longest runs of an audited document's words (table chat_answers), of each passage the strongest.
+-- The answers with the longest runs of an audited document's words (table chat_answers), the strongest answer per passage.
 --
--- place: place by the longest run
--- original: the first words of the document there; empty where no text is quoted or kept
--- given: the first words of the answer there
--- text: a stretch of words
--- is_common: whether the other side has these words, too
+-- place: rank by the longest run
+-- original: first words of the document at the run; empty: no text is quoted or stored
+-- given: first words of the answer at the run
+-- text: run of words
+-- is_common: true if the other side has these words, too
 WITH strongest AS (
     SELECT requests.*, titles.title
     FROM chat_requests AS requests LEFT JOIN (

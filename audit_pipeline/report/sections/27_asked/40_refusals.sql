@@ -1,7 +1,7 @@
--- The phrases by which answers count as refused (table chat_answers), with how many answers, of all runs.
+-- The phrases by which answers count as refused (table chat_answers), with the number of answers of all runs.
 --
--- phrase: the phrase
--- answers: answers that count as refused by it
+-- phrase: phrase
+-- answers: number of answers that count as refused by the phrase
 WITH counted AS (
     SELECT model, benchmark, cut(refusal_phrase, 200) AS phrase, count(*) AS answers
     FROM chat_requests WHERE refusal_phrase IS NOT NULL GROUP BY ALL

@@ -1,4 +1,4 @@
--- loaded_files is a relation of the build: the entry of every file whose rows were loaded.
+-- loaded_files is a relation of the build: the entries of the loaded files.
 INSERT INTO runs BY NAME
 SELECT loaded.*, lineage.rows, lineage.asset_key, lineage.code_version, lineage.data_version, lineage.benchmark_digest,
     lineage.model_fingerprint, lineage.tokenizer_fingerprint, lineage.started_at, lineage.finished_at,

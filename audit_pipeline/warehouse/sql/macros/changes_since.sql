@@ -1,4 +1,4 @@
--- moment NULL: against the run before, whenever that was.
+-- If moment is NULL, findings are compared with the previous run.
 CREATE MACRO changes_since(moment) AS TABLE
 WITH audits AS (
     SELECT * FROM runs WHERE "table" = 'evaluations'
@@ -85,4 +85,4 @@ FROM compared JOIN pairs ON pairs."partition" = compared."partition"
 ORDER BY 1, 2, 3, 4;
 
 COMMENT ON MACRO TABLE changes_since IS
-    'for pairs audited after a moment: every finding now and as it stood then; the columns of changes_since_last_audit';
+    'findings of the pairs that were audited after a moment, now and at that moment; same columns as changes_since_last_audit';

@@ -3,4 +3,4 @@ CREATE MACRO end_of_run(run) AS (
 );
 
 COMMENT ON MACRO end_of_run IS
-    'when a run had written its last rows: leaderboard_as_of(end_of_run(''…'')) is what was known then';
+    'time of a run''s last rows: leaderboard_as_of(end_of_run(''…'')) is the leaderboard at that time';

@@ -6,4 +6,4 @@ WHERE NOT is_control
 ORDER BY model, benchmark, is_headline DESC, auroc DESC NULLS LAST, detector, parameters;
 
 COMMENT ON MACRO TABLE leaderboard_as_of IS
-    'what the leaderboard held at a moment (a date is its first moment, UTC); is_current is of today';
+    'the leaderboard at a moment (a date is its first moment, UTC); is_current refers to today';

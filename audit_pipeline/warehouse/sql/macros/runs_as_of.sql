@@ -3,4 +3,4 @@ SELECT * FROM runs WHERE model IS NOT NULL AND finished_at <= CAST(moment AS TIM
 QUALIFY row_number() OVER (PARTITION BY "table", "partition" ORDER BY finished_at DESC, run_id DESC) = 1;
 
 COMMENT ON MACRO TABLE runs_as_of IS
-    'the run of every table, model and benchmark that was the latest at a moment (a date is its first moment, UTC)';
+    'latest run of every table, model and benchmark at a moment (a date is its first moment, UTC)';

@@ -1,20 +1,20 @@
 CREATE VIEW attempts AS
 WITH entries AS (
-    -- Of the lineage, not of the rows: a run counts although its rows were deleted.
+    -- Runs are read from the lineage and not from the rows, so that a run counts even if its rows were deleted.
     SELECT split_part("partition", '|', 1) AS benchmark, split_part("partition", '|', 2) AS model, run_id,
         CASE "table" WHEN 'document_memorisation' THEN 'search' WHEN 'extraction_grid' THEN 'grid'
             WHEN 'corpus_tests' THEN 'tests of the whole set' WHEN 'chat_answers' THEN 'asked'
             WHEN 'chat_documents' THEN 'asked' ELSE 'detectors' END AS kind,
         min(lineage.started_at) AS started_at, max(lineage.settings) AS settings_used,
         max(lineage.model_fingerprint) AS model_fingerprint,
-        -- Answers of every run count, and a run without new ones concludes from those of earlier runs.
+        -- The answers of all runs count. A run without new answers concludes from those of earlier runs.
         coalesce(bool_or(runs.is_current AND "table" <> 'chat_answers'), FALSE) AS is_current
     FROM lineage LEFT JOIN runs USING ("table", "partition", run_id)
     WHERE contains("partition", '|') AND "table" IN (
         'document_memorisation', 'extraction_grid', 'corpus_tests', 'chat_answers', 'chat_documents',
         'token_statistics', 'scores', 'evaluations'
     )
-        -- A search without a grid writes an empty one.
+        -- A search without a grid writes an empty table.
         AND ("table" <> 'extraction_grid' OR contains(lineage.settings, '"grid":true'))
     GROUP BY ALL
 ), scored AS (
@@ -25,7 +25,7 @@ WITH entries AS (
         FROM evaluations WHERE detector <> 'blind_control' GROUP BY ALL
     ) GROUP BY ALL
 ), concluded AS (
-    -- A run of an earlier version has the answer of a later run of its name.
+    -- A run of an earlier version has its answer in a later run, which is named after it.
     SELECT benchmark, model, regexp_replace(run_id, '^answer-', '') AS run_id, any_value(headline) AS headline,
         max(CASE sign WHEN 'stands out' THEN coalesce(standing_out, 1) WHEN 'nothing found' THEN 0 END) AS found
     FROM pair_answers GROUP BY ALL
@@ -75,7 +75,7 @@ WITH entries AS (
     FROM entries ASOF LEFT JOIN plans ON plans.benchmark = entries.benchmark
         AND plans.model = entries.model AND entries.started_at > plans.sealed_at
 ), drawn AS (
-    -- Audited ones: documents that are held out in two benchmarks make no second try.
+    -- Only audited documents: held-out documents that two benchmarks share are no second attempt.
     SELECT DISTINCT benchmark, document_id FROM examples WHERE split = 'evaluation' AND label IS DISTINCT FROM 0
 ), shared AS (
     SELECT DISTINCT drawn.benchmark, other.benchmark AS other FROM drawn JOIN drawn AS other USING (document_id)
@@ -98,22 +98,24 @@ FROM every LEFT JOIN done ON done.benchmark = every.of_benchmark AND done.model 
 ORDER BY every.benchmark, every.model, every.started_at, every.kind, every.run_id;
 
 COMMENT ON VIEW attempts IS
-    'every time a model was run on the texts of a benchmark, by lineage: a row per run and kind of work';
-COMMENT ON COLUMN attempts.benchmark IS 'the benchmark whose texts were tried';
-COMMENT ON COLUMN attempts.model IS 'the model';
-COMMENT ON COLUMN attempts.run_id IS 'the run; joins to lineage.run_id';
-COMMENT ON COLUMN attempts.started_at IS 'when this work of the run started';
+    'every run of a model on the texts of a benchmark, from the ledger: one row per run and kind of work';
+COMMENT ON COLUMN attempts.benchmark IS 'benchmark of the texts';
+COMMENT ON COLUMN attempts.model IS 'model';
+COMMENT ON COLUMN attempts.run_id IS 'run; joins to lineage.run_id';
+COMMENT ON COLUMN attempts.started_at IS 'start of this work of the run';
 COMMENT ON COLUMN attempts.kind IS 'search | grid | asked | detectors | tests of the whole set';
-COMMENT ON COLUMN attempts.settings_used IS 'canonical JSON of the options, as the lineage has it; null: not kept';
-COMMENT ON COLUMN attempts.settings IS 'settings that were computed: of a search 1, of asking its rungs, of detectors each with its parameters';
+COMMENT ON COLUMN attempts.settings_used IS 'options of the command as canonical JSON; null: not recorded';
+COMMENT ON COLUMN attempts.settings IS
+    'number of computed settings: 1 for a search, prompt styles for asked, detectors with their parameters for detectors';
 COMMENT ON COLUMN attempts.tried IS
-    'windows of audited documents (of a grid: at all settings together), new requests about them, or audited texts (those evaluated that are not known to be non-members); null where the rows are not there';
-COMMENT ON COLUMN attempts.unit IS 'windows | requests | texts: what tried counts';
+    'number of audited windows (for a grid: at all settings together), of new requests about audited documents, or of evaluated texts that are not known non-members; null: the rows are missing';
+COMMENT ON COLUMN attempts.unit IS 'windows | requests | texts: unit of tried';
 COMMENT ON COLUMN attempts.found IS
-    'audited documents with a passage (search), audited documents reproduced by the rung named beforehand (asked), settings that reach 0.001 (grid), tests (Bonferroni), documents that stand out by the answer of the run, or 1 where all texts together do (detectors); null: no conclusion';
-COMMENT ON COLUMN attempts.outcome IS 'what it came to, in words';
+    'number of findings: audited documents with a passage (search), audited documents reproduced in the headline prompt style (asked), settings that reach 0.001 (grid), tests after the Bonferroni correction, documents that stand out in the answer of the run, or 1 if all texts together do (detectors); null: no conclusion';
+COMMENT ON COLUMN attempts.outcome IS 'result in words';
 COMMENT ON COLUMN attempts.same_texts_as IS
-    'null: a run on the benchmark itself; else the benchmark that was run, in which the same model was audited on some of these audited documents';
-COMMENT ON COLUMN attempts.plan_sha256 IS 'the plan that was in force: the last that was sealed before the work started';
-COMMENT ON COLUMN attempts.sealed_at IS 'when that plan was sealed; null: there was none';
-COMMENT ON COLUMN attempts.is_current IS 'whether the results of the run are the current ones of its benchmark and model';
+    'null: a run on the benchmark itself; else the other benchmark of the run, which shares audited documents with this benchmark';
+COMMENT ON COLUMN attempts.plan_sha256 IS 'plan in force: the last plan that was sealed before the work started';
+COMMENT ON COLUMN attempts.sealed_at IS 'time of its sealing; null: no plan';
+COMMENT ON COLUMN attempts.is_current IS
+    'true if the results of the run are the current results of the benchmark and the model';

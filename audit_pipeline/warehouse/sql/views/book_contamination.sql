@@ -37,12 +37,12 @@ FROM joined LEFT JOIN titles
     ON joined.unit = 'group' AND titles.benchmark = joined.benchmark AND titles."group" = joined.name;
 
 COMMENT ON VIEW book_contamination IS
-    'every book, collection and benchmark: the share of its texts that are flagged, its p- and q-values, the claim level';
-COMMENT ON COLUMN book_contamination.title IS 'the title of the group''s document; null where it has several';
-COMMENT ON COLUMN book_contamination.collection IS 'the project, series or folder that the group is of';
-COMMENT ON COLUMN book_contamination.p_value IS 'conformal, of a group; null for collections and benchmarks';
-COMMENT ON COLUMN book_contamination.groups_tested IS 'groups of it with a p-value';
+    'share of flagged texts, p-values, q-values and claim level of every book, collection and benchmark';
+COMMENT ON COLUMN book_contamination.title IS 'title of the group''s document; null: several documents';
+COMMENT ON COLUMN book_contamination.collection IS 'project, series or folder of the group';
+COMMENT ON COLUMN book_contamination.p_value IS 'conformal p-value of a group; null for collections and benchmarks';
+COMMENT ON COLUMN book_contamination.groups_tested IS 'number of its groups with a p-value';
 COMMENT ON COLUMN book_contamination.groups_found IS
-    'of them, with q_bh of at most 0.05; none where the detector''s scores run against training (direction: opposite)';
+    'number of these groups with q_bh at most 0.05; 0 if the detector''s scores run against training (direction: opposite)';
 COMMENT ON COLUMN book_contamination.rule IS
-    'largest_accuracy | marginal | certified: the threshold that flags; null: a group tested without any rate';
+    'largest_accuracy | marginal | certified: rule of the threshold that flags texts; null: the group was tested without a rate';

@@ -8,9 +8,9 @@ WITH tokenizers AS (
         asset_key = 'token_frequencies' AS is_count, asset_key = 'corpus_overlap' AS is_overlap
     FROM lineage WHERE contains("partition", '|')
 ), steps AS (
-    -- One step can write several tables; its time counts once.
+    -- One step can write several tables. Its time counts once.
     SELECT CASE WHEN NOT is_count THEN first END AS benchmark,
-        -- Token frequencies are kept by tokenizer, whichever of its models they were counted for.
+        -- Token frequencies are stored per tokenizer, regardless of the model that they were counted for.
         CASE WHEN is_count THEN tokenizers.models WHEN NOT is_overlap THEN second END AS model,
         CASE WHEN is_count THEN first WHEN is_overlap THEN second END AS corpus, asset_key AS stage,
         run_id, max(model_fingerprint) AS model_fingerprint, max(benchmark_digest) AS benchmark_digest,
@@ -37,15 +37,14 @@ LEFT JOIN tokens ON tokens.benchmark = steps.benchmark AND tokens.model_fingerpr
 ORDER BY steps.benchmark, steps.model, steps.started_at, steps.stage;
 
 COMMENT ON VIEW cost IS
-    'what every audit took, one row per stage of a model on a benchmark, and searching a corpus or counting its tokens; fetching and building are in lineage';
-COMMENT ON COLUMN cost.benchmark IS 'the benchmark; null where the tokens of a corpus were counted';
-COMMENT ON COLUMN cost.model IS
-    'the model; all models of the tokenizer where the tokens of a corpus were counted; null where a corpus was searched';
-COMMENT ON COLUMN cost.corpus IS 'the corpus that was searched, or whose tokens were counted; else null';
-COMMENT ON COLUMN cost.stage IS 'the Dagster asset';
+    'time of every audit, one row per stage of a model on a benchmark, and of searching a corpus or counting its tokens; lineage has the times of fetching and building';
+COMMENT ON COLUMN cost.benchmark IS 'benchmark; null: tokens of a corpus were counted';
+COMMENT ON COLUMN cost.model IS 'model; for counted tokens: all models with the tokenizer; null: a corpus was searched';
+COMMENT ON COLUMN cost.corpus IS 'corpus that was searched, or whose tokens were counted; null: neither';
+COMMENT ON COLUMN cost.stage IS 'Dagster asset';
 COMMENT ON COLUMN cost.seconds IS
-    'from its start to its last rows; what was in the cache already took no time, other runs on the machine took some';
-COMMENT ON COLUMN cost.texts IS 'texts of the benchmark; null where it was another build of it';
+    'time from the start to the last rows, in seconds; cached results take no time, and other runs on the machine prolong it';
+COMMENT ON COLUMN cost.texts IS 'number of texts of the benchmark; null: another build of the benchmark';
 COMMENT ON COLUMN cost.tokens IS
-    'tokens of those texts that have been run, each once; extra passes (lower case, branches, …) are not counted';
-COMMENT ON COLUMN cost.is_latest IS 'whether it is the latest time of this stage';
+    'number of tokens of these texts that the model has read, each counted once; extra passes (lower case, branches, …) are not counted';
+COMMENT ON COLUMN cost.is_latest IS 'true if it is the latest time of this stage';

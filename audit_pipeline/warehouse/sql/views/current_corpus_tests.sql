@@ -11,11 +11,10 @@ WITH dated AS (
         PARTITION BY model, benchmark, test ORDER BY finished_at DESC NULLS LAST, run_id DESC
     ) = 1
 )
--- An asset that was run again and tested nothing has taken its earlier results back.
+-- If an asset ran again and tested nothing, its earlier results are withdrawn.
 SELECT latest.* EXCLUDE ("partition", asset_key, finished_at)
 FROM latest ANTI JOIN (SELECT * FROM runs WHERE "table" = 'corpus_tests' AND rows = 0) AS emptied
     ON emptied."partition" = latest."partition" AND emptied.asset_key = latest.asset_key
     AND emptied.finished_at > latest.finished_at;
 
-COMMENT ON VIEW current_corpus_tests IS
-    'the latest result of every test of a whole set of texts, of every model';
+COMMENT ON VIEW current_corpus_tests IS 'latest result of every test of a whole set of texts, per model';

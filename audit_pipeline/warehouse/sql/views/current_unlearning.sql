@@ -12,4 +12,4 @@ QUALIFY rank() OVER (
 ) = 1;
 
 COMMENT ON VIEW current_unlearning IS
-    'the latest comparison of every two models on the texts that one was made to forget';
+    'latest comparison of every pair of models on the texts that one of them was made to forget';

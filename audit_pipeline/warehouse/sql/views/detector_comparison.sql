@@ -23,11 +23,11 @@ ORDER BY compared.benchmark, compared.model, compared.detector, compared.paramet
     compared.other_parameters;
 
 COMMENT ON VIEW detector_comparison IS
-    'two detectors on the same texts, as table 11 of Raoof et al. 2025: difference ± standard error, p-value, stars';
-COMMENT ON COLUMN detector_comparison.auroc IS 'AUROC of the detector, on all texts that it scored';
-COMMENT ON COLUMN detector_comparison.other_auroc IS 'AUROC of the other, on all texts that it scored; difference is on shared ones';
+    'two detectors on the same texts, as in table 11 of Raoof et al. 2025: difference ± standard error, p-value, stars';
+COMMENT ON COLUMN detector_comparison.auroc IS 'AUROC of the detector on all texts that it scored';
+COMMENT ON COLUMN detector_comparison.other_auroc IS
+    'AUROC of the other detector on all texts that it scored; difference uses the shared texts only';
 COMMENT ON COLUMN detector_comparison.stars IS
-    '* p < 0.05, ** p < 0.01, *** p < 0.001; not corrected for how many pairs were compared: see multiplicity_ledger';
-COMMENT ON COLUMN detector_comparison.difference_in_percent IS
-    'difference ± standard error, both in percentage points';
-COMMENT ON COLUMN detector_comparison.p_value_with_stars IS 'the p-value with its stars; none: no p-value';
+    '* p < 0.05, ** p < 0.01, *** p < 0.001; not corrected for the number of comparisons (see multiplicity_ledger)';
+COMMENT ON COLUMN detector_comparison.difference_in_percent IS 'difference ± standard error, both in percentage points';
+COMMENT ON COLUMN detector_comparison.p_value_with_stars IS 'p-value with its stars; none: no p-value';

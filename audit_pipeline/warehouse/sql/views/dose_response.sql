@@ -10,15 +10,15 @@ WHERE rates.unit = 'occurrences' AND rates.side = 'audited'
 ORDER BY controls.control, rates.benchmark, controls.role, rates.rule, occurrences;
 
 COMMENT ON VIEW dose_response IS
-    'how many texts a model gives word for word, by how many times a model that was trained here read them';
-COMMENT ON COLUMN dose_response.control IS 'the control, in config/controls.yaml';
-COMMENT ON COLUMN dose_response.role IS 'exposed (it read the texts so often) | twin (it read none of them)';
-COMMENT ON COLUMN dose_response.model IS 'the model, which was trained here';
-COMMENT ON COLUMN dose_response.benchmark IS 'the benchmark of its texts';
-COMMENT ON COLUMN dose_response.rule IS 'probability (of at least 0.001) | first_choices: which suffixes count';
-COMMENT ON COLUMN dose_response.occurrences IS 'how many times the exposed model read a text';
-COMMENT ON COLUMN dose_response.documents IS 'texts that were read so often';
-COMMENT ON COLUMN dose_response.n_reached IS 'of them, those with such a suffix';
-COMMENT ON COLUMN dose_response.reached IS 'their share';
-COMMENT ON COLUMN dose_response.median_log_p IS 'log-probability of the strongest passage of the median text';
-COMMENT ON COLUMN dose_response.finished_at IS 'when these numbers were ready';
+    'share of texts that a model of a control reproduces word for word, by the number of times that the exposed model read them';
+COMMENT ON COLUMN dose_response.control IS 'control in config/controls.yaml';
+COMMENT ON COLUMN dose_response.role IS 'exposed (read the texts this number of times) | twin (read none of them)';
+COMMENT ON COLUMN dose_response.model IS 'model of the control';
+COMMENT ON COLUMN dose_response.benchmark IS 'benchmark of the texts';
+COMMENT ON COLUMN dose_response.rule IS 'probability (at least 0.001) | first_choices: rule by which suffixes count';
+COMMENT ON COLUMN dose_response.occurrences IS 'number of times that the exposed model read a text';
+COMMENT ON COLUMN dose_response.documents IS 'number of texts that were read this number of times';
+COMMENT ON COLUMN dose_response.n_reached IS 'number of these texts with a suffix that counts';
+COMMENT ON COLUMN dose_response.reached IS 'share of these texts with a suffix that counts';
+COMMENT ON COLUMN dose_response.median_log_p IS 'log-probability of the strongest passage of the median text, in nats';
+COMMENT ON COLUMN dose_response.finished_at IS 'time at which these numbers were complete';

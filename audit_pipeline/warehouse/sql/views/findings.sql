@@ -7,5 +7,4 @@ FROM current_evaluations AS evaluated LEFT JOIN lineage
     ON lineage."table" = 'evaluations' AND lineage.run_id = evaluated.run_id
     AND lineage."partition" = evaluated.benchmark || '|' || evaluated.model;
 
-COMMENT ON VIEW findings IS
-    'the current metrics beside the lineage entry that explains them';
+COMMENT ON VIEW findings IS 'current metrics with the ledger entry that explains them';

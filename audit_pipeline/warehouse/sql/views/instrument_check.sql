@@ -14,9 +14,11 @@ GROUP BY ALL HAVING max(auroc) IS NOT NULL
 ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector;
 
 COMMENT ON VIEW instrument_check IS
-    'AUROC of every detector on the models of a control: the exposed model, and the control model; detectors without one are left out';
-COMMENT ON COLUMN instrument_check.control IS 'the control, in config/controls.yaml';
+    'AUROC of every detector on the exposed model and on the control model of a control; detectors without an AUROC are omitted';
+COMMENT ON COLUMN instrument_check.control IS 'control in config/controls.yaml';
 COMMENT ON COLUMN instrument_check.exposed_auroc IS
-    'AUROC of members against held-out texts in the model that was trained on the members';
-COMMENT ON COLUMN instrument_check.twin_auroc IS 'the same in the control model, which was trained on neither: 0.5 but for chance';
-COMMENT ON COLUMN instrument_check.blind_auroc IS 'AUROC of the blind control, which sees no model: 0.5 but for chance';
+    'AUROC of members against held-out texts by the model that was trained on the members';
+COMMENT ON COLUMN instrument_check.twin_auroc IS
+    'the same AUROC by the control model, which was trained on neither side: 0.5 except for chance';
+COMMENT ON COLUMN instrument_check.blind_auroc IS
+    'AUROC of the blind control, which uses no model: 0.5 except for chance';

@@ -5,4 +5,4 @@ WHERE is_latest AND NOT is_control
 ORDER BY model, benchmark, is_headline DESC, auroc DESC NULLS LAST, detector, parameters;
 
 COMMENT ON VIEW leaderboard IS
-    'one row per audited model, benchmark and detector at its default parameters, the headline first, the blind control beside it; left out: models of controls (instrument_check, leaderboard_history), pairs without a label or held-out text, and searches for passages (coverage has every pair)';
+    'one row per audited model, benchmark and detector at its default parameters, the headline first, with the blind control; omitted: models of controls (see instrument_check, leaderboard_history), pairs without a label or held-out text, and searches for passages (coverage has every pair)';

@@ -23,7 +23,7 @@ WITH headline AS (
     FROM evaluations WHERE is_default GROUP BY ALL
 ), blind AS (SELECT * FROM headline WHERE detector = 'blind_control')
 SELECT headline.model, headline.benchmark, headline.detector, headline.parameters,
-    -- An answer that was lacking is concluded by a run of its own, which is named after that of the findings.
+    -- A missing answer is computed by a separate run, which is named after the run of the findings.
     (headline.model, headline.benchmark, headline.run_id, headline.detector, headline.parameters) IN (
         SELECT (model, benchmark, regexp_replace(run_id, '^answer-', ''), detector, parameters) FROM pair_answers
         WHERE detector IS NOT NULL
@@ -53,31 +53,30 @@ LEFT JOIN split_summary ON split_summary.benchmark = headline.benchmark
 WHERE headline.detector <> 'blind_control';
 
 COMMENT ON VIEW leaderboard_history IS
-    'the leaderboard of every run there ever was, of models of controls too; what was known when: leaderboard_as_of(time)';
+    'the leaderboard of every run, including models of controls; for the leaderboard at a time use leaderboard_as_of(time)';
 COMMENT ON COLUMN leaderboard_history.is_headline IS
-    'whether this detector answers for the pair in the report; where several were run and none was named, none does';
+    'true if the report''s answer of the pair uses this detector; false for all detectors if several were run and none was named';
 COMMENT ON COLUMN leaderboard_history.is_control IS
-    'whether the model was trained here, for a control: it checks the instrument, and leaderboard leaves it out';
+    'true if the model was trained on this machine for a control; it checks the instrument, and the view leaderboard omits it';
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
 COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
-    'members (audited texts, where labels are unknown) found while at most 5% of non-members are taken for them';
-COMMENT ON COLUMN leaderboard_history.tpr_at_1_fpr IS 'the same while at most 1% are';
+    'share of members found while at most 5% of non-members are taken for members; if labels are unknown, audited texts count as members and held-out texts as non-members';
+COMMENT ON COLUMN leaderboard_history.tpr_at_1_fpr IS 'the same share at a false-positive rate of at most 1%';
 COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS
-    'non-members taken for members (audited texts, where labels are unknown) while at least 95% of these are found';
-COMMENT ON COLUMN leaderboard_history.n IS 'texts with a score, both sides together';
+    'share of non-members taken for members while at least 95% of members are found; if labels are unknown, as for tpr_at_5_fpr';
+COMMENT ON COLUMN leaderboard_history.n IS 'number of texts with a score on both sides';
 COMMENT ON COLUMN leaderboard_history.blind_auroc IS
-    'AUROC of a classifier that never sees the model: what the texts alone give away';
-COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr IS
-    'the same as tpr_at_5_fpr of that classifier';
+    'AUROC of the blind control, a classifier that uses the texts and no model';
+COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr IS 'tpr_at_5_fpr of the blind control';
 COMMENT ON COLUMN leaderboard_history.design_stated_by IS
-    'who says how the two sides came about, on which the claim level rests; null where it follows from how they were drawn';
-COMMENT ON COLUMN leaderboard_history.worst_control IS
-    'of the four blind controls of the same build, the one with the highest AUROC';
+    'person who states how the two sides were obtained, on which the claim level rests; null: it follows from how they were drawn';
+COMMENT ON COLUMN leaderboard_history.worst_control IS 'blind control of the same build with the highest AUROC of four';
 COMMENT ON COLUMN leaderboard_history.worst_control_auroc IS
-    'its AUROC; the highest of four, so above chance a little more often than each';
+    'its AUROC; as the highest of four it exceeds chance somewhat more often than a single one';
 COMMENT ON COLUMN leaderboard_history.is_current IS
-    'whether the benchmark is still the build that was audited; if not, audit it again';
-COMMENT ON COLUMN leaderboard_history.margin IS 'AUROC minus the blind control''s, paired; never raises the claim level';
+    'true if the benchmark is still the audited build; if false, audit it again';
+COMMENT ON COLUMN leaderboard_history.margin IS
+    'AUROC minus that of the blind control, paired; it never raises the claim level';
 COMMENT ON COLUMN leaderboard_history.finished_at IS
-    'when the run''s numbers were ready; null where no lineage entry says so';
-COMMENT ON COLUMN leaderboard_history.is_latest IS 'whether the run is the latest of this model on this benchmark';
+    'time at which the numbers of the run were complete; null: not in the ledger';
+COMMENT ON COLUMN leaderboard_history.is_latest IS 'true if the run is the latest of this model on this benchmark';

@@ -7,7 +7,6 @@ SELECT "table", "partition", run_id, left_out IS NOT NULL AS is_left_out,
 FROM files_gone
 ORDER BY "table", "partition", run_id;
 
-COMMENT ON VIEW lineage_gaps IS
-    'lineage entries without a file, or with a damaged one; empty where all is well';
-COMMENT ON COLUMN lineage_gaps.is_left_out IS 'whether the file is there, and the warehouse has none of its rows';
-COMMENT ON COLUMN lineage_gaps.what IS 'what is there without the other, and what that can mean';
+COMMENT ON VIEW lineage_gaps IS 'ledger entries whose file is missing or corrupt; empty if all files are intact';
+COMMENT ON COLUMN lineage_gaps.is_left_out IS 'true if the file exists, but the warehouse contains none of its rows';
+COMMENT ON COLUMN lineage_gaps.what IS 'missing part, and its possible causes';

@@ -9,10 +9,10 @@ WITH RECURSIVE chain AS (
         edge.upstream_table, edge.upstream_partition, edge.upstream_version, edge.upstream_run_id
     FROM chain JOIN lineage_edges AS edge
         ON edge."table" = chain."table" AND edge."partition" = chain."partition" AND edge.run_id = chain.written_by
-    -- No chain is this long: a guard against entries that name each other.
+    -- No chain is this long. The limit stops a loop of entries that name each other.
     WHERE chain.step < 12
 ), links AS (
-    -- The examples are reached from evaluation, scores and token statistics: one link, behind all that read it.
+    -- Evaluation, scores and token statistics all read the examples. The view has one row for them, after all readers.
     SELECT model, benchmark, run_id, is_current, max(step) AS step, "table", "partition", data_version, written_by
     FROM chain GROUP BY ALL
 ), entries AS (
@@ -27,12 +27,13 @@ FROM links LEFT JOIN entries
 ORDER BY links.model, links.benchmark, links.run_id, links.step, links."table", links."partition";
 
 COMMENT ON VIEW lineage_of_finding IS
-    'the chain behind every finding, evaluation to documents, one row per link; joins to findings by model, benchmark, run_id';
-COMMENT ON COLUMN lineage_of_finding.run_id IS 'the run of the finding: of the evaluation';
-COMMENT ON COLUMN lineage_of_finding.is_current IS 'whether it is the latest run of this model on this benchmark';
-COMMENT ON COLUMN lineage_of_finding.step IS 'links between it and the finding; 0 is the evaluation itself';
-COMMENT ON COLUMN lineage_of_finding."table" IS 'what was read: a table, or a sort of input (reference_model, …)';
-COMMENT ON COLUMN lineage_of_finding."partition" IS 'which partition of it, or the input''s name';
-COMMENT ON COLUMN lineage_of_finding.data_version IS 'the version that was read';
+    'inputs of every finding, from the evaluation back to the documents, one row per input; joins to findings by model, benchmark, run_id';
+COMMENT ON COLUMN lineage_of_finding.run_id IS 'run of the evaluation';
+COMMENT ON COLUMN lineage_of_finding.is_current IS 'true if it is the latest run of this model on this benchmark';
+COMMENT ON COLUMN lineage_of_finding.step IS
+    'number of links from the evaluation to the input; 0 is the evaluation itself';
+COMMENT ON COLUMN lineage_of_finding."table" IS 'table of the input, or its kind (reference_model, …)';
+COMMENT ON COLUMN lineage_of_finding."partition" IS 'partition of the table, or name of the input';
+COMMENT ON COLUMN lineage_of_finding.data_version IS 'version of the input';
 COMMENT ON COLUMN lineage_of_finding.written_by IS
-    'the run that wrote it; null where no lineage entry names that version: an input from outside';
+    'run that wrote the input; null: an external input without a ledger entry of this version';

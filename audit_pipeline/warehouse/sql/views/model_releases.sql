@@ -13,5 +13,5 @@ SELECT coalesce(configured.name, cards.model) AS model,
 FROM configured_models AS configured FULL JOIN cards ON cards.model = configured.name;
 
 COMMENT ON VIEW model_releases IS
-    'when models were released: as the configuration states it, else as it did when the model was loaded last';
-COMMENT ON COLUMN model_releases.model IS 'the model''s name in config/models.yaml, hub id or path';
+    'release dates of models: from the configuration, else from the configuration at the last load of the model';
+COMMENT ON COLUMN model_releases.model IS 'model''s name in config/models.yaml, hub id or path';

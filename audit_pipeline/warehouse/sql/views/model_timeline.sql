@@ -11,7 +11,7 @@ WITH dated AS (
     ) AS before
     FROM dated
 ), stepped AS (
-    -- A model of unknown date has no place in the order.
+    -- A model without a release date has no position in the order.
     SELECT * REPLACE (CASE WHEN release_date IS NOT NULL THEN before END AS before) FROM in_order
 )
 SELECT benchmark, detector, parameters, release_date, model, training_cutoff,
@@ -23,9 +23,9 @@ SELECT benchmark, detector, parameters, release_date, model, training_cutoff,
 FROM stepped ORDER BY benchmark, detector, parameters, release_date NULLS LAST, model;
 
 COMMENT ON VIEW model_timeline IS
-    'one benchmark across models in the order of their release; those of unknown date come last, without a change; models of controls are left out';
-COMMENT ON COLUMN model_timeline.previous_model IS 'the model that was released before it; null: none, or no date';
-COMMENT ON COLUMN model_timeline.previous_auroc IS 'its AUROC';
+    'one benchmark across models in the order of their release; models without a release date come last, without a change; models of controls are omitted';
+COMMENT ON COLUMN model_timeline.previous_model IS 'model that was released before; null: none, or no release date';
+COMMENT ON COLUMN model_timeline.previous_auroc IS 'AUROC of the previous model';
 COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC minus that of the previous model';
 COMMENT ON COLUMN model_timeline.same_build IS
-    'whether both were audited on the same build of the benchmark; if not, on other texts';
+    'true if both models were audited on the same build of the benchmark; false: on different texts';

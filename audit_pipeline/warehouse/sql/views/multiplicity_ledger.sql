@@ -43,15 +43,20 @@ LEFT JOIN of_corpora USING (benchmark, model) LEFT JOIN tested USING (benchmark,
 ORDER BY pairs.benchmark, pairs.model;
 
 COMMENT ON VIEW multiplicity_ledger IS
-    'how much was tried on every model and benchmark: who looks often enough finds something by chance';
-COMMENT ON COLUMN multiplicity_ledger.detectors IS 'detectors of the latest run';
-COMMENT ON COLUMN multiplicity_ledger.settings IS 'detectors with their parameters, of the latest run';
-COMMENT ON COLUMN multiplicity_ledger.settings_so_far IS 'the same of all runs, each setting once';
-COMMENT ON COLUMN multiplicity_ledger.groups_tested IS 'groups with a p-value, of the latest run';
-COMMENT ON COLUMN multiplicity_ledger.group_p_values IS 'p-values of groups by all detectors, of the latest run';
-COMMENT ON COLUMN multiplicity_ledger.comparison_p_values IS 'p-values of comparisons of detectors, of the latest run';
-COMMENT ON COLUMN multiplicity_ledger.corpus_p_values IS 'p-values of tests of the whole set, the latest of each';
-COMMENT ON COLUMN multiplicity_ledger.p_values_so_far IS 'p-values of every sort by all runs there were';
-COMMENT ON COLUMN multiplicity_ledger.runs_so_far IS 'runs that scored this model on this benchmark';
-COMMENT ON COLUMN multiplicity_ledger.evaluations_so_far IS 'runs that evaluated it';
-COMMENT ON COLUMN multiplicity_ledger.models_on_benchmark IS 'models that were tried on this benchmark';
+    'number of attempts on every model and benchmark; with many attempts, some findings occur by chance';
+COMMENT ON COLUMN multiplicity_ledger.detectors IS 'number of detectors of the latest run';
+COMMENT ON COLUMN multiplicity_ledger.settings IS 'number of detectors with their parameters in the latest run';
+COMMENT ON COLUMN multiplicity_ledger.settings_so_far IS
+    'number of detectors with their parameters in all runs, each setting counted once';
+COMMENT ON COLUMN multiplicity_ledger.groups_tested IS 'number of groups with a p-value in the latest run';
+COMMENT ON COLUMN multiplicity_ledger.group_p_values IS
+    'number of p-values of groups by all detectors in the latest run';
+COMMENT ON COLUMN multiplicity_ledger.comparison_p_values IS
+    'number of p-values of comparisons of detectors in the latest run';
+COMMENT ON COLUMN multiplicity_ledger.corpus_p_values IS
+    'number of p-values of tests of the whole set, latest result of each test';
+COMMENT ON COLUMN multiplicity_ledger.p_values_so_far IS 'number of p-values of all kinds in all runs';
+COMMENT ON COLUMN multiplicity_ledger.runs_so_far IS 'number of runs that scored this model on this benchmark';
+COMMENT ON COLUMN multiplicity_ledger.evaluations_so_far IS
+    'number of runs that evaluated this model on this benchmark';
+COMMENT ON COLUMN multiplicity_ledger.models_on_benchmark IS 'number of models that were scored on this benchmark';

@@ -1,8 +1,8 @@
 -- Columns without a comment are those of: leaderboard_history
 CREATE VIEW older_model_control AS
 WITH texts AS (
-    -- The earliest day on which any text that the AUROC is of can have existed; null where one has no date. A shelf's is
-    -- also of its held-out texts, which are in the calibration split.
+    -- The earliest day on which any text behind the AUROC can have existed, or null if a text has no date. The AUROC of a
+    -- shelf also uses its held-out texts, which are in the calibration split.
     SELECT examples.benchmark,
         CASE WHEN count(*) = count(examples.published)
             THEN min(least(examples.published, documents.earliest)) END AS first_text
@@ -12,7 +12,7 @@ WITH texts AS (
     SELECT board.*, released.release_date, texts.first_text
     FROM leaderboard AS board JOIN model_releases AS released ON released.model = board.model
     JOIN texts ON texts.benchmark = board.benchmark
-    -- Scores of an earlier build may be of older texts, which it could have read.
+    -- Scores of an earlier build may belong to older texts, which the older model could have read.
     WHERE released.release_date < texts.first_text AND board.is_current
 )
 SELECT board.benchmark, board.detector, board.parameters, board.model, board.auroc, board.auroc_low, board.auroc_high,
@@ -25,12 +25,12 @@ FROM older JOIN leaderboard AS board
 ORDER BY board.benchmark, board.detector, board.parameters, board.model, older.release_date DESC, older.model;
 
 COMMENT ON VIEW older_model_control IS
-    'beside every finding the AUROC of a model released before the texts existed: the shift that a language model sees; findings without such a model, of an earlier build or of a control are left out';
+    'every finding with the AUROC of a model that was released before the texts existed, which shows the shift that a language model detects; omitted: findings without such a model, of an earlier build or of a control';
 COMMENT ON COLUMN older_model_control.older_model IS
-    'a model released before the earliest of the benchmark''s evaluation texts: it cannot have read any';
-COMMENT ON COLUMN older_model_control.older_release_date IS 'when it was released';
+    'model that was released before the earliest evaluation text, so that it cannot have read any';
+COMMENT ON COLUMN older_model_control.older_release_date IS 'release date of the older model';
 COMMENT ON COLUMN older_model_control.first_text IS
-    'the earliest day on which any of the evaluation texts can have existed';
+    'earliest day on which any of the evaluation texts can have existed';
 COMMENT ON COLUMN older_model_control.older_auroc IS
-    'its AUROC with the same detector: what the difference between the two sides gives without any being known';
+    'AUROC of the older model with the same detector: the effect of the difference between the two sides without training';
 COMMENT ON COLUMN older_model_control.above_older IS 'AUROC minus that of the older model; it has no interval';

@@ -12,20 +12,18 @@ LEFT JOIN lineage ON lineage."table" = 'corpus_overlap' AND lineage.run_id = fou
 LEFT JOIN benchmarks USING (benchmark)
 GROUP BY found.benchmark, found.corpus, found.run_id;
 
-COMMENT ON VIEW overlap_summary IS
-    'how much of each benchmark is in each corpus that was searched';
-COMMENT ON COLUMN overlap_summary.texts IS 'texts of the benchmark';
-COMMENT ON COLUMN overlap_summary.found IS 'texts that are found: with a passage that is no shared text';
-COMMENT ON COLUMN overlap_summary.shared_text IS 'texts of which only shared text is there';
-COMMENT ON COLUMN overlap_summary.not_found IS 'texts of which nothing does';
-COMMENT ON COLUMN overlap_summary.too_short IS 'texts that are too short to tell';
-COMMENT ON COLUMN overlap_summary.contaminated IS 'texts that count by the rule';
-COMMENT ON COLUMN overlap_summary.mean_covered IS 'mean share of the words of a text in passages that were found';
-COMMENT ON COLUMN overlap_summary.rule IS 'the rule by which a text counts as contaminated';
-COMMENT ON COLUMN overlap_summary.n IS 'words on end that were looked for';
-COMMENT ON COLUMN overlap_summary.shards_read IS 'shards of the corpus that were read to their ends';
-COMMENT ON COLUMN overlap_summary.shards IS 'shards that it has';
+COMMENT ON VIEW overlap_summary IS 'overlap of each benchmark with each searched corpus';
+COMMENT ON COLUMN overlap_summary.texts IS 'number of texts of the benchmark';
+COMMENT ON COLUMN overlap_summary.found IS 'number of texts with a passage in the corpus that is not shared text';
+COMMENT ON COLUMN overlap_summary.shared_text IS 'number of texts with only shared text in the corpus';
+COMMENT ON COLUMN overlap_summary.not_found IS 'number of texts without a passage in the corpus';
+COMMENT ON COLUMN overlap_summary.too_short IS 'number of texts that are too short for a verdict';
+COMMENT ON COLUMN overlap_summary.contaminated IS 'number of texts that are contaminated by the rule';
+COMMENT ON COLUMN overlap_summary.mean_covered IS 'mean share of a text''s words in passages of the corpus';
+COMMENT ON COLUMN overlap_summary.rule IS 'rule by which a text counts as contaminated';
+COMMENT ON COLUMN overlap_summary.n IS 'minimum number of consecutive words of a passage';
+COMMENT ON COLUMN overlap_summary.shards_read IS 'number of shards of the corpus that were read completely';
+COMMENT ON COLUMN overlap_summary.shards IS 'number of shards of the corpus';
 COMMENT ON COLUMN overlap_summary.is_complete IS
-    'whether all of it was read; if not, not found does not say not there';
-COMMENT ON COLUMN overlap_summary.is_current IS
-    'whether the benchmark is still as it was when the corpus was searched';
+    'true if the whole corpus was read; if false, texts that were not found may still be in it';
+COMMENT ON COLUMN overlap_summary.is_current IS 'true if the benchmark is unchanged since the search of the corpus';

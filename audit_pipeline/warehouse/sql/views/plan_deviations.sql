@@ -45,11 +45,11 @@ SELECT DISTINCT * FROM compared WHERE planned IS DISTINCT FROM found
 ORDER BY benchmark, model, kind, run_id, item;
 
 COMMENT ON VIEW plan_deviations IS
-    'where the current results differ from the plan that was in force, a row per difference; empty where nothing was planned';
-COMMENT ON COLUMN plan_deviations.benchmark IS 'the benchmark';
-COMMENT ON COLUMN plan_deviations.model IS 'the model';
-COMMENT ON COLUMN plan_deviations.kind IS 'search | detectors: which results differ';
-COMMENT ON COLUMN plan_deviations.run_id IS 'the run of these results; joins to lineage.run_id';
-COMMENT ON COLUMN plan_deviations.item IS 'what differs';
-COMMENT ON COLUMN plan_deviations.planned IS 'as the plan says it; null: the plan does not say';
-COMMENT ON COLUMN plan_deviations.found IS 'as the lineage of the run says it; null: it was not there or not done';
+    'differences between the current results and the plan in force, one row per difference; empty without a plan';
+COMMENT ON COLUMN plan_deviations.benchmark IS 'benchmark';
+COMMENT ON COLUMN plan_deviations.model IS 'model';
+COMMENT ON COLUMN plan_deviations.kind IS 'search | detectors: kind of the results';
+COMMENT ON COLUMN plan_deviations.run_id IS 'run of these results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_deviations.item IS 'subject of the difference';
+COMMENT ON COLUMN plan_deviations.planned IS 'value in the plan; null: not in the plan';
+COMMENT ON COLUMN plan_deviations.found IS 'value in the ledger entry of the run; null: missing or not done';

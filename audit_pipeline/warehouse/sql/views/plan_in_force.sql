@@ -29,23 +29,25 @@ LEFT JOIN plans ON plans.benchmark = present.benchmark AND plans.model = present
 ORDER BY present.benchmark, present.model, present.kind;
 
 COMMENT ON VIEW plan_in_force IS
-    'the plan that was in force when the current results were made, a row per pair and kind of result; its columns are null where no plan was sealed before';
-COMMENT ON COLUMN plan_in_force.benchmark IS 'the benchmark';
-COMMENT ON COLUMN plan_in_force.model IS 'the model';
-COMMENT ON COLUMN plan_in_force.kind IS 'search | detectors: the results that the plan was for';
-COMMENT ON COLUMN plan_in_force.run_id IS 'the run of these results; joins to lineage.run_id';
-COMMENT ON COLUMN plan_in_force.started_at IS 'when this work of the run started';
+    'plan in force when the current results were computed, one row per pair and kind of result; the plan''s columns are null if no plan was sealed before';
+COMMENT ON COLUMN plan_in_force.benchmark IS 'benchmark';
+COMMENT ON COLUMN plan_in_force.model IS 'model';
+COMMENT ON COLUMN plan_in_force.kind IS 'search | detectors: kind of the planned results';
+COMMENT ON COLUMN plan_in_force.run_id IS 'run of these results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_in_force.started_at IS 'start of this work of the run';
 COMMENT ON COLUMN plan_in_force.plan_sha256 IS 'sha256 of the plan';
-COMMENT ON COLUMN plan_in_force.sealed_at IS 'when the plan was sealed, by the clock of this machine';
-COMMENT ON COLUMN plan_in_force.timestamped_at IS 'the time that a timestamp authority gives; null: no timestamp';
-COMMENT ON COLUMN plan_in_force.authority IS 'the name of that authority';
-COMMENT ON COLUMN plan_in_force.texts_in_cache IS 'texts and documents of which the cache had rows of the model by then';
+COMMENT ON COLUMN plan_in_force.sealed_at IS 'time of sealing by the clock of this machine';
+COMMENT ON COLUMN plan_in_force.timestamped_at IS 'time of the timestamp authority; null: no timestamp';
+COMMENT ON COLUMN plan_in_force.authority IS 'name of the timestamp authority';
+COMMENT ON COLUMN plan_in_force.texts_in_cache IS
+    'number of texts and documents with cached rows of the model at the time of sealing';
 COMMENT ON COLUMN plan_in_force.rows_forgotten IS
-    'lineage rows of any model and benchmark that forget had removed by then: passes among them are not counted';
-COMMENT ON COLUMN plan_in_force.passes_before IS 'runs on these texts that started before the plan was sealed, by lineage (view attempts)';
-COMMENT ON COLUMN plan_in_force.deviations IS 'differences between plan and results (view plan_deviations)';
-COMMENT ON COLUMN plan_in_force.plans_sealed IS 'plans of this pair that were sealed in all';
+    'number of ledger entries of any model and benchmark that were erased before; passes among them are not counted';
+COMMENT ON COLUMN plan_in_force.passes_before IS
+    'number of runs on these texts that started before the sealing, by the ledger (view attempts)';
+COMMENT ON COLUMN plan_in_force.deviations IS 'number of differences between plan and results (view plan_deviations)';
+COMMENT ON COLUMN plan_in_force.plans_sealed IS 'number of sealed plans of this pair';
 COMMENT ON COLUMN plan_in_force.other_subject IS
-    'in which digests the results are of another audit than the plan, as plan_deviations names them; null: in none';
+    'digests by which the results belong to another audit than the plan, with the names of plan_deviations; null: none';
 COMMENT ON COLUMN plan_in_force.planned_beforehand IS
-    'whether the plan was sealed, and stamped where it has a timestamp, before this data folder knows of any pass of the model over these texts, and is of these results';
+    'true if the plan covers these results and was sealed (and timestamped, if it has a timestamp) before any recorded pass of the model over these texts';

@@ -18,8 +18,8 @@ WITH searched AS (
         OR coalesce(found.log_p_top_40, CASE WHEN found.outside_top_40 IS NULL THEN found.log_p END) >= ln(0.001))
     GROUP BY ALL
 ), texts AS (
-    -- A benchmark of rows names its documents by their examples.
-    -- The first day on which the text can have existed: a text of 1998 is not later than a model of May 1998.
+    -- The search uses the ids of examples as document ids of a benchmark of rows.
+    -- The first day on which the text can have existed. So a text of 1998 is not later than a model of May 1998.
     SELECT examples.benchmark, examples.example_id, least(examples.published, documents.earliest) AS published,
         unnest(list_distinct([examples.document_id, examples.example_id])) AS document_id
     FROM examples LEFT JOIN documents ON documents.document_id = examples.document_id
@@ -101,13 +101,13 @@ FROM (SELECT *, with_passage = 0 AND (windows = 0 OR unit <> 'windows') AS is_mo
 ORDER BY benchmark, model, place;
 
 COMMENT ON VIEW rival_explanations IS
-    'what else could explain that a model gives passages of audited documents, and how each explanation was tested';
-COMMENT ON COLUMN rival_explanations.benchmark IS 'the benchmark';
-COMMENT ON COLUMN rival_explanations.model IS 'the model';
-COMMENT ON COLUMN rival_explanations.place IS 'the order in which they are listed';
-COMMENT ON COLUMN rival_explanations.explanation IS 'the other explanation of a passage';
-COMMENT ON COLUMN rival_explanations.test IS 'the question that the test answers';
+    'alternative explanations of the passages that a model reproduces from audited documents, and their tests';
+COMMENT ON COLUMN rival_explanations.benchmark IS 'benchmark';
+COMMENT ON COLUMN rival_explanations.model IS 'model';
+COMMENT ON COLUMN rival_explanations.place IS 'position in the list';
+COMMENT ON COLUMN rival_explanations.explanation IS 'alternative explanation of a passage';
+COMMENT ON COLUMN rival_explanations.test IS 'question that the test answers';
 COMMENT ON COLUMN rival_explanations.result IS
-    'how many of the windows that reach 0.001, or of the documents with a passage, it applies to; null: not tested';
+    'number of windows that reach 0.001, or of documents with a passage, to which the explanation applies; null: not tested';
 COMMENT ON COLUMN rival_explanations.verdict IS
     'excluded | not excluded | applies in part | applies | not tested | nothing to explain';

@@ -5,5 +5,4 @@ SELECT scored.*, examples.label, examples.split, examples.published, examples.la
 FROM current_scores AS scored LEFT JOIN examples
     ON examples.benchmark = scored.benchmark AND examples.example_id = scored.example_id;
 
-COMMENT ON VIEW scores_with_examples IS
-    'the current scores beside what is known of their texts';
+COMMENT ON VIEW scores_with_examples IS 'current scores with the columns of their texts';

@@ -31,14 +31,15 @@ GROUP BY series, benchmark, document, found_by
 ORDER BY series, benchmark, found_by, min(first_position), document;
 
 COMMENT ON VIEW series_documents IS
-    'the documents that are found at any checkpoint of a series, with the first and the last of these checkpoints';
-COMMENT ON COLUMN series_documents.document IS 'the document, or group of texts';
+    'documents that are found at any checkpoint of a series, with the first and the last of these checkpoints';
+COMMENT ON COLUMN series_documents.document IS 'document, or group of texts';
 COMMENT ON COLUMN series_documents.found_by IS
-    'scores (q_bh at most 0.05 by the detector that answers) | word for word (a passage that the model gives)';
-COMMENT ON COLUMN series_documents.checkpoints IS 'checkpoints that were audited for it';
-COMMENT ON COLUMN series_documents.since_first IS 'of them, those from the first on at which it is found';
-COMMENT ON COLUMN series_documents.found_at IS 'of these, those at which it is found';
-COMMENT ON COLUMN series_documents.first_model IS 'the first checkpoint at which it is found';
-COMMENT ON COLUMN series_documents.first_step IS 'its step';
-COMMENT ON COLUMN series_documents.lost_model IS 'the checkpoint after the last at which it is found; null: it is found at the last';
-COMMENT ON COLUMN series_documents.lost_step IS 'its step';
+    'scores (q_bh at most 0.05 by the headline detector) | word for word (a reproduced passage)';
+COMMENT ON COLUMN series_documents.checkpoints IS 'number of checkpoints that were audited for the document';
+COMMENT ON COLUMN series_documents.since_first IS 'number of checkpoints from the first finding on';
+COMMENT ON COLUMN series_documents.found_at IS 'number of checkpoints at which the document is found';
+COMMENT ON COLUMN series_documents.first_model IS 'first checkpoint at which the document is found';
+COMMENT ON COLUMN series_documents.first_step IS 'step of the first checkpoint';
+COMMENT ON COLUMN series_documents.lost_model IS
+    'checkpoint after the last finding; null: the document is found at the last checkpoint';
+COMMENT ON COLUMN series_documents.lost_step IS 'step of that checkpoint';

@@ -18,7 +18,8 @@ LEFT JOIN recited ON recited.model = audited.model AND recited.benchmark = audit
 ORDER BY checkpoints.series, audited.benchmark, checkpoints.position;
 
 COMMENT ON VIEW series_findings IS
-    'the checkpoints of every series in their order: the headline detector''s AUROC, documents that stand out, and documents that are given word for word';
-COMMENT ON COLUMN series_findings.model IS 'the checkpoint: series@checkpoint';
-COMMENT ON COLUMN series_findings.documents IS 'audited documents that were searched for passages';
-COMMENT ON COLUMN series_findings.reproduced IS 'of them, those with a passage that the model gives word for word';
+    'checkpoints of every series in order: AUROC of the headline detector, documents that stand out, and documents that are reproduced word for word';
+COMMENT ON COLUMN series_findings.model IS 'checkpoint: series@checkpoint';
+COMMENT ON COLUMN series_findings.documents IS 'number of audited documents that were searched for passages';
+COMMENT ON COLUMN series_findings.reproduced IS
+    'number of these documents with a passage that the model reproduces word for word';

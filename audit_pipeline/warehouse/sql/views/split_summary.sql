@@ -39,27 +39,28 @@ LEFT JOIN benchmarks ON benchmarks.benchmark = quality.benchmark
 GROUP BY quality.benchmark ORDER BY quality.benchmark;
 
 COMMENT ON VIEW split_summary IS
-    'how far the two sides of a benchmark differ without any model, one row per benchmark; where no label of a text to evaluate is known, members means audited texts and non-members those held out';
+    'differences of a benchmark''s two sides that are measured without a model, one row per benchmark; if no evaluated text is labelled, members are the audited texts and non-members the held-out texts';
 COMMENT ON COLUMN split_summary.worst_control IS
-    'the blind control with the highest AUROC: words, characters, length or dates';
+    'blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS
-    'its AUROC; the highest of four, so above chance a little more often than each';
-COMMENT ON COLUMN split_summary.words_auroc IS 'the AUROC of the blind control of words, which binds';
-COMMENT ON COLUMN split_summary.characters_auroc IS 'the AUROC of the blind control of characters';
-COMMENT ON COLUMN split_summary.length_auroc IS 'the AUROC of the blind control of lengths and compressibility';
-COMMENT ON COLUMN split_summary.dates_auroc IS 'the AUROC of the blind control of years and months mentioned';
-COMMENT ON COLUMN split_summary.words_method IS 'how the control of words was computed, or why it was not';
-COMMENT ON COLUMN split_summary.overlap_7 IS 'mean share of a non-member''s 7-grams that stand in some member';
-COMMENT ON COLUMN split_summary.overlap_13 IS 'mean share of a non-member''s 13-grams that stand in some member';
-COMMENT ON COLUMN split_summary.near_duplicate_pairs IS 'pairs of a member and a non-member that nearly are each other';
+    'its AUROC; as the highest of four it exceeds chance somewhat more often than a single one';
+COMMENT ON COLUMN split_summary.words_auroc IS 'AUROC of the blind control of words, which decides the split verdict';
+COMMENT ON COLUMN split_summary.characters_auroc IS 'AUROC of the blind control of characters';
+COMMENT ON COLUMN split_summary.length_auroc IS 'AUROC of the blind control of lengths and compressibility';
+COMMENT ON COLUMN split_summary.dates_auroc IS 'AUROC of the blind control of mentioned years and months';
+COMMENT ON COLUMN split_summary.words_method IS 'method of the control of words, or the reason why it was not computed';
+COMMENT ON COLUMN split_summary.overlap_7 IS 'mean share of a non-member''s 7-grams that occur in any member';
+COMMENT ON COLUMN split_summary.overlap_13 IS 'mean share of a non-member''s 13-grams that occur in any member';
+COMMENT ON COLUMN split_summary.near_duplicate_pairs IS 'number of near-duplicate pairs of a member and a non-member';
 COMMENT ON COLUMN split_summary.other_language_members IS
-    'share of members whose detected language is not the declared one';
+    'share of members whose detected language differs from the declared language';
 COMMENT ON COLUMN split_summary.other_language_nonmembers IS
-    'share of non-members whose detected language is not the declared one';
-COMMENT ON COLUMN split_summary.texts_members IS 'members of the evaluation split';
-COMMENT ON COLUMN split_summary.texts_nonmembers IS 'non-members of the evaluation split';
-COMMENT ON COLUMN split_summary.groups_members IS 'groups that the members are of';
-COMMENT ON COLUMN split_summary.groups_nonmembers IS 'groups that the non-members are of';
-COMMENT ON COLUMN split_summary.uneven_collections IS 'collections of which the sides have unequally many texts';
+    'share of non-members whose detected language differs from the declared language';
+COMMENT ON COLUMN split_summary.texts_members IS 'number of members in the evaluation split';
+COMMENT ON COLUMN split_summary.texts_nonmembers IS 'number of non-members in the evaluation split';
+COMMENT ON COLUMN split_summary.groups_members IS 'number of groups of the members';
+COMMENT ON COLUMN split_summary.groups_nonmembers IS 'number of groups of the non-members';
+COMMENT ON COLUMN split_summary.uneven_collections IS
+    'number of collections with unequal numbers of texts on the two sides';
 COMMENT ON COLUMN split_summary.is_current IS
-    'whether the benchmark is still the build that was assessed; if not, build it again';
+    'true if the benchmark is still the assessed build; if false, assess it again';
