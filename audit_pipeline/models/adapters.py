@@ -58,8 +58,10 @@ class HeldBase:
             self._key = None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
-        with_tokenizer = "" if model.located.own_tokenizer is None else ", and reading texts with its tokenizer"
-        notify(f"{entry.name}: putting the adapter {entry.adapter} on its base{with_tokenizer}")
+        message = f"{entry.name}: putting the adapter {entry.adapter} on its base"
+        if model.located.own_tokenizer is not None:
+            message += ", and reading texts with its tokenizer"
+        notify(message)
         self._state = _read_state(self._base)
         try:
             self._adapted = _attach_adapter(self._base, model, model.located.adapter, device)

@@ -174,8 +174,8 @@ FAMILY_START_TOKENS = {
 }
 
 
-def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers and keep them in ``folder``. None keeps nothing.
+def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokenizer:
+    """Read tokenizer and configuration with transformers and keep them in the folder ``keep_in``. None keeps nothing.
 
     Raises:
         ModelError: If they cannot be read, or if the tokenizer is not a fast one.
@@ -196,14 +196,16 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
         context_length=context_length,
         vocab_size=int(text.vocab_size),
     )
-    if folder is not None:
-        keep_tokenizer(folder, converted, None if located.gguf is None else config.save_pretrained)
+    if keep_in is not None:
+        keep_tokenizer(keep_in, converted, None if located.gguf is None else config.save_pretrained)
     return converted
 
 
 def _read_context_length(config: Any) -> int | None:
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    return int(length) if length and length >= 1 else None
+    if not length or length < 1:
+        return None
+    return int(length)
 
 
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:

@@ -36,7 +36,7 @@ from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
-_HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
+_WEIGHT_PATTERNS = ["*.safetensors"]
 _ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", MLX_WEIGHTS)
 
 
@@ -98,10 +98,11 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     Raises:
         ModelError: If the files are missing, or their only format can run code when it is read.
     """
-    adapter = None if entry.adapter is None else _locate_adapter(entry.adapter)
+    adapter = None
     stated: dict[str, Any] = {}
     revision = None
-    if adapter is not None:
+    if entry.adapter is not None:
+        adapter = _locate_adapter(entry.adapter)
         stated = read_adapter_config(adapter)
         revision = read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
@@ -182,8 +183,11 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
             raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
-        kind = find_irregular_kind(path) if os.path.lexists(path) else None
-        problem = "the path does not exist" if kind is None else f"it is {kind}"
+        problem = "the path does not exist"
+        if os.path.lexists(path):
+            kind = find_irregular_kind(path)
+            if kind is not None:
+                problem = f"it is {kind}"
         raise ModelError(f"no model at {path}: {problem}")
     require_regular_model_files(path)
     _require_no_adapter(entry, path)
@@ -208,8 +212,9 @@ _MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja",
 def require_regular_model_files(folder: Path) -> None:
     """Raise ModelError if a file of a model is a pipe or a device. Reading it could block forever."""
     for path in sorted(folder.iterdir()):
-        is_read = path.suffix in _MODEL_SUFFIXES and path.exists() and not path.is_dir()
-        kind = find_irregular_kind(path) if is_read else None
+        if path.suffix not in _MODEL_SUFFIXES or not path.exists() or path.is_dir():
+            continue
+        kind = find_irregular_kind(path)
         if kind is not None:
             raise ModelError(f"{path} is {kind}, not a regular file: put the file there, or remove it")
 
@@ -275,9 +280,14 @@ def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
 
 def _fetch_from_hub(entry: ModelEntry, revision: str | None) -> LocatedModel:
     assert entry.hub is not None
-    at = f"{entry.hub}@{revision}" if revision else entry.hub
-    patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
-    patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
+    at = entry.hub
+    if revision:
+        at += f"@{revision}"
+    patterns = list(_TOKENIZER_PATTERNS)
+    if entry.endpoint is None:
+        patterns += _WEIGHT_PATTERNS
+    if entry.trust_remote_code:
+        patterns.append("*.py")
     with hub_faults_as_errors(at, revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)

@@ -56,7 +56,9 @@ def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
         return
     near = find_nearest_names(str(kind), CONFIG_MAPPING_NAMES)
-    hint = f"did you mean {near[0]}?" if near else "a later version may know it"
+    hint = "a later version may know it"
+    if near:
+        hint = f"did you mean {near[0]}?"
     raise ModelError(
         f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
     )

@@ -41,7 +41,9 @@ class Quantisation:
         return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
 
     def __str__(self) -> str:
-        return self.method if self.bits is None else f"{self.method}, {self.bits} bits"
+        if self.bits is None:
+            return self.method
+        return f"{self.method}, {self.bits} bits"
 
 
 def read_quantisation(config_folder: Path) -> Quantisation | None:
@@ -71,7 +73,9 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
     if not absent:
         return
     packages = " ".join(module.replace("_", "-") for module in absent)
-    arguments = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(absent) else f"--no-build-isolation {packages}"
+    arguments = f"--no-build-isolation {packages}"
+    if _IN_EXTRA.issuperset(absent):
+        arguments = f"'corpus-audit[{EXTRA}]'"
     raise ModelError(
         f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: "
         f"pip install {arguments}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from audit_pipeline.errors import AuditError, BudgetError, ConfigError
 
 if TYPE_CHECKING:
-    from audit_pipeline.models.config import Endpoint, ModelEntry
+    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.models.server_settings import Endpoint
 
 MILLION = 1_000_000
 
@@ -62,9 +63,12 @@ class Limits:
 
     def subtract(self, tokens: int, cost: float) -> Limits:
         """Return the limits that remain after ``tokens`` tokens at ``cost``."""
-        max_tokens = None if self.max_tokens is None else max(0, self.max_tokens - tokens)
-        max_cost = None if self.max_cost is None else max(0.0, self.max_cost - cost)
-        return Limits(max_tokens, max_cost, self.max_requests)
+        limits = self
+        if self.max_tokens is not None:
+            limits = replace(limits, max_tokens=max(0, self.max_tokens - tokens))
+        if self.max_cost is not None:
+            limits = replace(limits, max_cost=max(0.0, self.max_cost - cost))
+        return limits
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
@@ -180,11 +184,16 @@ class Budget:
 
         ``setting`` is the pattern of the setting's name in the message.
         """
-        requests = sum(budget.requests for budget in budgets)
-        tokens = sum(budget.tokens for budget in budgets)
-        reserved = sum(budget.reserved for budget in budgets)
+        requests = 0
+        tokens = 0
+        reserved = 0
+        cost = 0.0
         cost_after = 0.0
         for budget in budgets:
+            requests += budget.requests
+            tokens += budget.tokens
+            reserved += budget.reserved
+            cost += budget.cost
             usage = budget.used.plus(Usage(budget.reserved))
             if budget is self:
                 usage = usage.plus(most)
@@ -192,11 +201,15 @@ class Budget:
         for name, limit, used, after in (
             ("max_requests", limits.max_requests, requests, requests + 1),
             ("max_tokens", limits.max_tokens, tokens, tokens + reserved + most.tokens),
-            ("max_cost", limits.max_cost, sum(budget.cost for budget in budgets), cost_after),
+            ("max_cost", limits.max_cost, cost, cost_after),
         ):
             if limit is not None and after > limit:
-                held_back = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
-                setting_name = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
+                held_back = ""
+                if reserved:
+                    held_back = f", {reserved:,} tokens are kept for checking the model"
+                setting_name = setting.format(name)
+                if setting.startswith("--"):
+                    setting_name = setting_name.replace("_", "-")
                 raise BudgetError(
                     f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
                     f"{held_back}, and with the next request it could be {_format(after)}; what was answered is kept: "

@@ -20,7 +20,7 @@ from audit_pipeline.extras.corpora.corpus_stream import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.readers.guarded_responses import (
     DamagedAnswerError,
