@@ -85,11 +85,15 @@ def _count_groups_of_smaller_side(examples: pa.Table) -> int | None:
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
     counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
-    return min(counts) if len(counts) == 2 else None
+    if len(counts) < 2:
+        return None
+    return min(counts)
 
 
 def _as_text(value: object) -> str | None:
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _find_titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str, str]:
@@ -100,8 +104,10 @@ def _find_titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str
     except AuditError:
         # A folder of findings has no configuration.
         return find_model_title(pair.model, {}, paths), pair.benchmark
-    benchmark_title = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
-    return find_model_title(pair.model, models, paths), benchmark_title or pair.benchmark
+    benchmark_title = pair.benchmark
+    if pair.benchmark in benchmarks:
+        benchmark_title = benchmarks[pair.benchmark].title or pair.benchmark
+    return find_model_title(pair.model, models, paths), benchmark_title
 
 
 def _list_scored_settings(scores: pa.Table) -> list[Setting]:
@@ -165,9 +171,10 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
 
 def _find_named_detector(pair: Pair, paths: DataPaths) -> str | None:
     """Return the detector that the user chose when external scores of the pair were evaluated, or None."""
-    entries = read_ledger(paths).list_entries("scores", pair.partition)
-    settings = [entry.settings for entry in entries if entry.settings]
-    return settings[-1].get("headline") if settings else None
+    for entry in reversed(read_ledger(paths).list_entries("scores", pair.partition)):
+        if entry.settings:
+            return entry.settings.get("headline")
+    return None
 
 
 def _read_latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
@@ -245,7 +252,9 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         statistics: statistics_version,
         **split.versions,
     }
-    upstream |= {key: version for key, version in scores_run.upstream.items() if is_from_need(key)}
+    for key, version in scores_run.upstream.items():
+        if is_from_need(key):
+            upstream[key] = version
     facts = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
     answer = answer_pair(pair, findings.tables, facts, step.run_id)
     origin = build_pair_origin(model, benchmark)

@@ -85,13 +85,15 @@ class PartitionLoop:
             AuditError: If the run has one partition and it failed.
             dg.Failure: If partitions of a range failed. It lists them. The other partitions are done.
         """
-        keys = {str(key): key for key in self.context.partition_keys}
         # The partitions of a model are made in sequence, so that the model is loaded once.
-        models = [name.rpartition("|")[2] for name in keys]
-        for partition in sorted(keys, key=lambda name: models.index(name.rpartition("|")[2])):
-            self._make_partition(partition, keys[partition])
+        keys_by_model: dict[str, list[str]] = {}
+        for key in self.context.partition_keys:
+            keys_by_model.setdefault(str(key).rpartition("|")[2], []).append(key)
+        for keys in keys_by_model.values():
+            for key in keys:
+                self._make_partition(str(key), key)
         if self.failed:
-            self._raise_failure(len(keys))
+            self._raise_failure(len(self.context.partition_keys))
 
     def _make_partition(self, partition: str, key: str) -> None:
         """Make the cells of a partition. A cell that depends on a failed cell is not made."""
@@ -166,7 +168,9 @@ class PartitionLoop:
         is_applicable = not isinstance(error, NotApplicableError)
         is_only_partition = len(run.partitions) == 1
         has_failed = is_applicable and (is_only_partition or not stage.is_optional)
-        status: PairStatus = "failed" if has_failed else "not_applicable"
+        status: PairStatus = "not_applicable"
+        if has_failed:
+            status = "failed"
         reason = to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
         if stage.dimensions == PAIR and not stage.is_optional:
             record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
@@ -216,13 +220,15 @@ class PartitionLoop:
         """Return the products that are out of date, or None if the run makes all its cells regardless of that."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
-        return find_due_products(self.stages, [str(key) for key in self.context.partition_keys], self.paths)
+        return find_due_products(self.stages, list(map(str, self.context.partition_keys)), self.paths)
 
     def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
         """Report a current cell without making it again."""
         self.context.log.info(f"{stage.name} of {partition} is current by the ledger and is kept")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
-        version = entries[-1].data_version if entries else self.context.run.run_id
+        version = self.context.run.run_id
+        if entries:
+            version = entries[-1].data_version
         self.events.report_left(stage, partition, key, version)
 
 
@@ -245,12 +251,17 @@ def _require_auditable(run: StageRun) -> None:
         # The code that reads the benchmark reports the damaged manifest.
         return
     control = run.models.entry(run.pair.model).control
-    model_control = None if control is None else control.name
+    model_control = None
+    if control is not None:
+        model_control = control.name
     benchmark_control = manifest.get("spec", {}).get("control")
     require_matching_control(benchmark, benchmark_control, run.pair.model, model_control)
 
 
 def _depends_on(stage: Stage, other: str) -> bool:
     """Return whether a stage depends on another stage, directly or indirectly."""
-    deps = [name.partition("/")[0] for name in stage.deps]
-    return other in deps or any(_depends_on(get_stage(name), other) for name in deps)
+    for dep in stage.deps:
+        name = dep.partition("/")[0]
+        if name == other or _depends_on(get_stage(name), other):
+            return True
+    return False

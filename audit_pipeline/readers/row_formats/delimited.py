@@ -56,9 +56,12 @@ class Dialect:
     has_gaps: bool = False
 
     def __str__(self) -> str:
-        quoted = "nothing quoted" if self.quote is None else f"'{self.quote}' as quote"
-        escaped = f", '{self.escape}' before a quote within quotes" if self.escape else ""
-        return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}{escaped}"
+        quoted = "nothing quoted"
+        if self.quote is not None:
+            quoted = f"'{self.quote}' as quote"
+        if self.escape:
+            quoted += f", '{self.escape}' before a quote within quotes"
+        return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}"
 
     def reader(self, lines: Iterable[str]) -> Any:
         """Return the csv module's reader of the lines.
@@ -180,29 +183,38 @@ class _Sample(NamedTuple):
         """Measure the fit of a dialect. The last record of an incomplete sample is ignored."""
         records = self.read_records(dialect) or [_Record(0, 0, [])]
         n_columns = len(records[0].fields)
-        complete_records = records[1:] if self.is_complete else records[1:-1]
+        complete_records = records[1:]
+        if not self.is_complete:
+            complete_records = records[1:-1]
         n_fitting = sum(record.problem is None and len(record.fields) == n_columns for record in complete_records)
         return _Fit(n_columns, n_fitting, n_fitting == len(complete_records))
 
     def has_gaps(self, delimiter: str) -> bool:
         """Return True if the second field of every record begins with a blank."""
-        second_fields = [record.fields[1] for record in self.read_records(Dialect(delimiter)) if record.fields[1:]]
-        return bool(second_fields) and all(field.startswith(" ") for field in second_fields)
+        has_second_field = False
+        for record in self.read_records(Dialect(delimiter)):
+            if len(record.fields) > 1:
+                has_second_field = True
+                if not record.fields[1].startswith(" "):
+                    return False
+        return has_second_field
 
 
 def _detect_delimiter(file: InputFile, sample: _Sample) -> str:
     """Return the usual delimiter in the header that fits most rows (a comma if the header contains none)."""
-    fits = {delimiter: sample.measure_fit(Dialect(delimiter)) for delimiter in USUAL}
-    possible = [delimiter for delimiter, fit in fits.items() if fit.n_columns > 1]
-    if not possible:
+    ranks: dict[str, tuple[int, int]] = {}
+    for delimiter in USUAL:
+        fit = sample.measure_fit(Dialect(delimiter))
+        if fit.n_columns > 1:
+            ranks[delimiter] = (fit.n_fitting, fit.n_columns)
+    if not ranks:
         return ","
-    if len(possible) == 1:
-        return possible[0]
-    ranks = {delimiter: (fits[delimiter].n_fitting, fits[delimiter].n_columns) for delimiter in possible}
+    if len(ranks) == 1:
+        return next(iter(ranks))
     best_rank = max(ranks.values())
-    best = [delimiter for delimiter in possible if ranks[delimiter] == best_rank]
+    best = [delimiter for delimiter, rank in ranks.items() if rank == best_rank]
     if len(best) > 1 or best_rank[0] == 0:
-        listed = " and ".join(USUAL[delimiter] for delimiter in possible)
+        listed = " and ".join(USUAL[delimiter] for delimiter in ranks)
         raise UnreadableFileError(
             file.path,
             f"its header holds {listed}, and its rows do not show which of them separates fields: "
