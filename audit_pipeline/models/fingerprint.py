@@ -109,9 +109,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
                 weights = _digest_weights(choose_weight_files(located.folder, entry.name), paths)
         if located.own_tokenizer is not None:
             tokenizer = _digest_tokenizer(located.own_tokenizer)
-        adapter = None
-        if located.adapter is not None:
-            adapter = _digest_adapter(located.adapter, paths)
+        adapter = None if located.adapter is None else _digest_adapter(located.adapter, paths)
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:

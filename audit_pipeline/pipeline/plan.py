@@ -2,8 +2,8 @@
 
 A product is current if its inputs have the versions that it was made of. Unknown versions are not compared. If an input
 is planned to be made, the products that depend on it are planned, too, as if the input changed. The loop that executes
-the steps (dagster/scope_update.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt input
-has the same version as before.
+the steps (dagster/scope_update.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt
+input has the same version as before.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ STAGES: tuple[Stage, ...] = tuple(_BY_NAME.values())
 """The stages with partitions. Each stage follows the stages that it is made of."""
 OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("source", "control", "benchmark", "corpus"))
 """The stages whose partitions do not depend on a model."""
-OF_MODELS = tuple(stage for stage in STAGES if stage not in OF_BENCHMARKS)
+OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
 OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 _RESULTS = tuple(stage.name for stage in STAGES if stage.is_in_warehouse)
 

@@ -47,7 +47,9 @@ def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     border = model.position_border
     if border is None:
         return False
-    alone = tokens + (1 if model.entry.start_token_policy == "always" else 0)
+    alone = tokens
+    if model.entry.start_token_policy == "always":
+        alone += 1
     return alone <= border < len(prefix.ids) + tokens
 
 
@@ -113,18 +115,17 @@ def compute_prefixed_parts(
     run_prepared(model, prepared, caches, backend, on_progress=on_progress)
     rows = cache.read(keys).select(["key", "logprob"]).to_pylist()
     log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows}
-    return [log_p[key] for key in keys]
+    return list(map(log_p.__getitem__, keys))
 
 
 def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
     keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
     missing = open_caches(location).of(model, "prefixed").missing(keys.values())
     absent = [text for text, key in keys.items() if key in missing]
-    fitting = {
-        keys[text]: tokens
-        for text, tokens in zip(absent, encode(model, absent), strict=True)
-        if has_room(model, prefix, len(tokens.token_id))
-    }
+    fitting: dict[str, EncodedText] = {}
+    for text, tokens in zip(absent, encode(model, absent), strict=True):
+        if has_room(model, prefix, len(tokens.token_id)):
+            fitting[keys[text]] = tokens
     return _put_all_after(fitting, prefix, len(keys) - len(absent))
 
 

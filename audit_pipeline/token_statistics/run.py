@@ -65,7 +65,9 @@ class Progress:
     @property
     def tokens_per_second(self) -> float:
         """Return the speed so far."""
-        return self.tokens_done / self.seconds if self.seconds > 0 else 0.0
+        if self.seconds <= 0:
+            return 0.0
+        return self.tokens_done / self.seconds
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ class RunSummary:
     @property
     def tokens_per_second(self) -> float:
         """Return the speed of the run."""
-        return self.tokens_computed / self.seconds if self.tokens_computed else 0.0
+        if not self.tokens_computed:
+            return 0.0
+        return self.tokens_computed / self.seconds
 
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
@@ -110,7 +114,9 @@ def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     for field in fields(RunSummary):
         if field.name != "unreadable_parts":
             totals[field.name] = sum(getattr(summary, field.name) for summary in summaries)
-    unreadable = dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)
+    unreadable: dict[str, None] = {}
+    for summary in summaries:
+        unreadable |= dict.fromkeys(summary.unreadable_parts)
     return RunSummary(**totals, unreadable_parts=tuple(unreadable))
 
 
@@ -159,7 +165,9 @@ def compute(
         )
     reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
     prepared = prepared.without_logit_rows(reduced)
-    modes = _read_modes(model, texts, caches, prepared) if branch_steps else {}
+    modes: Mapping[int, IntArray] = {}
+    if branch_steps:
+        modes = _read_modes(model, texts, caches, prepared)
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
@@ -215,7 +223,7 @@ def run_prepared(
     if ready is not None:
         wanted: set[str] = set()
         for kind in frozenset().union(*prepared.missing):
-            wanted.update(name for name in KINDS[kind].statistics if model.has_statistic(name))
+            wanted.update(filter(model.has_statistic, KINDS[kind].statistics))
         tokens_done = 0
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
 
@@ -256,11 +264,10 @@ def _read_modes(
     model: TokenizedModel, texts: Sequence[str], caches: Caches, prepared: Prepared
 ) -> Mapping[int, IntArray]:
     """Return the cached argmax tokens of texts that miss only branches, by text number."""
-    numbers = {
-        text.text_sha256: number
-        for number, text in enumerate(prepared.encoded)
-        if "base" not in prepared.missing[number] and prepared.wants_branches(number)
-    }
+    numbers: dict[str, int] = {}
+    for number, text in enumerate(prepared.encoded):
+        if "base" not in prepared.missing[number] and prepared.wants_branches(number):
+            numbers[text.text_sha256] = number
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
     cached = collect_lists_by_text(read_statistics(model, branched, caches), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}

@@ -216,7 +216,9 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
     The line names place, publisher and year. If it contains several years (a reprint), the dating covers all of them.
     """
     line = _ORIGINAL.search(find_gutenberg_head(text))
-    return dating_from_years(find_years(line[1])) if line else None
+    if line is None:
+        return None
+    return dating_from_years(find_years(line[1]))
 
 
 def _build_items(
@@ -263,7 +265,9 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Fetche
     if library.mirror is None:
         return
     try:
-        dated = [] if settings.dates is None else read_metadata(settings.dates, "id")
+        dated = []
+        if settings.dates is not None:
+            dated = read_metadata(settings.dates, "id")
     except DataError as error:
         yield MissingPart(f"{library.collection}: the dates", str(error), library.collection)
         return

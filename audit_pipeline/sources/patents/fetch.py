@@ -8,7 +8,7 @@ one family or of one application form a group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -89,7 +89,10 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
         try:
             yield build_patent(row, parts, today)
         except UnusableDocumentError as problem:
-            yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
+            location = row.location
+            if number:
+                location = f"{number} in {location}"
+            yield LeftOut(location, str(problem))
     if elsewhere:
         counts = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
         yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({counts})")
@@ -131,7 +134,9 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
     if isinstance(value, date):
         return (value,)
     text = _to_text(value)
-    return (parse_day(text, column),) if text not in ("", "0") else ()
+    if text in ("", "0"):
+        return ()
+    return (parse_day(text, column),)
 
 
 def _read_text(values: Mapping[str, object], name: str) -> str:
@@ -169,7 +174,10 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
     if not root.exists():
         yield MissingPart(root.name, f"{root}: no such file or folder")
         return
-    for name, path, refusal in [(root.name, root, None)] if root.is_file() else walk_files(root):
+    files: Iterable[tuple[str, Path, str | None]] = [(root.name, root, None)]
+    if not root.is_file():
+        files = walk_files(root)
+    for name, path, refusal in files:
         if refusal is not None or path.suffix.lower() not in SUFFIXES:
             yield LeftOut(name, refusal or f"not one of {', '.join(SUFFIXES)}")
             continue
@@ -222,18 +230,24 @@ def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
         raise UnusableDocumentError(f"not of {', '.join(settings.countries)}: {patent.country}")
     rules = settings.cleaning
     try:
-        body = clean(patent.parts.get("description", ""), rules) if "description" in settings.parts else ""
+        body = ""
+        if "description" in settings.parts:
+            body = clean(patent.parts.get("description", ""), rules)
         text = clean("\n".join(patent.parts.get(part, "") for part in settings.parts), rules)
     except NestedMarkupError as error:
         raise UnusableDocumentError(str(error)) from error
-    problem = find_broken_rule(text, rules, body or None) if text else "no Chinese text"
+    if not text:
+        raise UnusableDocumentError("no Chinese text")
+    problem = find_broken_rule(text, rules, body or None)
     if problem is not None:
         raise UnusableDocumentError(problem)
     return text
 
 
 def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
-    pages = () if settings.pages is None else read_saved_pages(settings.pages)
+    pages: Iterable[tuple[str, bytes] | LeftOut | MissingPart] = ()
+    if settings.pages is not None:
+        pages = read_saved_pages(settings.pages)
     for page in pages:
         if not isinstance(page, tuple):
             yield page
