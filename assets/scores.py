@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from audit_pipeline.pipeline import stage
-from audit_pipeline.pipeline.workspace_state import (
-    UNKNOWN,
-    Inputs,
-    WorkspaceState,
-    get_recorded_inputs,
-    join_versions,
-)
+from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState, get_recorded_inputs, join_versions
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
 

@@ -12,22 +12,8 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning, TransientError
-from audit_pipeline.models.adapter_files import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    MLX_WEIGHTS,
-    build_mlx_error,
-    find_own_tokenizer,
-    read_adapter_config,
-    read_base_revision,
-)
-from audit_pipeline.models.config import (
-    HUB_ID,
-    AdapterFiles,
-    InstalledFile,
-    ModelEntry,
-    TrainedHere,
-)
+from audit_pipeline.models import adapter_files
+from audit_pipeline.models.config import HUB_ID, AdapterFiles, InstalledFile, ModelEntry, TrainedHere
 from audit_pipeline.models.weight_files import INDEX_FILE, choose_weight_files
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.readers.regular_files import find_irregular_kind
@@ -37,7 +23,7 @@ from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _WEIGHT_PATTERNS = ["*.safetensors"]
-_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", MLX_WEIGHTS)
+_ADAPTER_PATTERNS = (adapter_files.ADAPTER_CONFIG, "adapter_model*", adapter_files.MLX_WEIGHTS)
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -103,8 +89,8 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     revision = None
     if entry.adapter is not None:
         adapter = _locate_adapter(entry.adapter)
-        stated = read_adapter_config(adapter)
-        revision = read_base_revision(adapter)
+        stated = adapter_files.read_adapter_config(adapter)
+        revision = adapter_files.read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
         # The revision belongs to the base that the adapter names.
         revision = None
@@ -121,7 +107,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     if adapter is None:
         return located
     _compare_with_stated_base(entry, stated.get("base_model_name_or_path"), revision)
-    own_tokenizer = find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
+    own_tokenizer = adapter_files.find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
     return replace(located, adapter=adapter, own_tokenizer=own_tokenizer)
 
 
@@ -237,17 +223,17 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     else:
         assert adapter.hub is not None
         with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
-            patterns = [*_TOKENIZER_PATTERNS, ADAPTER_WEIGHTS]
+            patterns = [*_TOKENIZER_PATTERNS, adapter_files.ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
-    if not (folder / ADAPTER_CONFIG).is_file():
-        if any(folder.glob(MLX_WEIGHTS)):
-            raise build_mlx_error(folder)
-        raise ModelError(f"no adapter at {adapter}: {ADAPTER_CONFIG} is missing")
-    read_adapter_config(folder)
-    if not (folder / ADAPTER_WEIGHTS).is_file():
+    if not (folder / adapter_files.ADAPTER_CONFIG).is_file():
+        if any(folder.glob(adapter_files.MLX_WEIGHTS)):
+            raise adapter_files.build_mlx_error(folder)
+        raise ModelError(f"no adapter at {adapter}: {adapter_files.ADAPTER_CONFIG} is missing")
+    adapter_files.read_adapter_config(folder)
+    if not (folder / adapter_files.ADAPTER_WEIGHTS).is_file():
         raise ModelError(
-            f"the adapter {adapter} has no {ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and are never read; "
-            "save it again with a current peft, which writes safetensors"
+            f"the adapter {adapter} has no {adapter_files.ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and "
+            "are never read; save it again with a current peft, which writes safetensors"
         )
     return folder
 
@@ -262,7 +248,7 @@ def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | N
     elif revision is not None and entry.revision not in (None, revision):
         difference = f"revision {revision} of its base, and the entry has {entry.revision}"
     if difference is not None:
-        message = f"{entry.name}: its {ADAPTER_CONFIG} has the {difference}, which is taken"
+        message = f"{entry.name}: its {adapter_files.ADAPTER_CONFIG} has the {difference}, which is taken"
         warnings.warn(ModelFilesWarning(message), stacklevel=3)
 
 

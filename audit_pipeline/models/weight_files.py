@@ -22,7 +22,7 @@ _DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors"
 # The first eight bytes of a file are the length of its header. The format limits this length.
 _HEADER_SIZE_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def read_tensor_names(file: Path) -> list[str]:
 
 def shorten_names(names: Sequence[str]) -> str:
     """Return the first names of a list and the number of remaining names."""
-    shown = ", ".join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
+    shown = ", ".join(names[:_MAX_NAMED])
+    more = len(names) - _MAX_NAMED
     if more > 0:
         return f"{shown} and {more} more"
     return shown
@@ -169,11 +169,11 @@ def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
     except (OSError, ValueError):
         # The code that reads the configuration reports the damage.
         return
-    named = config.get("transformers_weights") if isinstance(config, dict) else None
-    if named not in (None, SINGLE_FILE, INDEX_FILE):
+    weights_name = config.get("transformers_weights") if isinstance(config, dict) else None
+    if weights_name not in (None, SINGLE_FILE, INDEX_FILE):
         raise ModelError(
-            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {named!r}), which is not "
-            f"supported: rename that file to {SINGLE_FILE} and remove the key."
+            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {weights_name!r}), which is "
+            f"not supported: rename that file to {SINGLE_FILE} and remove the key."
         )
 
 

@@ -250,7 +250,8 @@ LOGIT_STATISTICS = (
 """Names of statistics, with the class that computes them from the logits."""
 
 
-# Kept roots of a token's share in its block are multiplied by this, so that those that matter are normal numbers.
+# Roots of shares are multiplied by this factor before they are kept in half precision. Without it, relevant roots would
+# be subnormal numbers, which have few digits.
 _KEPT_SCALE = 2.0**15
 _LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
 

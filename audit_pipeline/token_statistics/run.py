@@ -12,20 +12,8 @@ from typing import Any
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, text_sha256
+from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.backend import Backend, Work
-from audit_pipeline.token_statistics.cached_texts import (
-    CacheLocation,
-    Caches,
-    Prepared,
-    add_branches_kind,
-    collect_lists_by_text,
-    estimate_bytes_to_write,
-    find_texts_with_logits,
-    open_caches,
-    prepare,
-    read_statistics,
-    require_kinds,
-)
 from audit_pipeline.token_statistics.rows import RowWriter
 from audit_pipeline.token_statistics.tokens import IntArray
 
@@ -123,7 +111,7 @@ def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
-    location: CacheLocation,
+    location: cached_texts.CacheLocation,
     backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
@@ -153,11 +141,11 @@ def compute(
         BudgetError: If the full logits exceed the budget. Nothing has run then.
         ModelError: If the model's back end cannot give a kind.
     """
-    wanted = add_branches_kind([*kinds, *along], branch_steps)
-    require_kinds(model, wanted)
-    caches = open_caches(location)
-    prepared = prepare(model, texts, caches, wanted, branch_steps, along)
-    logits_bytes = estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
+    wanted = cached_texts.add_branches_kind([*kinds, *along], branch_steps)
+    cached_texts.require_kinds(model, wanted)
+    caches = cached_texts.open_caches(location)
+    prepared = cached_texts.prepare(model, texts, caches, wanted, branch_steps, along)
+    logits_bytes = cached_texts.estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
@@ -176,12 +164,12 @@ def compute(
 
 def _reduce_cached_logits(
     model: TokenizedModel,
-    prepared: Prepared,
-    caches: Caches,
+    prepared: cached_texts.Prepared,
+    caches: cached_texts.Caches,
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
     """Fill rows from cached logits, and return the numbers of the filled texts."""
-    texts = find_texts_with_logits(model, prepared, caches.of(model, "logits"))
+    texts = cached_texts.find_texts_with_logits(model, prepared, caches.of(model, "logits"))
     if not texts:
         return ()
     # This import loads torch, which a command with a complete cache does not need.
@@ -195,8 +183,8 @@ def _reduce_cached_logits(
 
 def run_prepared(
     model: TokenizedModel,
-    prepared: Prepared,
-    caches: Caches,
+    prepared: cached_texts.Prepared,
+    caches: cached_texts.Caches,
     backend: Callable[[], Backend],
     *,
     modes: Mapping[int, IntArray] | None = None,
@@ -261,7 +249,7 @@ def run_prepared(
 
 
 def _read_modes(
-    model: TokenizedModel, texts: Sequence[str], caches: Caches, prepared: Prepared
+    model: TokenizedModel, texts: Sequence[str], caches: cached_texts.Caches, prepared: cached_texts.Prepared
 ) -> Mapping[int, IntArray]:
     """Return the cached argmax tokens of texts that miss only branches, by text number."""
     numbers: dict[str, int] = {}
@@ -269,7 +257,7 @@ def _read_modes(
         if "base" not in prepared.missing[number] and prepared.wants_branches(number):
             numbers[text.text_sha256] = number
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = collect_lists_by_text(read_statistics(model, branched, caches), ["argmax_id"])
+    cached = cached_texts.collect_lists_by_text(cached_texts.read_statistics(model, branched, caches), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

@@ -18,14 +18,7 @@ from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, ro
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.audit_requests import (
-    AuditOutcome,
-    AuditRequest,
-    PassCounts,
-    build_request_planner,
-    build_request_scope,
-    plan_request,
-)
+from audit_pipeline.pipeline import audit_requests
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
@@ -71,11 +64,11 @@ class DryRun:
 
 
 def audit(
-    request: AuditRequest,
+    request: audit_requests.AuditRequest,
     definitions: dg.Definitions,
     paths: DataPaths,
     on_step: Callable[[str], None],
-) -> AuditOutcome:
+) -> audit_requests.AuditOutcome:
     """Update the benchmarks, then the pairs, and then warehouse and report.
 
     Args:
@@ -95,7 +88,7 @@ def audit(
     endpoints = Endpoints(limits)
     with open_runner(definitions, paths, on_step) as (opened, dead_runs):
         runner = replace(opened, tags=tags, resources=request.resources, limits=limits, endpoints=endpoints)
-        outcome = AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
+        outcome = audit_requests.AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
         if entry.control is not None:
             outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
         # Models are loaded first. If one fails, nothing has been downloaded and no partition has been added.
@@ -179,7 +172,10 @@ def prepare_scope(
 
 
 def audit_models(
-    request: AuditRequest, models: Sequence[TokenizedModel], runner: Runner, outcome: AuditOutcome
+    request: audit_requests.AuditRequest,
+    models: Sequence[TokenizedModel],
+    runner: Runner,
+    outcome: audit_requests.AuditOutcome,
 ) -> None:
     """Run a request's models on its benchmarks, and score and evaluate the pairs, unless they are done.
 
@@ -196,11 +192,11 @@ def audit_models(
         AuditError: If there is exactly one error. Several errors are recorded in the outcome instead.
     """
     options = request.options
-    scope = build_request_scope(request)
+    scope = audit_requests.build_request_scope(request)
     pass_options: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         pass_options["logits_budget_gb"] = options.logits_budget_gb
-    read_planner = partial(build_request_planner, request, models, runner.paths)
+    read_planner = partial(audit_requests.build_request_planner, request, models, runner.paths)
     steps = read_planner().plan(scope, OF_MODELS).steps
     pending = {step.pair.benchmark for step in steps if step.stage.dimensions == PAIR}
     if pending:
@@ -301,7 +297,7 @@ def resolve_relative_cutoffs(
     return [resolved[spec.name] for spec in benchmarks]
 
 
-def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: AuditOutcome) -> None:
+def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: audit_requests.AuditOutcome) -> None:
     """Add the counts of a pair's pass, or the reason for a missing pass, to the outcome."""
     product = Product("token_statistics", pair.partition)
     if str(product) not in updated.runs and product not in updated.errors:
@@ -321,13 +317,13 @@ def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: 
         return
     counts = {name: entry.value for name, entry in materialisation.metadata.items()}
     if "texts_computed" in counts:
-        passes = PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
+        passes = audit_requests.PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
         outcome.passes[pair.partition] = passes
     else:
         outcome.not_run[pair.partition] = str(counts.get("reason", "no reason was given"))
 
 
-def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
     """Return the work of an audit without doing it.
 
     Args:
@@ -344,7 +340,7 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     if model is not None:
         require_kinds(model, request.options.kinds)
         models.append(model)
-    plan = plan_request(request, models, paths)
+    plan = audit_requests.plan_request(request, models, paths)
     problems = plan.problems_of("benchmark")
     if problems and not request.leave_out:
         raise DataError(next(iter(problems.values())))

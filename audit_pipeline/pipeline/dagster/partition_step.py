@@ -18,30 +18,15 @@ from typing import NoReturn
 
 import dagster as dg
 
+from audit_pipeline import errors
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.errors import (
-    AuditError,
-    DataError,
-    FailedCheckError,
-    NotApplicableError,
-    PairsFailedError,
-    to_one_line,
-)
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    PAIR,
-    Product,
-    Stage,
-    StageResult,
-    StageRun,
-    UiMetadata,
-)
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, Product, Stage, StageResult, StageRun, UiMetadata
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_json_if_whole
@@ -156,7 +141,9 @@ class PartitionLoop:
             check_result = result.checks.get(name)
             if check.blocking and check_result is not None and not check_result.passed:
                 description = check_result.description or check.description
-                failure = FailedCheckError(f"the check {name} of {stage.name} of {partition} failed: {description}")
+                failure = errors.FailedCheckError(
+                    f"the check {name} of {stage.name} of {partition} failed: {description}"
+                )
                 cell = SkippedCell("failed", stage.name, str(failure))
                 self.failed.setdefault(partition, (cell, failure))
                 return cell
@@ -165,16 +152,18 @@ class PartitionLoop:
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
         """Record the outcome of a partition in the ledger and the log, and return it."""
         stage = run.stage
-        is_applicable = not isinstance(error, NotApplicableError)
+        is_applicable = not isinstance(error, errors.NotApplicableError)
         is_only_partition = len(run.partitions) == 1
         has_failed = is_applicable and (is_only_partition or not stage.is_optional)
         status: PairStatus = "not_applicable"
         if has_failed:
             status = "failed"
-        reason = to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
+        reason = (
+            errors.to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
+        )
         if stage.dimensions == PAIR and not stage.is_optional:
             record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
-        trace = None if isinstance(error, AuditError) else error
+        trace = None if isinstance(error, errors.AuditError) else error
         run.log.log(logging.ERROR, f"{run.partition}: {status} at {stage.name}: {reason}", exc_info=trace)
         cell = SkippedCell(status, stage.name, reason)
         if has_failed:
@@ -185,9 +174,9 @@ class PartitionLoop:
     def _raise_failure(self, n_partitions: int) -> NoReturn:
         partition, (cell, error) = next(iter(self.failed.items()))
         if n_partitions == 1:
-            if isinstance(error, AuditError):
+            if isinstance(error, errors.AuditError):
                 raise error
-            raise PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
+            raise errors.PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
         reasons = {name: f"{failed.stage}: {failed.reason}" for name, (failed, _) in self.failed.items()}
         raise dg.Failure(
             f"{len(self.failed)} of {n_partitions} pairs failed, the others are done; {partition}: {cell.reason}",
@@ -242,7 +231,7 @@ def _require_auditable(run: StageRun) -> None:
     benchmark = run.pair.benchmark
     manifest_path = run.paths.benchmark_manifest(benchmark)
     if not (run.paths.examples(benchmark).exists() and manifest_path.exists()):
-        raise DataError(
+        raise errors.DataError(
             f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job "
             "build_benchmarks)"
         )

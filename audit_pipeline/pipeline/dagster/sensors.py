@@ -7,14 +7,8 @@ from huggingface_hub import ModelInfo
 
 from audit_pipeline import extras
 from audit_pipeline.config.plugins import collect_by_name
+from audit_pipeline.models import model_proposals
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.model_proposals import (
-    list_candidates,
-    load_watched,
-    proposals_path,
-    propose_entries,
-    write_proposals,
-)
 
 
 @dg.sensor(
@@ -28,7 +22,7 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     Raises:
         TransientError: If the hub cannot be reached. The next tick tries again.
     """
-    listed = load_watched()
+    listed = model_proposals.load_watched()
     watched: Sequence[str] = ()
     if "hub" in listed.names:
         watched = listed.get_entry("hub")
@@ -36,10 +30,10 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return dg.SkipReason("config/watch.yaml names no owner to watch")
     candidates: list[ModelInfo] = []
     for owner in watched:
-        candidates += list_candidates(owner)
-    proposals = propose_entries(candidates, load_models())
-    write_proposals(proposals_path(), proposals)
-    return dg.SkipReason(f"{len(proposals)} of {len(candidates)} models proposed in {proposals_path()}")
+        candidates += model_proposals.list_candidates(owner)
+    proposals = model_proposals.propose_entries(candidates, load_models())
+    model_proposals.write_proposals(model_proposals.proposals_path(), proposals)
+    return dg.SkipReason(f"{len(proposals)} of {len(candidates)} models proposed in {model_proposals.proposals_path()}")
 
 
 _OF_EXTRAS: Mapping[str, dg.SensorDefinition] = collect_by_name(

@@ -19,15 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from audit_pipeline.readers.file_bytes import (
-    LINE_LIMIT,
-    SAMPLE_BYTES,
-    InputFile,
-    decode_text,
-    open_bytes,
-    refuse_utf16,
-    require_line_within_limit,
-)
+from audit_pipeline.readers import file_bytes
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 
@@ -96,7 +88,7 @@ class _Record(NamedTuple):
     problem: str | None = None
 
 
-def open_delimited_rows(file: InputFile) -> RowStream:
+def open_delimited_rows(file: file_bytes.InputFile) -> RowStream:
     """Open the rows of a .csv or .tsv file. The note of the stream describes the detected dialect.
 
     Raises:
@@ -104,7 +96,7 @@ def open_delimited_rows(file: InputFile) -> RowStream:
             possible.
     """
     # A field may be as long as a line. The limit also bounds the field after a quote that is never closed.
-    csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
+    csv.field_size_limit(max(csv.field_size_limit(), file_bytes.LINE_LIMIT))
     dialect = _detect_dialect(file)
 
     def read(columns: object) -> Entries:
@@ -121,16 +113,16 @@ def open_delimited_rows(file: InputFile) -> RowStream:
     return RowStream(file, read, columns=names, note=note)
 
 
-def _detect_dialect(file: InputFile) -> Dialect:
+def _detect_dialect(file: file_bytes.InputFile) -> Dialect:
     """Detect the dialect of a file from its beginning.
 
     Raises:
         UnreadableFileError: If the header contains several delimiters and the rows fit with more than one of them.
     """
-    with open_bytes(file) as binary:
-        start = binary.read(SAMPLE_BYTES)
+    with file_bytes.open_bytes(file) as binary:
+        start = binary.read(file_bytes.SAMPLE_BYTES)
         is_complete = not binary.read(1)
-    refuse_utf16(file, start)
+    file_bytes.refuse_utf16(file, start)
     text = start.decode("utf-8-sig", errors="replace")
     sample = _Sample(_STATED_DELIMITER.sub("", text), is_complete)
     is_tsv = file.kind == ".tsv"
@@ -200,7 +192,7 @@ class _Sample(NamedTuple):
         return has_second_field
 
 
-def _detect_delimiter(file: InputFile, sample: _Sample) -> str:
+def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
     """Return the usual delimiter in the header that fits most rows (a comma if the header contains none)."""
     ranks: dict[str, tuple[int, int]] = {}
     for delimiter in USUAL:
@@ -250,23 +242,23 @@ def _iterate_records(lines: Iterable[str], dialect: Dialect) -> Iterator[_Record
 
 
 @contextmanager
-def _open_records(file: InputFile, dialect: Dialect) -> Iterator[Iterator[_Record]]:
-    with open_bytes(file) as binary, decode_text(binary) as text:
+def _open_records(file: file_bytes.InputFile, dialect: Dialect) -> Iterator[Iterator[_Record]]:
+    with file_bytes.open_bytes(file) as binary, file_bytes.decode_text(binary) as text:
         yield _iterate_records(_iterate_lines(file, text), dialect)
 
 
-def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
+def _iterate_lines(file: file_bytes.InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     number = 0
-    while line := text.readline(LINE_LIMIT + 1):
+    while line := text.readline(file_bytes.LINE_LIMIT + 1):
         number += 1
-        require_line_within_limit(file, line, number)
+        file_bytes.require_line_within_limit(file, line, number)
         if number == 1 and _STATED_DELIMITER.match(line):
             # An empty line in its place preserves the line numbers.
             line = "\n"
         yield line
 
 
-def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
+def _read_header(file: file_bytes.InputFile, records: Iterator[_Record]) -> list[str]:
     """Return the column names in the first record.
 
     Raises:
@@ -282,7 +274,7 @@ def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
     return clean_header(file.path, header.fields)
 
 
-def _build_row(file: InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
+def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
     location = f"{file.name}:{record.line}"
     if record.problem is not None:
         reason = f"broken CSV: {record.problem}"

@@ -8,7 +8,6 @@ covers all reasons: colours of any colour space, layers, clipping, transparency.
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -206,8 +205,10 @@ def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
             return True
     if text.colour is None or background is None:
         return True
-    differences = map(operator.sub, text.colour, background)
-    return max(map(abs, differences)) < _CLEAR_DIFFERENCE
+    largest = 0
+    for part, other in zip(text.colour, background, strict=True):
+        largest = max(largest, abs(part - other))
+    return largest < _CLEAR_DIFFERENCE
 
 
 def _is_tiny(text: _Text) -> bool:
