@@ -135,6 +135,7 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
     """
     scores = state.find_latest_entry(SCORES.name, partition)
     passes = state.ledger.list_entries(TOKEN_STATISTICS.name, partition)
+    version: str | None
     if passes:
         entry: Entry = passes[-1]
         version = entry.data_version

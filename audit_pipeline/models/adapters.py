@@ -171,7 +171,7 @@ def _is_unset(value: object) -> bool:
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)
 
 
-_NOT_IN_LAYERS = "which works around the model rather than in its layers, and is not read: merge it, or take LoRA"
+_NOT_IN_LAYERS = "which acts outside the layers of the model and is not supported: merge it with its base, or use LoRA"
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:

@@ -96,7 +96,7 @@ class ModelEntry(StrictSettings):
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
-        description="fingerprint of a model without files, as packs name it; the data folder holds its card and "
+        description="fingerprint of a model without files, as in an evidence pack; the data folder holds its card and "
         "tokenizer, and it cannot run",
     )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
@@ -142,7 +142,7 @@ class ModelEntry(StrictSettings):
 
     @property
     def host(self) -> UserHostedWeights | Endpoint:
-        """Return what runs the model, as the entry describes it."""
+        """Return the back end of the model: a server, or the user's machines."""
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")

@@ -248,7 +248,7 @@ def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | N
     elif revision is not None and entry.revision not in (None, revision):
         difference = f"revision {revision} of its base, and the entry has {entry.revision}"
     if difference is not None:
-        message = f"{entry.name}: its {adapter_files.ADAPTER_CONFIG} has the {difference}, which is taken"
+        message = f"{entry.name}: its {adapter_files.ADAPTER_CONFIG} has the {difference}, which is used"
         warnings.warn(ModelFilesWarning(message), stacklevel=3)
 
 

@@ -64,7 +64,7 @@ class _Member(NamedTuple):
     tokens: int | None
 
 
-def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
+def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
     """Return the fields of the entries of a series, by name: ``name@checkpoint``.
 
     Relative paths start at ``config_folder``. A warning lists the folders that are skipped, with reasons.
@@ -72,8 +72,8 @@ def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> d
     Raises:
         InvalidEntryError: If the series cannot be read.
     """
-    fields = {key: value for key, value in given.items() if key != "series"}
-    settings = given["series"]
+    fields = {key: value for key, value in entry_fields.items() if key != "series"}
+    settings = entry_fields["series"]
     if not isinstance(settings, dict):
         settings = {}
     try:

@@ -110,7 +110,8 @@ def choose_weight_files(folder: Path, model: str) -> WeightFiles:
         if not single.exists():
             raise ModelError(
                 f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}, but {shorten_names(safetensors)}: "
-                f"{model} is read by those names only. Save it again, or rename a complete file to {SINGLE_FILE}."
+                f"weights of {model} are read only from files with these names. Save it again, or rename a complete "
+                f"file to {SINGLE_FILE}."
             )
         return WeightFiles(folder, (SINGLE_FILE,), None)
     shard_by_tensor = _read_index(index)
@@ -169,10 +170,12 @@ def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
     except (OSError, ValueError):
         # The code that reads the configuration reports the damage.
         return
-    weights_name = config.get("transformers_weights") if isinstance(config, dict) else None
+    weights_name = None
+    if isinstance(config, dict):
+        weights_name = config.get("transformers_weights")
     if weights_name not in (None, SINGLE_FILE, INDEX_FILE):
         raise ModelError(
-            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {weights_name!r}), which is "
+            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {weights_name!r}). This is "
             f"not supported: rename that file to {SINGLE_FILE} and remove the key."
         )
 

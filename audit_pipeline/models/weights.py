@@ -287,8 +287,8 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
             _load_converted(tokenized, notify)
         if not folder.exists():
             raise ModelError(
-                f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room "
-                f"for them: make room under {folder.parent}, or leave devices out"
+                f"{located.entry.name} needs converted weights to use several devices, and the disk has no room for "
+                f"them: free space under {folder.parent}, or remove 'devices' from its entry"
             )
         tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
     # Without a limit the library would also use the GPUs.

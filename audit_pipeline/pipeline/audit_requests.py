@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.pipeline.options import AuditOptions, ScoreOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.detectors.detector_inputs import Need
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -223,7 +224,7 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
         files[NON_MEMBERS] = Path(options.prefix_texts)
     if options.prefix_members is not None:
         files[MEMBERS] = Path(options.prefix_members)
-    needs: set[str] = set()
+    needs: set[Need[Any]] = set()
     for detector, _ in selection:
         needs.update(detector.needs)
     known = read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
@@ -266,7 +267,7 @@ def score_texts(
     )
     # A detector that the user named must have what it needs. Other detectors can be skipped.
     named_detectors = {*(options.detectors or ()), *options.overrides}
-    named_needs: set[str] = set()
+    named_needs: set[Need[Any]] = set()
     for detector, _ in request.selection:
         if detector.name in named_detectors:
             named_needs.update(detector.needs)

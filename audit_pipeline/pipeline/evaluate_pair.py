@@ -77,9 +77,7 @@ def _count_groups_of_smaller_side(examples: pa.Table) -> int | None:
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
     counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
-    if len(counts) < 2:
-        return None
-    return min(counts)
+    return min(counts) if len(counts) == 2 else None
 
 
 def _as_text(value: object) -> str | None:

@@ -53,8 +53,8 @@ class LocalFilesSettings(base.SourceSection):
     )
     edition_dates: bool = Field(
         default=False,
-        description="date EPUB, PDF and Word files by the date of this edition that they give; a reprint may be newer "
-        "than its work",
+        description="date EPUB, PDF and Word files by the date of the edition in the file; a reprint may be newer than "
+        "its work",
     )
     group_column: Text | None = Field(
         default=None,
@@ -63,9 +63,9 @@ class LocalFilesSettings(base.SourceSection):
     collection: base.Collection = Field(default="local", description="a name for all of these texts")
     licence: Text = Field(default="unknown", description="of the texts")
     language: Annotated[str, StringConstraints(pattern=r"^([a-z]{2,3}|detect)$")] = Field(
-        default="en", description="ISO 639-1; detect: what each text's first words look like"
+        default="en", description="ISO 639-1; detect: the language of each text's first words"
     )
-    url: Text | None = Field(default=None, description="where the texts came from; None: the file's own address")
+    url: Text | None = Field(default=None, description="address of the texts' origin; None: the address of the file")
 
     @property
     def missing_setting(self) -> str | None:
@@ -91,7 +91,7 @@ class LocalFilesSettings(base.SourceSection):
     @model_validator(mode="after")
     def _refuse_path_and_collections(self) -> Self:
         if self.path is not None and self.collections:
-            raise ValueError("path and collections both say which files to read: keep one of them")
+            raise ValueError("'path' and 'collections' exclude each other. Remove one of them.")
         return self
 
 

@@ -106,10 +106,8 @@ def _find_onednn_operator() -> Callable[..., torch.Tensor] | None:
     # A version of torch without the operator uses torch's default product.
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
-    operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    if operator is None:
-        return None
-    return operator.default
+    operator: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    return None if operator is None else operator.default
 
 
 def set_recompile_limit() -> None:

@@ -380,7 +380,7 @@ def test_the_base_is_of_the_revision_that_the_adapter_names(
         ):
             model = load_tokenized(entry, DataPaths(tmp_path / "data"))
             assert model.identity.weights_digest == f"hub:owner/name@{commits['v2']}"
-    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is taken"):
+    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is used"):
         assert locate(find(hub="owner/name", revision="main")).commit == commits["main"]
     with pytest.warns(ModelFilesWarning, match="the base owner/name, and the entry has owner/other"):
         assert locate(find(hub="owner/other")).commit == commits["main"]

@@ -220,9 +220,7 @@ def _build_items(
     text = book_folder.clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
-        raise UnusableDocumentError(
-            "its text does not say when the work was first published; give the year in the file books.dates"
-        )
+        raise UnusableDocumentError("its text has no year of first publication; give the year in the file books.dates")
     name = str(book.number)
     is_copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
     whole = remove_front_and_back_matter(text)
