@@ -42,8 +42,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 def build_mlx_error(folder: Path) -> ModelError:
     """Return the error for an adapter that mlx-lm has trained."""
     return ModelError(
-        f"{folder} holds an adapter of MLX (mlx-lm), which is not read: merge it with its base (mlx_lm.fuse) and take "
-        "the merged model, or convert it to peft"
+        f"{folder} holds an adapter of MLX (mlx-lm), which is not supported: merge it with its base (mlx_lm.fuse) and "
+        "use the merged model, or convert it to peft"
     )
 
 

@@ -123,14 +123,14 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
     if parts > 1:
         raise ModelError(
             f"{name} is part {fields.get('split.no', 0) + 1} of {parts} ({file}): join the parts with llama-gguf-split "
-            "--merge, and give the path of the whole"
+            "--merge, and name the joined file"
         )
     rule = fields.get("tokenizer.ggml.pre")
     if fields.get("tokenizer.ggml.model") == "gpt2" and rule not in SPLIT_RULES:
         stated = "names no rule" if rule is None else f"names the rule {rule!r}"
         raise ModelError(
             f"the tokenizer of {name} {stated} that texts are split by (tokenizer.ggml.pre of {file}), which is not "
-            "known here: take the model as a folder with tokenizer.json and safetensors"
+            "supported: use a folder of this model with tokenizer.json and safetensors"
         )
     return fields
 

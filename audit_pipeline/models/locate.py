@@ -130,7 +130,7 @@ def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedMod
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
-        raise ModelError(f"no tokenizer is kept of the model {entry.card} in {paths.root}")
+        raise ModelError(f"{paths.root} has no tokenizer of the model {entry.card}")
     return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)
 
 
@@ -259,7 +259,7 @@ def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
     if not has_index and not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"{name} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never read; "
-            "take a model that has *.safetensors, or give the path of a .gguf file"
+            "use a model that has *.safetensors, or give the path of a .gguf file"
         )
     choose_weight_files(folder, entry.name)
 

@@ -66,8 +66,8 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
         return
     if quantisation.method not in _MODULES:
         raise ModelError(
-            f"the weights of {model} are quantised as {quantisation.method!r}, which is not read here: "
-            f"take them in one of {', '.join(_MODULES)}, or unquantised"
+            f"the weights of {model} are quantised as {quantisation.method!r}, which is not supported: "
+            f"use weights in one of {', '.join(_MODULES)}, or unquantised weights"
         )
     absent = [module for module in _MODULES[quantisation.method] if find_spec(module) is None]
     if not absent:

@@ -149,7 +149,7 @@ def _list_folders(
 def _explain_skipped_folders(root: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the name of each folder that is no checkpoint, with the reason."""
     if _find_kind(root) is not None:
-        yield f"{root.name} itself (list the model in it by an entry of its own)"
+        yield f"{root.name} itself (add a separate entry for the model in it)"
     for folder in folders:
         reason = _explain_skipped(folder)
         if reason is not None:

@@ -168,7 +168,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
-        raise ModelError(f"the tokenizer that is kept of {entry.name} is damaged: {folder}")
+        raise ModelError(f"the kept tokenizer of {entry.name} is damaged: {folder}")
     if converted is None:
         # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415

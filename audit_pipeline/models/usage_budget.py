@@ -52,13 +52,11 @@ class Limits:
         models = find_endpoint_models(entry)
         if not models and self != Limits():
             raise ConfigError(
-                f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
+                f"{entry.name} runs on this machine, so nothing is sent: omit --max-tokens and --max-cost"
             )
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
-                raise ConfigError(
-                    f"{model.name} has no price: give price_per_million in its entry, or leave --max-cost out"
-                )
+                raise ConfigError(f"{model.name} has no price: set price_per_million in its entry, or omit --max-cost")
         return self
 
     def subtract(self, tokens: int, cost: float) -> Limits:
@@ -212,7 +210,7 @@ class Budget:
                     setting_name = setting_name.replace("_", "-")
                 raise BudgetError(
                     f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                    f"{held_back}, and with the next request it could be {_format(after)}; what was answered is kept: "
+                    f"{held_back}, and with the next request it could be {_format(after)}; responses so far are kept: "
                     f"raise {setting_name}"
                 )
 

@@ -63,7 +63,7 @@ class Fit:
 def require_device(device: str) -> None:
     """Raise ModelError if ``device`` is a GPU and none is available."""
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+        raise ModelError("no CUDA device is available: omit --device or use --device cpu")
 
 
 def measure_main_memory() -> Memory:

@@ -250,7 +250,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_config(new_switch=True), "does not know, and would drop: new_switch"),
         (with_config(new_scale=0.5, new_name="x", new_list=[0], new_zero=0), "new_list, new_name, new_scale, new_zero"),
         (with_config(revision=7), "revision 7 is not the name of a revision"),
-        (as_mlx, "an adapter of MLX (mlx-lm), which is not read: merge it"),
+        (as_mlx, "an adapter of MLX (mlx-lm), which is not supported: merge it"),
         (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
         (with_added_tokens, "declares tokens that its base does not have"),
         (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),

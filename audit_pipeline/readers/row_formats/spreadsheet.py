@@ -97,9 +97,7 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
         named = ", ".join(sheet.name for sheet in visible)
-        raise UnreadableFileError(
-            file.path, f"holds the sheets {named}: save the sheet to be read as a file of its own"
-        )
+        raise UnreadableFileError(file.path, f"holds the sheets {named}: save the sheet to be read as a separate file")
     if not visible:
         return None, hidden
     return visible[0], hidden

@@ -162,7 +162,7 @@ def describe_left_out_matter(
         problems.append(("front and back matter", f"{total:,} words are left out: {listed}"))
     for title, n_words in book_lines.other_books:
         name = title or "without a title"
-        reason = f"{name}, {n_words:,} words, is not read: save each book as a file of its own"
+        reason = f"{name}, {n_words:,} words, is not read: save each book as a separate file"
         problems.append(("another book in the same file", reason))
     return tuple(problems)
 
