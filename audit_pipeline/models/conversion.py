@@ -47,8 +47,8 @@ _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 def _build_cased_pattern(contractions: str, digits: str) -> str:
     cases = (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")
-    words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{case}{contractions}" for case in cases)
-    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
+    word_patterns = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{case}{contractions}" for case in cases)
+    return rf"{word_patterns}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,13 @@ class Fit:
         bytes: Size of the weights in bytes.
         now: The weights fit into the free memory.
         ever: The weights fit if nothing else uses memory.
-        words: The result as sentences.
+        sentences: The result as sentences.
     """
 
     bytes: int
     now: bool
     ever: bool
-    words: str
+    sentences: str
 
 
 def require_device(device: str) -> None:
@@ -267,7 +267,7 @@ def load_weights(
     fit = check_memory_fit(tokenized, device)
     if not fit.ever:
         raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
+            f"{tokenized.entry.name} is too large: {fit.sentences} Set devices: auto in its entry, or a smaller dtype "
             "(docs/new-model.md)"
         )
     if tokenized.entry.devices is None:

@@ -250,11 +250,11 @@ def prepare(
     caches: Caches,
     kinds: Sequence[Kind],
     steps: int,
-    along: Collection[Kind] = (),
+    extra_kinds: Collection[Kind] = (),
 ) -> Prepared:
     """Encode the distinct ``texts`` that miss a row of ``kinds`` or branches of at least ``steps`` tokens.
 
-    Kinds of ``along`` are added to a text only if it runs for another kind.
+    Kinds of of ``extra_kinds`` are added to a text only if it runs for another kind.
     """
     distinct = {text_sha256(text): text for text in texts}
     keys: dict[Kind, Mapping[str, str]] = {}
@@ -273,8 +273,8 @@ def prepare(
         lacking: set[Kind] = {kind for kind, absent_keys in absent.items() if keys[kind][sha256] in absent_keys}
         if sha256 not in branched:
             lacking.add("branches")
-        if not lacking.difference(along, ("branches",)):
-            lacking.difference_update(along)
+        if not lacking.difference(extra_kinds, ("branches",)):
+            lacking.difference_update(extra_kinds)
         if lacking:
             to_encode.append(text)
             keys_by_text.append({kind: keys_of_kind[sha256] for kind, keys_of_kind in keys.items()})

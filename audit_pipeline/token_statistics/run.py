@@ -115,7 +115,7 @@ def compute(
     backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
-    along: Sequence[Kind] = (),
+    extra_kinds: Sequence[Kind] = (),
     branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
     on_progress: Callable[[Progress], None] | None = None,
@@ -131,7 +131,7 @@ def compute(
         location: Location of the cache.
         backend: Function that loads the model. It is called only if something must run.
         kinds: Kinds of rows to fill.
-        along: Kinds that a text receives only if it runs for another kind.
+        extra_kinds: Kinds that a text receives only if it runs for another kind.
         branch_steps: Number of tokens per branch, or 0. Longer cached branches suffice. If only branches are missing,
             the text runs for its keys and values alone, and its argmax tokens come from the cache.
         logits_budget: Maximum size of new full logits in bytes, as uncompressed float16.
@@ -141,10 +141,10 @@ def compute(
         BudgetError: If the full logits exceed the budget. Nothing has run then.
         ModelError: If the model's back end cannot give a kind.
     """
-    wanted = cached_texts.add_branches_kind([*kinds, *along], branch_steps)
+    wanted = cached_texts.add_branches_kind([*kinds, *extra_kinds], branch_steps)
     cached_texts.require_kinds(model, wanted)
     caches = cached_texts.open_caches(location)
-    prepared = cached_texts.prepare(model, texts, caches, wanted, branch_steps, along)
+    prepared = cached_texts.prepare(model, texts, caches, wanted, branch_steps, extra_kinds)
     logits_bytes = cached_texts.estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(

@@ -184,8 +184,11 @@ class _ArrayParser:
         return character
 
     def _build_error(self, reason: str) -> UnreadableFileError:
-        place = f"in what begins at character {self._n_released + self._position + 1:,}"
-        return UnreadableFileError(self._file.path, f"is not readable JSON: {reason}, {place}; write it again")
+        position = self._n_released + self._position + 1
+        return UnreadableFileError(
+            self._file.path,
+            f"is not readable JSON: {reason}, in the value that begins at character {position:,}; write it again",
+        )
 
 
 FORMAT = RowFormat((".json",), open_json_document, is_compressible=True)
