@@ -254,7 +254,7 @@ def prepare(
 ) -> Prepared:
     """Encode the distinct ``texts`` that miss a row of ``kinds`` or branches of at least ``steps`` tokens.
 
-    Kinds of of ``extra_kinds`` are added to a text only if it runs for another kind.
+    Kinds of ``extra_kinds`` are added to a text only if it runs for another kind.
     """
     distinct = {text_sha256(text): text for text in texts}
     keys: dict[Kind, Mapping[str, str]] = {}
