@@ -8,18 +8,8 @@ from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_want
 from audit_pipeline.benchmarks.builder_interface import UNDATED
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.benchmarks.config import resolve_spec_to_build
-from audit_pipeline.pipeline.stage import (
-    BENCHMARK,
-    BUILD_BENCHMARKS,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-    observed_input,
-)
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_spec_to_build
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES
@@ -27,7 +17,7 @@ from audit_pipeline.tables import EXAMPLES
 _MAX_LOGGED = 20
 
 
-@observed_input(dimension="benchmark", group="2_benchmarks", kinds={"yaml"})
+@stage.observed_input(dimension="benchmark", group="2_benchmarks", kinds={"yaml"})
 def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
     """Observe everything that a benchmark is built from.
 
@@ -37,29 +27,29 @@ def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
     spec = state.specs.get(benchmark)
     if spec is None:
         return None
-    documents = [version for source in spec.sources for version in state.build_documents_input(source).values()]
-    control = {} if spec.control is None else state.build_control_input(spec.control)
-    if None in documents or None in control.values():
+    if None in _list_input_versions(spec, state).values():
         return None
     # The digest of the built benchmark is not passed, because it covers the hub's response.
     return compute_wanted_digest(spec, None, state.paths, state.read_source_version)
 
 
-@audit_asset(
-    partitions=BENCHMARK,
+@stage.audit_asset(
+    partitions=stage.BENCHMARK,
     deps=["documents", "controlled_contamination"],
     observes=("benchmark_entries",),
     tables=[EXAMPLES],
     group="2_benchmarks",
-    job=BUILD_BENCHMARKS,
+    job=stage.BUILD_BENCHMARKS,
     kinds={"python", "parquet"},
-    checks={name: StageCheck(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()},
+    checks={
+        name: stage.StageCheck(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()
+    },
     progress_message="building benchmark: {}",
     blocked_message="the benchmark {} is built first",
     missing_message="it has not been built",
     change_messages={"entry": "its entry in the configuration or its sources changed since it was built"},
 )
-def benchmark(run: StageRun) -> StageResult:
+def benchmark(run: stage.StageRun) -> stage.StageResult:
     """Build the texts on which models are audited.
 
     Members are texts that a model may have read in training. Non-members are texts that it cannot have read. Documents
@@ -70,7 +60,7 @@ def benchmark(run: StageRun) -> StageResult:
     report = build(spec, run.paths, run.run_id, code_version=run.stage.code_version)
     for row in report.skipped[:_MAX_LOGGED]:
         run.log.warning(f"skipped {row.location}: {row.reason}")
-    return StageResult(report.digest, _summarise_build(report), _list_check_results(report))
+    return stage.StageResult(report.digest, _summarise_build(report), _list_check_results(report))
 
 
 @benchmark.inputs
@@ -79,11 +69,7 @@ def get_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs:
     spec = state.specs.get(name)
     if spec is None:
         return {}
-    inputs: dict[str, str | None] = {}
-    for source in spec.sources:
-        inputs |= state.build_documents_input(source)
-    if spec.control is not None:
-        inputs |= state.build_control_input(spec.control)
+    inputs = _list_input_versions(spec, state)
     if None in inputs.values():
         # The digest is unknown while an input of the benchmark is missing.
         return inputs
@@ -96,14 +82,19 @@ def get_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs:
 def get_recorded_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs | None:
     """Return the digest of the built benchmark."""
     built = state.find_built_digest(name)
-    return {"entry": built} if built else None
+    if not built:
+        return None
+    return {"entry": built}
 
 
 @benchmark.sources
 def list_benchmark_sources(scope: Scope, state: WorkspaceState) -> list[str]:
     """Return the sources of the scope's benchmarks."""
-    specs = [state.specs[name] for name in scope.benchmarks if name in state.specs]
-    return [source for spec in specs for source in spec.sources]
+    sources: list[str] = []
+    for name in scope.benchmarks:
+        if name in state.specs:
+            sources += state.specs[name].sources
+    return sources
 
 
 @benchmark.notes
@@ -126,10 +117,20 @@ def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
         yield f"kept without a date in {name}: {rows} row(s), the first {example['row']}: {example['reason']}"
 
 
-def _summarise_build(report: BenchmarkReport) -> UiMetadata:
+def _list_input_versions(spec: BenchmarkSpec, state: WorkspaceState) -> dict[str, str | None]:
+    """Return the versions of a benchmark's documents and of its control. A missing input has the version None."""
+    inputs: dict[str, str | None] = {}
+    for source in spec.sources:
+        inputs |= state.build_documents_input(source)
+    if spec.control is not None:
+        inputs |= state.build_control_input(spec.control)
+    return inputs
+
+
+def _summarise_build(report: BenchmarkReport) -> stage.UiMetadata:
     counts = report.counts
     left_out = {**report.documents_left_out, **report.texts_left_out}
-    return UiMetadata(
+    return stage.UiMetadata(
         report.examples.num_rows,
         {
             "members": counts["members"],
@@ -142,9 +143,9 @@ def _summarise_build(report: BenchmarkReport) -> UiMetadata:
     )
 
 
-def _list_check_results(report: BenchmarkReport) -> dict[str, CheckResult]:
-    results = dict.fromkeys(CHECKS, CheckResult(True, "nothing to check in this benchmark"))
+def _list_check_results(report: BenchmarkReport) -> dict[str, stage.CheckResult]:
+    results = dict.fromkeys(CHECKS, stage.CheckResult(True, "nothing to check in this benchmark"))
     for check in report.checks:
-        metadata = UiMetadata(values={**check.counts, "offenders": list(check.offenders)})
-        results[check.name] = CheckResult(check.passed, check.what, metadata)
+        metadata = stage.UiMetadata(values={**check.counts, "offenders": list(check.offenders)})
+        results[check.name] = stage.CheckResult(check.passed, check.what, metadata)
     return results

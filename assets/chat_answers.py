@@ -7,32 +7,28 @@ from collections import Counter
 from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, plan_from_options, read_texts_of_benchmark
 from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.config import load_chat_models
-from audit_pipeline.pipeline.stage import (
-    CheckResult,
-    StageCheck,
-    StageJob,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
+from audit_pipeline.pipeline import stage
 from audit_pipeline.store.paths import is_text_output_allowed
 from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=("benchmark", "chat_model"),
     deps=["benchmark"],
     tables=[CHAT_DOCUMENTS, CHAT_ANSWERS],
     group="4_findings",
-    job=StageJob("ask", "Ask chat models to reproduce passages of the documents of benchmarks.", "asked in words"),
+    job=stage.StageJob(
+        "ask", "Ask chat models to reproduce passages of the documents of benchmarks.", "asked in words"
+    ),
     checks={
-        "every_request_measured": StageCheck("No request was refused, filtered or cut, so every passage has a result.")
+        "every_request_measured": stage.StageCheck(
+            "No request was refused, filtered or cut, so every passage has a result."
+        )
     },
     options=AskingOptions,
     lock="chat",
 )
-def chat_answers(run: StageRun) -> StageResult:
+def chat_answers(run: stage.StageRun) -> stage.StageResult:
     """Ask a chat model to reproduce passages of a benchmark's documents and of held-out documents.
 
     Chat models are declared in config/chat_models.yaml. The result is how much of each document the model reproduces.
@@ -59,6 +55,6 @@ def chat_answers(run: StageRun) -> StageResult:
         "data_version": report.data_version,
     }
     # The report page has the results per document.
-    metadata = UiMetadata(len(report.documents), values, page=run.paths.report)
-    measured = CheckResult(not report.unmeasured, metadata=UiMetadata(values=unmeasured))
-    return StageResult(report.data_version, metadata, {"every_request_measured": measured})
+    metadata = stage.UiMetadata(len(report.documents), values, page=run.paths.report)
+    measured = stage.CheckResult(not report.unmeasured, metadata=stage.UiMetadata(values=unmeasured))
+    return stage.StageResult(report.data_version, metadata, {"every_request_measured": measured})

@@ -11,17 +11,9 @@ from collections.abc import Iterable
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.controls.config import FILE, list_control_sources, load_controls, load_studies
 from audit_pipeline.extras.controls.draw import compute_wanted_version
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
-from audit_pipeline.pipeline.stage import (
-    CheckResult,
-    StageCheck,
-    StageJob,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.store.control_files import read_trained_version
 from audit_pipeline.store.control_names import Role
@@ -46,15 +38,15 @@ def _list_document_products() -> list[str]:
         return []
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=("control",),
     deps=_list_document_products(),
     tables=[CONTROL_TEXTS],
     group="7_controls_on_request",
-    job=StageJob("train_controls", "Train the two models of a control on known texts.", "controls trained"),
+    job=stage.StageJob("train_controls", "Train the two models of a control on known texts.", "controls trained"),
     kinds={"torch", "transformers", "parquet"},
     checks={
-        "training_converged": StageCheck(
+        "training_converged": stage.StageCheck(
             "The mean loss of both models in the last epoch is below nine tenths of the loss of guessing a token.",
             is_warning=False,
         )
@@ -66,7 +58,7 @@ def _list_document_products() -> list[str]:
     change_messages={"entry": "its entry in the configuration or its documents changed since it was trained"},
     sources_purpose="texts that a control is trained on",
 )
-def controlled_contamination(run: StageRun) -> StageResult:
+def controlled_contamination(run: stage.StageRun) -> stage.StageResult:
     """Train two models on known texts: one on the members, the other on other texts.
 
     The texts and the training are declared in config/controls.yaml. Audits of the two models show what a detector
@@ -87,23 +79,25 @@ def controlled_contamination(run: StageRun) -> StageResult:
     manifest = report.manifest
     losses = {role: trained["losses"][-1] for role, trained in manifest["models"].items()}
     limit = _MAX_RELATIVE_LOSS * math.log(manifest["vocabulary"])
-    check_metadata = UiMetadata(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
+    check_metadata = stage.UiMetadata(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
     values: dict[str, object] = {"trained now": report.trained}
     values |= {f"texts, {role}": count for role, count in manifest["roles"].items()}
     values["data_version"] = report.version
-    return StageResult(
+    return stage.StageResult(
         report.version,
-        UiMetadata(sum(manifest["roles"].values()), values, paths={"path": report.folder}),
-        {"training_converged": CheckResult(max(losses.values()) < limit, metadata=check_metadata)},
+        stage.UiMetadata(sum(manifest["roles"].values()), values, paths={"path": report.folder}),
+        {"training_converged": stage.CheckResult(max(losses.values()) < limit, metadata=check_metadata)},
     )
 
 
 @controlled_contamination.partitions
 def list_controls(scope: Scope, state: WorkspaceState) -> Iterable[str]:
     """Return the controls of the scope's models and benchmarks."""
-    of_models = [state.find_control(model) for model in scope.models]
-    of_benchmarks = [state.specs[name].control for name in scope.benchmarks if name in state.specs]
-    return [name for name in (*of_models, *of_benchmarks) if name is not None]
+    controls = list(map(state.find_control, scope.models))
+    for name in scope.benchmarks:
+        if name in state.specs:
+            controls.append(state.specs[name].control)
+    return [control for control in controls if control is not None]
 
 
 @controlled_contamination.sources
@@ -127,19 +121,21 @@ def get_control_inputs(control: str, state: WorkspaceState) -> Inputs:
 def get_recorded_control_inputs(control: str, state: WorkspaceState) -> Inputs | None:
     """Return the version of the trained control."""
     trained = read_trained_version(control, state.paths)
-    return None if trained is None else {"entry": trained}
+    if trained is None:
+        return None
+    return {"entry": trained}
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=("study",),
     deps=_list_document_products(),
     tables=[CONTROL_STUDIES],
     group="7_controls_on_request",
-    job=StageJob("run_studies", "Train a control repeatedly with one setting changed.", "studies run"),
+    job=stage.StageJob("run_studies", "Train a control repeatedly with one setting changed.", "studies run"),
     kinds={"torch", "transformers", "parquet"},
     lock="gpu",
 )
-def control_study(run: StageRun) -> StageResult:
+def control_study(run: stage.StageRun) -> stage.StageResult:
     """Measure what makes members easier to find.
 
     A study trains a control repeatedly and changes one setting, such as how often the model reads a text. Studies are
@@ -154,4 +150,4 @@ def control_study(run: StageRun) -> StageResult:
     # The trained models are deleted. Only their numbers are stored.
     table = run_study(study, control, run.paths, run.step(), device=run.models.device, log=log)
     paths = {"path": run.paths.study(study.name)}
-    return StageResult(None, UiMetadata(table.num_rows, paths=paths, page=run.paths.report))
+    return stage.StageResult(None, stage.UiMetadata(table.num_rows, paths=paths, page=run.paths.report))

@@ -16,16 +16,8 @@ from audit_pipeline.extras.corpora.benchmark_search import (
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.extras.corpora.search import open_sharded_corpus
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.progress import progress_logger
-from audit_pipeline.pipeline.stage import (
-    CheckResult,
-    StageCheck,
-    StageJob,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.store.ledger import find_writing_run
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
@@ -46,18 +38,18 @@ class OverlapOptions(BaseModel):
     processes: int = Field(default=1, ge=1, description="number of processes that read shards")
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=("benchmark", "corpus"),
     deps=["benchmark"],
     tables=[CORPUS_OVERLAP, OVERLAP_SPANS],
     group="2_benchmarks",
-    job=StageJob("search_corpora", "Look for the texts of benchmarks in open corpora.", "corpora searched"),
+    job=stage.StageJob("search_corpora", "Look for the texts of benchmarks in open corpora.", "corpora searched"),
     kinds={"numpy", "parquet"},
     checks={
-        "whole_corpus_read": StageCheck(
+        "whole_corpus_read": stage.StageCheck(
             "Every shard was read to its end and every row was used, so no passage was missed."
         ),
-        "no_text_contaminated": StageCheck("No text of the benchmark counts as contaminated by the rule."),
+        "no_text_contaminated": stage.StageCheck("No text of the benchmark counts as contaminated by the rule."),
     },
     options=OverlapOptions,
     lock="references",
@@ -71,7 +63,7 @@ class OverlapOptions(BaseModel):
         "code": "the code that searches changed since",
     },
 )
-def corpus_overlap(run: StageRun) -> StageResult:
+def corpus_overlap(run: stage.StageRun) -> stage.StageResult:
     """Search an open corpus for passages of a benchmark's texts.
 
     Corpora are declared in config/references.yaml. The result has every passage with its position in the corpus, and
@@ -92,17 +84,19 @@ def corpus_overlap(run: StageRun) -> StageResult:
     )
     read = {"shards read": report.result.whole_shards, "shards": len(report.result.corpus.shards)}
     counts = {"contaminated": report.contaminated, "texts": report.texts.num_rows}
-    return StageResult(
+    return stage.StageResult(
         report.data_version,
         _summarise_search(report, read),
         {
-            "whole_corpus_read": CheckResult(report.result.is_complete, metadata=UiMetadata(values=read)),
-            "no_text_contaminated": CheckResult(not report.contaminated, metadata=UiMetadata(values=counts)),
+            "whole_corpus_read": stage.CheckResult(report.result.is_complete, metadata=stage.UiMetadata(values=read)),
+            "no_text_contaminated": stage.CheckResult(
+                not report.contaminated, metadata=stage.UiMetadata(values=counts)
+            ),
         },
     )
 
 
-def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> UiMetadata:
+def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> stage.UiMetadata:
     """Return the counts of texts per verdict and of shards. The report has the passages."""
     result = report.result
     texts = report.texts.num_rows
@@ -117,15 +111,19 @@ def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> UiMetad
         "data_version": report.data_version,
     }
     unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
-    tables = {"shards that could not be read": (("shard", "reason"), unread)} if unread else {}
-    return UiMetadata(texts, values, tables)
+    if not unread:
+        return stage.UiMetadata(texts, values)
+    return stage.UiMetadata(texts, values, {"shards that could not be read": (("shard", "reason"), unread)})
 
 
 @corpus_overlap.partitions
 def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
     """Return a partition for each benchmark of the scope and each corpus that its entry names."""
-    specs = {name: state.specs[name] for name in scope.benchmarks if name in state.specs}
-    return [f"{name}|{corpus}" for name, spec in specs.items() for corpus in spec.settings.corpora]
+    searches: list[str] = []
+    for name in scope.benchmarks:
+        if name in state.specs:
+            searches += [f"{name}|{corpus}" for corpus in state.specs[name].settings.corpora]
+    return searches
 
 
 @corpus_overlap.inputs
@@ -134,8 +132,9 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
     benchmark, _, corpus = partition.partition("|")
     version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
     # The hub is not queried, so a data set of the hub counts as unchanged.
-    is_on_hub = load_references(state.config).get_entry(corpus).hub is not None
-    stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
+    stamp = None
+    if load_references(state.config).get_entry(corpus).hub is None:
+        stamp = open_sharded_corpus(corpus).stamp
     return {f"examples/{benchmark}": state.find_built_digest(benchmark), f"corpus/{corpus}": stamp, "code": version}
 
 
@@ -146,4 +145,6 @@ def get_recorded_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs
     The version is cut to its part without the rule, so that a search by a rule that a user chose stays current.
     """
     entry = find_writing_run(state.paths, CORPUS_OVERLAP, partition)
-    return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}
+    if entry is None:
+        return None
+    return {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}

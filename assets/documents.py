@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.stage import (
-    REFRESH_SOURCES,
-    SOURCE,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-    observed_input,
-)
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.sources.config import all_sources, load_source_settings
 from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source
@@ -26,7 +16,7 @@ from audit_pipeline.tables import DOCUMENTS
 _MAX_LISTED = 50
 
 
-@observed_input(dimension="source", group="1_sources", kinds={"yaml"})
+@stage.observed_input(dimension="source", group="1_sources", kinds={"yaml"})
 def source_settings(source: str, state: WorkspaceState) -> str:
     """Observe what people set for a source of documents.
 
@@ -36,21 +26,21 @@ def source_settings(source: str, state: WorkspaceState) -> str:
     return state.source_settings.digest_for(source)
 
 
-@audit_asset(
-    partitions=SOURCE,
+@stage.audit_asset(
+    partitions=stage.SOURCE,
     tables=[DOCUMENTS],
     observes=("source_settings",),
     group="1_sources",
-    job=REFRESH_SOURCES,
+    job=stage.REFRESH_SOURCES,
     kinds={"python", "parquet"},
-    checks={"complete": StageCheck("Every part of the source arrived this time.")},
+    checks={"complete": stage.StageCheck("Every part of the source arrived this time.")},
     late_after_days=8,
     progress_message="fetching documents: {}",
     blocked_message="the source {} is fetched first",
     missing_message="its documents have not been fetched",
     change_messages={"settings": "its settings or files changed since it was fetched"},
 )
-def documents(run: StageRun) -> StageResult:
+def documents(run: stage.StageRun) -> stage.StageResult:
     """Fetch the dated documents of one source, such as a folder, a website or a data set.
 
     The settings of the source are in config/sources.yaml. The result is one Parquet file with one row per document.
@@ -61,16 +51,18 @@ def documents(run: StageRun) -> StageResult:
     if missing_setting is not None:
         # A source that the user has not set up does not fail a run that refreshes all sources.
         run.log.info(f"{run.partition} is not configured: {missing_setting}")
-        metadata = UiMetadata(0, {"to be set": missing_setting})
-        return StageResult(None, metadata, {"complete": CheckResult(False, missing_setting)}, "not_applicable")
+        metadata = stage.UiMetadata(0, {"to be set": missing_setting})
+        return stage.StageResult(
+            None, metadata, {"complete": stage.CheckResult(False, missing_setting)}, "not_applicable"
+        )
     report = refresh_source(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
     for missing in report.missing:
         run.log.warning(f"missing: {missing.part}: {missing.reason}")
     missing_parts = [(item.part, item.reason) for item in report.missing]
     left_out = [(item.part, item.reason) for item in report.left_out[:_MAX_LISTED]]
     tables = {"missing": (("part", "reason"), missing_parts), "left out": (("part", "reason"), left_out)}
-    complete = CheckResult(not report.missing, metadata=UiMetadata(tables=tables))
-    return StageResult(report.data_version, _summarise_documents(report), {"complete": complete})
+    complete = stage.CheckResult(not report.missing, metadata=stage.UiMetadata(tables=tables))
+    return stage.StageResult(report.data_version, _summarise_documents(report), {"complete": complete})
 
 
 @documents.inputs
@@ -92,7 +84,9 @@ def get_documents_inputs(source: str, state: WorkspaceState) -> Inputs:
 def get_recorded_documents_inputs(source: str, state: WorkspaceState) -> Inputs | None:
     """Return the digest of the settings with which the documents were fetched."""
     digest = read_settings_digest(source, state.paths)
-    return {"settings": digest} if digest else None
+    if not digest:
+        return None
+    return {"settings": digest}
 
 
 @documents.notes
@@ -106,9 +100,9 @@ def list_missing_documents(source: str, paths: DataPaths) -> Iterator[str]:
         yield f"left out of {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
 
 
-def _summarise_documents(report: SourceReport) -> UiMetadata:
+def _summarise_documents(report: SourceReport) -> stage.UiMetadata:
     counts = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
-    return UiMetadata(
+    return stage.UiMetadata(
         report.documents,
         {"missing parts": len(report.missing), "left out": len(report.left_out)},
         {"documents": (("collection", "documents", "kept from earlier"), counts)},

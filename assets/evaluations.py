@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.stored_split import read_split_versions
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    PAIR,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState
 from audit_pipeline.report.pair_answer import Row
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.store.paths import DataPaths, model_page_path
 
 
-@audit_asset(
-    partitions=PAIR,
+@stage.audit_asset(
+    partitions=stage.PAIR,
     deps=["benchmark", "split_quality", "scores"],
     tables=[
         tables.EVALUATIONS,
@@ -36,10 +27,10 @@ from audit_pipeline.store.paths import DataPaths, model_page_path
     ],
     code_version=EVALUATIONS_VERSION,
     group="4_findings",
-    job=AUDIT_PAIRS,
+    job=stage.AUDIT_PAIRS,
     kinds={"scikitlearn", "parquet"},
     checks={
-        "metrics_in_range": StageCheck(
+        "metrics_in_range": stage.StageCheck(
             "Every metric and every interval bound lies between 0 and 1. Margins lie between -1 and 1.",
             is_warning=False,
             blocking=True,
@@ -54,7 +45,7 @@ from audit_pipeline.store.paths import DataPaths, model_page_path
         "code": "the code that evaluates changed since",
     },
 )
-def evaluations(run: StageRun) -> StageResult:
+def evaluations(run: stage.StageRun) -> stage.StageResult:
     """Evaluate the scores of one model on one benchmark.
 
     The result is the answer to the audit's question, how certain it is, and what would change it. Metrics with 95%
@@ -64,8 +55,10 @@ def evaluations(run: StageRun) -> StageResult:
     model = run.models.tokenized(run.pair.model, run.paths)
     report = evaluate_pair(run.pair, model, run.paths, run.step())
     out_of_range = report.out_of_range
-    in_range = CheckResult(not out_of_range, metadata=UiMetadata(values={"out of range": out_of_range}))
-    return StageResult(report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": in_range})
+    in_range = stage.CheckResult(not out_of_range, metadata=stage.UiMetadata(values={"out of range": out_of_range}))
+    return stage.StageResult(
+        report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": in_range}
+    )
 
 
 @evaluations.inputs
@@ -82,7 +75,7 @@ def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
     return inputs
 
 
-def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadata:
+def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> stage.UiMetadata:
     """Return the answer, the ROC curves and the detectors' AUROCs. The report page has the other results."""
     # Imported here, because it imports matplotlib.
     from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
@@ -96,25 +89,30 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> UiMetadat
     # The UI plots numbers over time.
     if rows and rows[0]["detector"] == answer["detector"]:
         values["AUROC of the headline"] = rows[0]["value"]
-    blind = next((row for row in rows if row["detector"] == BLIND_CONTROL), None)
-    if blind is not None:
-        values["AUROC of the blind control"] = blind["value"]
+    blind_values = [row["value"] for row in rows if row["detector"] == BLIND_CONTROL]
+    if blind_values:
+        values["AUROC of the blind control"] = blind_values[0]
     values |= {
         "claim level": evaluation.claim_level,
         "split verdict": evaluation.split_verdict,
         "data_version": report.data_version,
     }
-    drawn = {
-        "picture": _draw_headline_roc(report),
-        "ROC curves": draw_roc_markdown(evaluation.columns, evaluation.table, report.pair.partition),
-    }
-    sides = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    pictures: dict[str, str] = {}
+    headline_roc = _draw_headline_roc(report)
+    if headline_roc is not None:
+        pictures["picture"] = headline_roc
+    all_rocs = draw_roc_markdown(evaluation.columns, evaluation.table, report.pair.partition)
+    if all_rocs is not None:
+        pictures["ROC curves"] = all_rocs
+    title = "AUROC"
+    if answer["sides"] == "audited against held-out":
+        title += ", audited against held-out"
     body = [_format_auroc(row, answer["detector"]) for row in rows]
-    return UiMetadata(
+    return stage.UiMetadata(
         evaluation.table.num_rows,
         values,
-        {f"AUROC{sides}": (("detector", "AUROC", "95% interval", ""), body)},
-        pictures={name: picture for name, picture in drawn.items() if picture is not None},
+        {title: (("detector", "AUROC", "95% interval", ""), body)},
+        pictures=pictures,
         page=model_page_path(paths.reports, report.pair.model),
     )
 
@@ -143,14 +141,22 @@ def _draw_headline_roc(report: EvaluationReport) -> str | None:
 
     detector = report.answer["detector"]
     parameters = report.answer["parameters"]
-    rows = report.findings.evaluation.table.to_pylist()
-    aurocs = {(row["detector"], row["parameters"]): row for row in rows if row["metric"] == "auroc"}
     columns = {column.key: column for column in report.findings.evaluation.columns}
     column = columns.get((detector, parameters))
-    points = None if column is None else column.roc()
+    if column is None:
+        return None
+    points = column.roc()
+    aurocs: dict[tuple[str, str], Row] = {}
+    for row in report.findings.evaluation.table.to_pylist():
+        if row["metric"] == "auroc":
+            aurocs[row["detector"], row["parameters"]] = row
     auroc = aurocs.get((detector, parameters))
     if points is None or auroc is None or auroc["value"] is None:
         return None
-    blind_aurocs = [row["value"] for (name, _), row in aurocs.items() if name == BLIND_CONTROL]
+    blind_auroc = None
+    for (name, _), row in aurocs.items():
+        if name == BLIND_CONTROL:
+            blind_auroc = row["value"]
+            break
     interval = (auroc["value"], auroc["ci_low"], auroc["ci_high"])
-    return draw_inline_roc(detector, points.fpr, points.tpr, interval, blind_aurocs[0] if blind_aurocs else None)
+    return draw_inline_roc(detector, points.fpr, points.tpr, interval, blind_auroc)

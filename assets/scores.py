@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    PAIR,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
-from audit_pipeline.pipeline.workspace_state import (
-    UNKNOWN,
-    Inputs,
-    WorkspaceState,
-    get_recorded_inputs,
-    join_versions,
-)
+from audit_pipeline.pipeline import stage
+from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState, get_recorded_inputs, join_versions
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
 
 _MAX_REASONS = 20
 
 
-@audit_asset(
-    partitions=PAIR,
+@stage.audit_asset(
+    partitions=stage.PAIR,
     deps=["benchmark", "token_statistics", "token_frequencies"],
     tables=[SCORES, HIGHLIGHTS],
     code_version=SCORES_VERSION,
     group="4_findings",
-    job=AUDIT_PAIRS,
+    job=stage.AUDIT_PAIRS,
     kinds={"numpy", "parquet"},
     checks={
-        "no_score_failed": StageCheck(
+        "no_score_failed": stage.StageCheck(
             "No detector failed on a text. A text to which a detector does not apply is not a failure.",
             is_warning=False,
         )
@@ -48,7 +33,7 @@ _MAX_REASONS = 20
         "code": "the code that scores changed since",
     },
 )
-def scores(run: StageRun) -> StageResult:
+def scores(run: stage.StageRun) -> stage.StageResult:
     """Score every text of a benchmark with every detector, at every setting.
 
     A higher score means that the model has more likely read the text in training. The scores are computed from the
@@ -60,9 +45,9 @@ def scores(run: StageRun) -> StageResult:
     values["data_version"] = report.data_version
     reasons = list(report.reasons.items())[:_MAX_REASONS]
     tables = {"reasons": (("reason", "scores"), reasons)} if reasons else {}
-    no_score_failed = CheckResult(not failed, metadata=UiMetadata(values={"scores failed": failed}))
-    return StageResult(
-        report.data_version, UiMetadata(report.rows, values, tables), {"no_score_failed": no_score_failed}
+    no_score_failed = stage.CheckResult(not failed, metadata=stage.UiMetadata(values={"scores failed": failed}))
+    return stage.StageResult(
+        report.data_version, stage.UiMetadata(report.rows, values, tables), {"no_score_failed": no_score_failed}
     )
 
 

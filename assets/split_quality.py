@@ -6,16 +6,7 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, SplitAssessment, assess_split, read_split_versions
-from audit_pipeline.pipeline.stage import (
-    BENCHMARK,
-    BUILD_BENCHMARKS,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.splits.assessment import MEASURE, WORST
 from audit_pipeline.splits.split_quality import MOST_PER_SIDE
@@ -35,15 +26,15 @@ class AssessmentOptions(BaseModel):
     )
 
 
-@audit_asset(
-    partitions=BENCHMARK,
+@stage.audit_asset(
+    partitions=stage.BENCHMARK,
     deps=["benchmark"],
     tables=[SPLIT_QUALITY, BLIND_SCORES],
     code_version=SPLIT_VERSION,
     group="2_benchmarks",
-    job=BUILD_BENCHMARKS,
+    job=stage.BUILD_BENCHMARKS,
     kinds={"scikitlearn", "parquet"},
-    checks={"sides_alike": StageCheck("The two sides cannot be separated by their words alone.")},
+    checks={"sides_alike": stage.StageCheck("The two sides cannot be separated by their words alone.")},
     options=AssessmentOptions,
     progress_message="assessing the split of {}",
     blocked_message="the split of {} is assessed first",
@@ -53,7 +44,7 @@ class AssessmentOptions(BaseModel):
         "code": "the code that assesses the split changed since",
     },
 )
-def split_quality(run: StageRun) -> StageResult:
+def split_quality(run: stage.StageRun) -> stage.StageResult:
     """Measure how well members and non-members can be separated without a model.
 
     Blind controls use only the words, lengths, dates and languages of the texts. If a blind control separates the two
@@ -69,9 +60,9 @@ def split_quality(run: StageRun) -> StageResult:
     if auroc.value is not None:
         values["blind AUROC"] = auroc.value
     description = auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict]
-    alike = CheckResult(verdict != "separable without a model", description, UiMetadata(values=values))
+    alike = stage.CheckResult(verdict != "separable without a model", description, stage.UiMetadata(values=values))
     version = split.versions[f"split_quality/{run.partition}"]
-    return StageResult(version, _summarise_split(split, run.paths), {"sides_alike": alike})
+    return stage.StageResult(version, _summarise_split(split, run.paths), {"sides_alike": alike})
 
 
 @split_quality.inputs
@@ -94,18 +85,25 @@ _PLOTTED = {
 """The other numbers that the UI plots: display name to measure, part and side."""
 
 
-def _summarise_split(split: SplitAssessment, paths: DataPaths) -> UiMetadata:
+def _summarise_split(split: SplitAssessment, paths: DataPaths) -> stage.UiMetadata:
     """Return the verdict and the AUROC of every control. The UI plots them over time."""
     verdict = split.assessed.verdict
     rows = split.quality.to_pylist()
-    by_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in rows}
-    worst_controls = [part for measure, part, _ in by_measure if measure == WORST]
-    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in rows if row["measure"] == MEASURE}
-    numbers |= {name: by_measure.get(key) for name, key in _PLOTTED.items()}
-    values = {
+    by_measure: dict[tuple[str, str, str], float | None] = {}
+    worst_controls: list[str] = []
+    numbers: dict[str, float | None] = {}
+    for row in rows:
+        by_measure[row["measure"], row["part"], row["side"]] = row["value"]
+        if row["measure"] == WORST:
+            worst_controls.append(row["part"])
+        elif row["measure"] == MEASURE:
+            numbers[f"blind AUROC, {row['part']}"] = row["value"]
+    for name, key in _PLOTTED.items():
+        numbers[name] = by_measure.get(key)
+    values: dict[str, object] = {
         "verdict": verdict,
         "in words": VERDICT_IN_WORDS[verdict],
         "worst control": worst_controls[0] if worst_controls else "none was computed",
     }
-    values |= {name: value for name, value in numbers.items() if value is not None}
-    return UiMetadata(len(rows), values, page=paths.report)
+    values |= {name: number for name, number in numbers.items() if number is not None}
+    return stage.UiMetadata(len(rows), values, page=paths.report)

@@ -14,34 +14,28 @@ from audit_pipeline.extras.corpora.frequencies import (
     read_metadata_if_whole,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.progress import progress_logger
-from audit_pipeline.pipeline.stage import (
-    CheckResult,
-    StageCheck,
-    StageJob,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.tables import TOKEN_FREQUENCIES
 
 _MAX_LOGGED = 20
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=("corpus", "model"),
     deps=["documents/sotu"],
     tables=[TOKEN_FREQUENCIES],
     group="3_model_runs",
-    job=StageJob("count_tokens", "Count the tokens of reference corpora, for dc_pdd.", "tokens counted"),
+    job=stage.StageJob("count_tokens", "Count the tokens of reference corpora, for dc_pdd.", "tokens counted"),
     kinds={"numpy", "parquet"},
     checks={
-        "counts_belong_to_tokenizer": StageCheck(
+        "counts_belong_to_tokenizer": stage.StageCheck(
             "The table was counted with the model's tokenizer and has at least one token.", is_warning=False
         ),
-        "every_row_counted": StageCheck("Every row of the corpus was counted. Skipped rows are listed in the log."),
+        "every_row_counted": stage.StageCheck(
+            "Every row of the corpus was counted. Skipped rows are listed in the log."
+        ),
     },
     lock="references",
     is_optional=True,
@@ -54,7 +48,7 @@ _MAX_LOGGED = 20
     },
     sources_purpose="everyday texts, whose tokens are counted for the detector dc_pdd",
 )
-def token_frequencies(run: StageRun) -> StageResult:
+def token_frequencies(run: stage.StageRun) -> stage.StageResult:
     """Count how often each token occurs in a corpus of everyday texts.
 
     Corpora are declared in config/references.yaml. The detector dc_pdd compares the tokens of a text with these counts.
@@ -69,9 +63,9 @@ def token_frequencies(run: StageRun) -> StageResult:
         run.step(),
         on_progress=lambda count: notify(f"{run.partition}: {count.progress_text}"),
     )
-    skipped_rows = report.count.skipped.first[:_MAX_LOGGED] if report.count else ()
-    for row in skipped_rows:
-        run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
+    if report.count is not None:
+        for row in report.count.skipped.first[:_MAX_LOGGED]:
+            run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
     tokens = report.read_number("tokens")
     skipped = report.read_number("skipped_rows")
     values = {
@@ -83,12 +77,12 @@ def token_frequencies(run: StageRun) -> StageResult:
         "corpus digest": report.metadata["corpus_digest"],
         "data_version": report.data_version,
     }
-    return StageResult(
+    return stage.StageResult(
         report.data_version,
-        UiMetadata(report.read_number("vocab_size"), values, paths={"path": report.path}),
+        stage.UiMetadata(report.read_number("vocab_size"), values, paths={"path": report.path}),
         {
-            "counts_belong_to_tokenizer": CheckResult(tokens > 0, None if tokens else "the table has no token"),
-            "every_row_counted": CheckResult(not skipped, metadata=UiMetadata(values={"rows": skipped})),
+            "counts_belong_to_tokenizer": stage.CheckResult(tokens > 0, None if tokens else "the table has no token"),
+            "every_row_counted": stage.CheckResult(not skipped, metadata=stage.UiMetadata(values={"rows": skipped})),
         },
     )
 

@@ -10,17 +10,7 @@ from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.benchmarks.build import read_built_digest
 from audit_pipeline.models.fingerprint import entry_version
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    PAIR,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-    observed_input,
-)
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState, get_recorded_inputs, join_versions
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes
 from audit_pipeline.store.ledger_records import Entry
@@ -29,7 +19,7 @@ from audit_pipeline.token_statistics.pair_origin import compute_statistics_versi
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 
 
-@observed_input(dimension="model", group="3_model_runs", kinds={"yaml", "safetensors"})
+@stage.observed_input(dimension="model", group="3_model_runs", kinds={"yaml", "safetensors"})
 def model_files(model: str, state: WorkspaceState) -> str | None:
     """Observe the entry and the files of a model.
 
@@ -56,16 +46,16 @@ def _build_pass_options() -> type[BaseModel]:
     return create_model("PassOptions", **switches, logits_budget_gb=(float, budget))
 
 
-@audit_asset(
-    partitions=PAIR,
+@stage.audit_asset(
+    partitions=stage.PAIR,
     deps=["benchmark"],
     observes=("model_files",),
     tables=[TOKEN_STATISTICS],
     group="3_model_runs",
-    job=AUDIT_PAIRS,
+    job=stage.AUDIT_PAIRS,
     kinds={"torch", "transformers", "parquet"},
     checks={
-        "cache_intact": StageCheck(
+        "cache_intact": stage.StageCheck(
             "No part file of the cache was damaged. Damaged files are set aside and their texts are run again."
         )
     },
@@ -79,7 +69,7 @@ def _build_pass_options() -> type[BaseModel]:
         "reference model": "the reference model changed since",
     },
 )
-def token_statistics(run: StageRun) -> StageResult:
+def token_statistics(run: stage.StageRun) -> stage.StageResult:
     """Run the model once over every text of a benchmark.
 
     For each token, the cache stores its log-likelihood and how it compares with the rest of the vocabulary. The inputs
@@ -103,12 +93,14 @@ def token_statistics(run: StageRun) -> StageResult:
             on_progress=notify,
         )
     run.log.info(f"{pair.partition}: {summary.cache_summary}")
-    metadata = UiMetadata(
+    metadata = stage.UiMetadata(
         summary.text_pass.texts, {**summary.numbers, "model_fingerprint": model.identity.model_fingerprint}
     )
     built = read_built_digest(pair.benchmark, run.paths)
-    version = None if built is None else compute_statistics_version(model, built)
-    return StageResult(version, metadata, {"cache_intact": _check_cache(run, summary.unreadable_parts)})
+    version = None
+    if built is not None:
+        version = compute_statistics_version(model, built)
+    return stage.StageResult(version, metadata, {"cache_intact": _check_cache(run, summary.unreadable_parts)})
 
 
 @token_statistics.inputs
@@ -143,11 +135,18 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
     """
     scores = state.find_latest_entry(SCORES.name, partition)
     passes = state.ledger.list_entries(TOKEN_STATISTICS.name, partition)
-    entry: Entry | None = passes[-1] if passes else scores
-    if entry is None:
+    version: str | None
+    if passes:
+        entry: Entry = passes[-1]
+        version = entry.data_version
+    elif scores is not None:
+        entry = scores
+        version = entry.upstream.get(f"token_statistics/{partition}")
+    else:
         return None
-    version = passes[-1].data_version if passes else entry.upstream.get(f"token_statistics/{partition}")
-    references = None if scores is None else join_versions("reference_model", scores.upstream)
+    references = None
+    if scores is not None:
+        references = join_versions("reference_model", scores.upstream)
     return {
         **get_recorded_inputs(entry),
         # The version of the settings covers the version of the code.
@@ -158,7 +157,7 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
     }
 
 
-def _run_other_models_once(run: StageRun, model: Any, backend_of: Any) -> None:
+def _run_other_models_once(run: stage.StageRun, model: Any, backend_of: Any) -> None:
     """Run the other models that detectors need, once for all pairs of the model in a run."""
     name = run.pair.model
     finished: set[str] = run.shared.setdefault("models whose other models ran", set())
@@ -170,11 +169,11 @@ def _run_other_models_once(run: StageRun, model: Any, backend_of: Any) -> None:
     finished.add(name)
 
 
-def _check_cache(run: StageRun, unreadable_parts: Iterable[str]) -> CheckResult:
+def _check_cache(run: stage.StageRun, unreadable_parts: Iterable[str]) -> stage.CheckResult:
     """Return the check for all pairs of the run so far, because the UI shows only the check of the last pair."""
     damaged: list[str] = run.shared.setdefault("set aside", [])
     damaged.extend(unreadable_parts)
     description = None
     if damaged:
         description = f"{len(damaged)} set aside and their texts run again, the first {damaged[0]}"
-    return CheckResult(not damaged, description, UiMetadata(values={"set aside": list(damaged)}))
+    return stage.CheckResult(not damaged, description, stage.UiMetadata(values={"set aside": list(damaged)}))

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
+from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.coverage import build_judged_warehouse
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.pipeline.publication_state import note_warehouse
-from audit_pipeline.pipeline.stage import (
-    ALL_RESULTS,
-    PUBLISH,
-    CheckResult,
-    StageCheck,
-    StageResult,
-    StageRun,
-    UiMetadata,
-    audit_asset,
-)
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import is_text_output_allowed
 from audit_pipeline.tables import PAIR_STATES
@@ -35,26 +26,26 @@ class QuotingOptions(BaseModel):
     )
 
 
-@audit_asset(
+@stage.audit_asset(
     partitions=(),
-    deps=[ALL_RESULTS],
+    deps=[stage.ALL_RESULTS],
     group="5_reports",
-    job=PUBLISH,
+    job=stage.PUBLISH,
     kinds={"duckdb", "sql"},
     checks={
-        "every_number_has_one_lineage_row": StageCheck(
+        "every_number_has_one_lineage_row": stage.StageCheck(
             "Every file of rows (documents, examples, scores, findings of every table) has a ledger line that explains "
             "it. Files without one are left out.",
             is_warning=False,
         ),
-        "every_key_once": StageCheck("No table has two rows with the same key.", is_warning=False),
-        "every_file_readable": StageCheck("No Parquet, JSON or configuration file was unreadable."),
+        "every_key_once": stage.StageCheck("No table has two rows with the same key.", is_warning=False),
+        "every_file_readable": stage.StageCheck("No Parquet, JSON or configuration file was unreadable."),
     },
     options=QuotingOptions,
     lock="warehouse",
     late_after_days=8,
 )
-def warehouse(run: StageRun) -> StageResult:
+def warehouse(run: stage.StageRun) -> stage.StageResult:
     """Build one DuckDB file of all results, data/audit.duckdb, for queries in SQL.
 
     The inputs are the tables of all other assets. The new file is built next to the old one and then replaces it, so
@@ -67,15 +58,15 @@ def warehouse(run: StageRun) -> StageResult:
     note_warehouse(run.paths, head)
     if report.moved_wal is not None:
         run.log.warning(f"a read-write session left a write-ahead log, which was moved to {report.moved_wal}")
-    return StageResult(metadata=summarise_warehouse(report), checks=_list_check_results(report))
+    return stage.StageResult(metadata=summarise_warehouse(report), checks=_list_check_results(report))
 
 
-def summarise_warehouse(report: WarehouseReport) -> UiMetadata:
+def summarise_warehouse(report: WarehouseReport) -> stage.UiMetadata:
     """Return the number of pairs per state (table coverage), the sizes of the tables, and the number of files."""
     with open_read_only(report.path) as connection:
         counted = dict(connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall())
     states = [(name, counted.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]
-    return UiMetadata(
+    return stage.UiMetadata(
         sum(report.rows.values()),
         {"bytes": report.bytes, "seconds": report.seconds, "files loaded": report.files},
         {
@@ -86,15 +77,15 @@ def summarise_warehouse(report: WarehouseReport) -> UiMetadata:
     )
 
 
-def _list_check_results(report: WarehouseReport) -> dict[str, CheckResult]:
+def _list_check_results(report: WarehouseReport) -> dict[str, stage.CheckResult]:
     with open_read_only(report.path) as connection:
         gaps = connection.table("lineage_gaps").limit(_MAX_LISTED).fetchall()
     left_out = [(item.path, item.reason) for item in report.left_out[:_MAX_LISTED]]
-    shown_gaps = UiMetadata(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)})
-    doubled = UiMetadata(values={"rows too many": dict(report.doubled)})
-    shown_left_out = UiMetadata(tables={"left out": (("file", "reason"), left_out)})
+    shown_gaps = stage.UiMetadata(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)})
+    doubled = stage.UiMetadata(values={"rows too many": dict(report.doubled)})
+    shown_left_out = stage.UiMetadata(tables={"left out": (("file", "reason"), left_out)})
     return {
-        "every_number_has_one_lineage_row": CheckResult(not report.unexplained, metadata=shown_gaps),
-        "every_key_once": CheckResult(not report.doubled, metadata=doubled),
-        "every_file_readable": CheckResult(not report.left_out, metadata=shown_left_out),
+        "every_number_has_one_lineage_row": stage.CheckResult(not report.unexplained, metadata=shown_gaps),
+        "every_key_once": stage.CheckResult(not report.doubled, metadata=doubled),
+        "every_file_readable": stage.CheckResult(not report.left_out, metadata=shown_left_out),
     }

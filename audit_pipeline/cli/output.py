@@ -208,7 +208,7 @@ def print_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     from audit_pipeline.models.weights import check_memory_fit, choose_default_device
 
     fit = check_memory_fit(model, options.device or choose_default_device())
-    print_result(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
+    print_result(fit.sentences, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.sentences})
 
 
 def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:

@@ -42,8 +42,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 def build_mlx_error(folder: Path) -> ModelError:
     """Return the error for an adapter that mlx-lm has trained."""
     return ModelError(
-        f"{folder} holds an adapter of MLX (mlx-lm), which is not read: merge it with its base (mlx_lm.fuse) and take "
-        "the merged model, or convert it to peft"
+        f"{folder} holds an adapter of MLX (mlx-lm), which is not supported: merge it with its base (mlx_lm.fuse) and "
+        "use the merged model, or convert it to peft"
     )
 
 
@@ -71,18 +71,25 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
     Raises:
         ModelError: If the folder declares further tokens without a vocabulary that they belong to.
     """
-    names = [_TOKENIZER, *(file.name for pattern in _VOCABULARIES for file in sorted(adapter.glob(pattern)))]
-    present = [name for name in names if (adapter / name).is_file()]
+    present: list[str] = []
+    for pattern in (_TOKENIZER, *_VOCABULARIES):
+        files = sorted(adapter.glob(pattern))
+        present += [file.name for file in files if file.is_file()]
     if not present:
         _require_no_further_tokens(adapter, base)
         return None
     if base is None:
         return adapter
-    is_whole = _TOKENIZER in present
-    compared = [_TOKENIZER] if is_whole else [*present, "merges.txt", "added_tokens.json"]
-    same_files = all(_read_content(adapter / name) == _read_content(base / name) for name in compared)
-    same_declarations = _read_declarations(adapter) in ({}, _read_declarations(base))
-    return None if same_files and same_declarations else adapter
+    # A tokenizer.json holds the whole tokenizer.
+    compared = [_TOKENIZER]
+    if _TOKENIZER not in present:
+        compared = [*present, "merges.txt", "added_tokens.json"]
+    for name in compared:
+        if _read_content(adapter / name) != _read_content(base / name):
+            return adapter
+    if _read_declarations(adapter) not in ({}, _read_declarations(base)):
+        return adapter
+    return None
 
 
 def _read_content(file: Path) -> object:
@@ -111,7 +118,9 @@ def _read_declarations(folder: Path) -> dict[str, object]:
     declared: dict[str, object] = {}
     for role in ("bos_token", "eos_token", "add_bos_token", "add_eos_token"):
         token = fields.get(role)
-        declared[role] = token["content"] if isinstance(token, dict) and "content" in token else token
+        if isinstance(token, dict):
+            token = token.get("content", token)
+        declared[role] = token
     added = fields.get("added_tokens_decoder")
     if isinstance(added, dict):
         declared["added_tokens"] = {number: token.get("content") for number, token in added.items()}

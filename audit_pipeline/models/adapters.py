@@ -58,8 +58,10 @@ class HeldBase:
             self._key = None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
-        with_tokenizer = "" if model.located.own_tokenizer is None else ", and reading texts with its tokenizer"
-        notify(f"{entry.name}: putting the adapter {entry.adapter} on its base{with_tokenizer}")
+        message = f"{entry.name}: putting the adapter {entry.adapter} on its base"
+        if model.located.own_tokenizer is not None:
+            message += ", and reading texts with its tokenizer"
+        notify(message)
         self._state = _read_state(self._base)
         try:
             self._adapted = _attach_adapter(self._base, model, model.located.adapter, device)
@@ -169,7 +171,7 @@ def _is_unset(value: object) -> bool:
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)
 
 
-_NOT_IN_LAYERS = "which works around the model rather than in its layers, and is not read: merge it, or take LoRA"
+_NOT_IN_LAYERS = "which acts outside the layers of the model and is not supported: merge it with its base, or use LoRA"
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:

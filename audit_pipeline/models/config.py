@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,7 +17,7 @@ from audit_pipeline.config.validation import StrictSettings, Text, resolve_again
 from audit_pipeline.errors import ModelError, escape_unprintable
 from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
-from audit_pipeline.models.server_settings import ServerSettings
+from audit_pipeline.models.server_settings import Endpoint, UserHostedWeights
 from audit_pipeline.store.control_names import Role
 from audit_pipeline.store.paths import explain_invalid_partition
 
@@ -27,34 +26,6 @@ FILE_NAME = "models.yaml"
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
 BackendName = Literal["transformers", "openai"]
-DialectName = Literal["vllm", "sglang", "llama_cpp", "completions"]
-
-
-@dataclass(frozen=True)
-class DialectTraits:
-    """Properties that all servers of a dialect share.
-
-    Attributes:
-        takes_ids: Prompts are sent as token ids. None: the probe finds out.
-        server_adds_start_token: See :class:`Endpoint`.
-        names_ids: Responses contain the ids of the best tokens.
-        gives_rank: Responses contain the rank of the text's own token.
-        has_plugin: The plugin corpus-audit-vllm can compute the moments.
-    """
-
-    takes_ids: bool | None
-    server_adds_start_token: bool = False
-    names_ids: bool = False
-    gives_rank: bool = False
-    has_plugin: bool = False
-
-
-DIALECT_TRAITS: Mapping[DialectName, DialectTraits] = {
-    "vllm": DialectTraits(takes_ids=True, names_ids=True, gives_rank=True, has_plugin=True),
-    "sglang": DialectTraits(takes_ids=True, names_ids=True),
-    "llama_cpp": DialectTraits(takes_ids=False, server_adds_start_token=True),
-    "completions": DialectTraits(takes_ids=None),
-}
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # Settings that apply only to weights that run on the user's machines.
@@ -99,103 +70,6 @@ class AdapterFiles(StrictSettings):
         return f"hub {self.hub} at {self.revision}"
 
 
-@dataclass(frozen=True)
-class UserHostedWeights:
-    """The back end of a model whose weights run on the user's machines: this one, or those of a cluster.
-
-    :class:`Endpoint` has the same interface, so that callers need not distinguish the two.
-    """
-
-    is_here: ClassVar[bool] = True
-    described: ClassVar[str] = "run here"
-    server_adds_start_token: ClassVar[bool] = False
-
-    def can_give(self, statistic: str) -> bool:
-        """Return True: weights that run here give every statistic in CachedKind.statistics."""
-        return True
-
-    def describe_location(self, files: str) -> str:
-        """Return the location of the model, given the description of its ``files``."""
-        return files
-
-
-class Endpoint(ServerSettings):
-    """A server that returns log-probabilities of the tokens of a prompt, and how to query it."""
-
-    is_here: ClassVar[bool] = False
-
-    url: str = Field(description="the part of the address that all routes share: http://127.0.0.1:8000/v1")
-    model: str = Field(description="name of the model on the server")
-    dialect: DialectName = Field(description="format of requests and responses")
-    top_logprobs: Annotated[int, Field(ge=0)] = Field(
-        default=20, description="number of best tokens to request per position; servers have their own limits"
-    )
-    moments: bool = Field(default=False, description="the server runs the plugin corpus-audit-vllm (vllm only)")
-    price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens sent"
-    )
-
-    @model_validator(mode="after")
-    def _require_consistency(self) -> Self:
-        if self.moments and not self.traits.has_plugin:
-            names = [repr(dialect) for dialect, traits in DIALECT_TRAITS.items() if traits.has_plugin]
-            dialects = " or ".join(names)
-            raise ValueError(f"'moments' requires dialect {dialects}. Remove 'moments' or change the dialect.")
-        if self.moments and self.top_logprobs > 20:
-            raise ValueError("with 'moments', responses contain the 20 best tokens. Remove 'top_logprobs'.")
-        if self.max_cost is not None and self.price_per_million is None:
-            raise ValueError("'max_cost' requires 'price_per_million'. Add the price or remove 'max_cost'.")
-        return self
-
-    @property
-    def described(self) -> str:
-        """Return the server's name for the model, its revision and the address."""
-        if self.revision is None:
-            return f"{self.model} at {self.url}"
-        return f"{self.model} at {self.revision} at {self.url}"
-
-    @property
-    def traits(self) -> DialectTraits:
-        """Return the properties that all servers of this dialect share."""
-        return DIALECT_TRAITS[self.dialect]
-
-    @property
-    def server_adds_start_token(self) -> bool:
-        """Return True if the server adds the start token and never returns a prompt's first log-probability."""
-        return self.traits.server_adds_start_token
-
-    def cost_of(self, tokens: int) -> float:
-        """Return the cost of ``tokens`` tokens, or 0 without a price."""
-        return tokens * (self.price_per_million or 0.0) / 1e6
-
-    def can_give(self, statistic: str) -> bool:
-        """Return True if responses contain a statistic, by its name in CachedKind.statistics."""
-        return statistic in self.available_statistics
-
-    def describe_location(self, files: str) -> str:
-        """Return the address of the model and the ``files`` of its tokenizer, as a phrase."""
-        return f"{self.described}; tokenizer: {files}"
-
-    @property
-    def available_statistics(self) -> frozenset[str]:
-        """Return the statistics that responses contain for every token, by their names in CachedKind.statistics."""
-        statistics = {"logprob"}
-        if self.top_logprobs:
-            statistics.add("max_logprob")
-        if self.traits.gives_rank:
-            statistics.add("rank")
-        if self.moments:
-            statistics.update(("mean", "std"))
-        if self.traits.names_ids:
-            if self.top_logprobs:
-                statistics.add("argmax_id")
-            if self.top_logprobs >= 20:
-                statistics.add("topk")
-            if self.top_logprobs >= 40:
-                statistics.add("log_mass_40")
-        return frozenset(statistics)
-
-
 class ModelEntry(StrictSettings):
     """A model: its location and its settings for scoring."""
 
@@ -222,7 +96,7 @@ class ModelEntry(StrictSettings):
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
-        description="fingerprint of a model without files, as packs name it; the data folder holds its card and "
+        description="fingerprint of a model without files, as in an evidence pack; the data folder holds its card and "
         "tokenizer, and it cannot run",
     )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
@@ -268,7 +142,7 @@ class ModelEntry(StrictSettings):
 
     @property
     def host(self) -> UserHostedWeights | Endpoint:
-        """Return what runs the model, as the entry describes it."""
+        """Return the back end of the model: a server, or the user's machines."""
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")
@@ -317,7 +191,10 @@ def _find_conflict(entry: ModelEntry) -> _Conflict | None:
         "compile": entry.compile and entry.devices is not None,
         "dates": cutoff is not None and release is not None and cutoff > release,
     }
-    return next((conflict for conflict, violated in is_violated.items() if violated), None)
+    for conflict, violated in is_violated.items():
+        if violated:
+            return conflict
+    return None
 
 
 def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
@@ -376,7 +253,7 @@ FILE = EntryFile(
     FILE_NAME,
     "models",
     "model",
-    "it says which models are audited",
+    "it lists the models to audit",
     _build_entries,
     references=(
         EntryReference(("control", "name"), "control"),

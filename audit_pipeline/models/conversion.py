@@ -47,8 +47,8 @@ _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 def _build_cased_pattern(contractions: str, digits: str) -> str:
     cases = (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")
-    words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{case}{contractions}" for case in cases)
-    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
+    word_patterns = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{case}{contractions}" for case in cases)
+    return rf"{word_patterns}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
     if parts > 1:
         raise ModelError(
             f"{name} is part {fields.get('split.no', 0) + 1} of {parts} ({file}): join the parts with llama-gguf-split "
-            "--merge, and give the path of the whole"
+            "--merge, and name the joined file"
         )
     rule = fields.get("tokenizer.ggml.pre")
     if fields.get("tokenizer.ggml.model") == "gpt2" and rule not in SPLIT_RULES:
         stated = "names no rule" if rule is None else f"names the rule {rule!r}"
         raise ModelError(
             f"the tokenizer of {name} {stated} that texts are split by (tokenizer.ggml.pre of {file}), which is not "
-            "known here: take the model as a folder with tokenizer.json and safetensors"
+            "supported: use a folder of this model with tokenizer.json and safetensors"
         )
     return fields
 
@@ -174,8 +174,8 @@ FAMILY_START_TOKENS = {
 }
 
 
-def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers and keep them in ``folder``. None keeps nothing.
+def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokenizer:
+    """Read tokenizer and configuration with transformers and keep them in the folder ``keep_in``. None keeps nothing.
 
     Raises:
         ModelError: If they cannot be read, or if the tokenizer is not a fast one.
@@ -196,14 +196,16 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
         context_length=context_length,
         vocab_size=int(text.vocab_size),
     )
-    if folder is not None:
-        keep_tokenizer(folder, converted, None if located.gguf is None else config.save_pretrained)
+    if keep_in is not None:
+        keep_tokenizer(keep_in, converted, None if located.gguf is None else config.save_pretrained)
     return converted
 
 
 def _read_context_length(config: Any) -> int | None:
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    return int(length) if length and length >= 1 else None
+    if not length or length < 1:
+        return None
+    return int(length)
 
 
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:

@@ -189,7 +189,7 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
     manifest: dict[str, Any] = read_json(folder / KEPT_MANIFEST)
     if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)):
         raise DamagedError(f"{folder / KEPT_MANIFEST} is damaged: it names no files")
-    require_matching_digests(folder, manifest["files"], "what is kept of a model")
+    require_matching_digests(folder, manifest["files"], "the kept copy of a model")
     return manifest
 
 

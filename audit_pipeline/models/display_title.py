@@ -39,7 +39,9 @@ def format_model_title(entry: ModelEntry, weights_format: str | None) -> str:
     facts = list(_list_variant_facts(entry, shown, weights_format))
     if weights_format:
         facts.append(weights_format)
-    return f"{shown} ({', '.join(facts)})" if facts else shown
+    if not facts:
+        return shown
+    return f"{shown} ({', '.join(facts)})"
 
 
 def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPaths) -> str:
@@ -61,9 +63,13 @@ def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any
 
 def read_latest_cards(paths: DataPaths) -> dict[str, Mapping[str, Any]]:
     """Return the latest card of every model that was loaded here, by name."""
-    cards = [read_json_if_whole(file) for file in paths.model_card("any").parent.glob("*.json")]
-    known = [card for card in cards if card is not None and "name" in card]
+    known = []
+    for file in paths.model_card("any").parent.glob("*.json"):
+        card = read_json_if_whole(file)
+        if card is not None and "name" in card:
+            known.append(card)
     known.sort(key=lambda card: str(card.get("first_loaded_at") or ""))
+    # A later card replaces an earlier card of the same name.
     return {str(card["name"]): card for card in known}
 
 
@@ -77,8 +83,12 @@ def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | Non
     files_name = _name_files(entry)
     if entry.adapter is not None:
         adapter = entry.adapter.hub or _shorten(str(entry.adapter.path))
-        on_base = "adapter" if _is_in(adapter, shown) else f"adapter {adapter}"
-        yield f"{on_base} on {files_name}" if files_name else on_base
+        fact = "adapter"
+        if not _is_in(adapter, shown):
+            fact += f" {adapter}"
+        if files_name:
+            fact += f" on {files_name}"
+        yield fact
     elif files_name:
         # The number format is a separate fact.
         format_words = set(_split((weights_format or "").casefold()))
@@ -100,18 +110,20 @@ def _name_files(entry: ModelEntry) -> str | None:
         return entry.hub.rpartition("/")[2]
     if entry.package is not None:
         return Path(entry.package.file).stem
-    if entry.path is not None:
-        return entry.path.stem if entry.path.suffix == ".gguf" else entry.path.name
-    return None
+    if entry.path is None:
+        return None
+    if entry.path.suffix == ".gguf":
+        return entry.path.stem
+    return entry.path.name
 
 
 def _split(name: str) -> list[str]:
-    return [word for word in _BREAKS.split(name) if word]
+    return list(filter(None, _BREAKS.split(name)))
 
 
 def _is_in(word: str, shown: str) -> bool:
     """Return True if a title contains a word, regardless of case and of marks between letters."""
-    known = {_squash(part) for part in _split(shown)}
+    known = set(map(_squash, _split(shown)))
     # Short words, such as "it", occur inside other words.
     return _squash(word) in known or (len(_squash(word)) > 3 and _squash(word) in _squash(shown))
 
@@ -133,14 +145,20 @@ def read_gguf_format(file: Path) -> str:
 
     try:
         with file.open("rb") as opened:
-            number = next((value for key, value in _iterate_gguf_fields(opened) if key == "general.file_type"), None)
+            number = None
+            for key, value in _iterate_gguf_fields(opened):
+                if key == "general.file_type":
+                    number = value
+                    break
     except (OSError, struct.error, UnicodeDecodeError) as error:
         raise ModelError(f"the fields of {file} cannot be read: {error}") from error
     known = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     if number not in known:
         return "GGUF"
     bits = re.match(r"(?:[IT]?Q|MXFP)(\d)", known[number])
-    return f"GGUF {known[number]}" + (f", {bits[1]} bits" if bits else "")
+    if bits is None:
+        return f"GGUF {known[number]}"
+    return f"GGUF {known[number]}, {bits[1]} bits"
 
 
 def _iterate_gguf_fields(opened: BinaryIO) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
@@ -75,9 +75,7 @@ def is_different_model(values: Values, probe: Probe) -> bool:
 
     Another number of values also means another model: its tokenizer splits the texts into other tokens.
     """
-    counts = [len(text_values) for text_values in values]
-    probe_counts = [len(text_values) for text_values in probe.values]
-    if counts != probe_counts:
+    if list(map(len, values)) != list(map(len, probe.values)):
         return True
     tolerance = max(_MIN_TOLERANCE, _NOISE_FACTOR * probe.noise)
     return any(find_largest_deviation(*pair) > tolerance for pair in zip(values, probe.values, strict=True))

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, compute_endpoint_fingerprint, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.integrity import file_sha256
@@ -29,9 +30,9 @@ TEXTS = (
     "def area(width, height):\n    return width * height  # in square metres\n",
     "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
 )
-"""Prose, numbers, code and another language. Another text is another state of every endpoint."""
+"""Prose, numbers, code and another language. A changed text turns the model of every endpoint into another model."""
 COUNTING = " ".join(map(str, range(1, 41)))
-"""Once it has begun, any model knows how it goes on: the token itself is the most likely at nearly all places."""
+"""A text that any model continues correctly after its beginning: nearly every token is the most likely token."""
 
 
 _TOKENIZER_FILES = (
@@ -71,7 +72,7 @@ class ModelIdentity:
 
     @property
     def is_unasked(self) -> bool:
-        """Return True if the endpoint's server has never been probed."""
+        """Return True if the server of the endpoint has never been probed."""
         return self.before is not None and not self.before
 
 
@@ -144,8 +145,11 @@ def _digest_adapter(folder: Path, paths: DataPaths) -> str:
 
 
 def _digest_tokenizer(folder: Path) -> str:
-    files = [file for file in _list_tokenizer_files(folder) if file.is_file()]
-    return digest([(file.name, file_sha256(file)) for file in files])
+    digests = []
+    for file in _list_tokenizer_files(folder):
+        if file.is_file():
+            digests.append((file.name, file_sha256(file)))
+    return digest(digests)
 
 
 def _list_tokenizer_files(folder: Path) -> list[Path]:
@@ -233,20 +237,29 @@ def entry_version(entry: ModelEntry) -> str:
     For a hub model only the entry counts: nothing is fetched. The digest also changes when missing files appear.
     """
     settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
-    adapter = [] if entry.adapter is None else [str(entry.adapter)]
-    return digest(settings, str(entry.path), _list_file_stats(entry), *adapter)[:16]
+    parts = [settings, str(entry.path), _list_file_stats(entry)]
+    if entry.adapter is not None:
+        parts.append(str(entry.adapter))
+    return digest(*parts)[:16]
 
 
 def _list_file_stats(entry: ModelEntry) -> list[tuple[str, int, int]]:
-    folder = None if entry.adapter is None else entry.adapter.path
     files = []
-    if folder is not None:
+    if entry.adapter is not None and entry.adapter.path is not None:
+        folder = entry.adapter.path
         files = [folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS, *_list_tokenizer_files(folder)]
     if entry.hub is None:
         try:
             located = locate(entry.model_copy(update={"adapter": None}))
         except ModelError:
             return []
-        files += [located.gguf] if located.gguf is not None else sorted(located.folder.glob("*.*"))
-    stats = [(file.name, file.stat()) for file in files if file.is_file()]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        if located.gguf is not None:
+            files.append(located.gguf)
+        else:
+            files += sorted(located.folder.glob("*.*"))
+    stats = []
+    for file in files:
+        if file.is_file():
+            stat = file.stat()
+            stats.append((file.name, stat.st_size, stat.st_mtime_ns))
+    return stats

@@ -12,22 +12,8 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning, TransientError
-from audit_pipeline.models.adapter_files import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    MLX_WEIGHTS,
-    build_mlx_error,
-    find_own_tokenizer,
-    read_adapter_config,
-    read_base_revision,
-)
-from audit_pipeline.models.config import (
-    HUB_ID,
-    AdapterFiles,
-    InstalledFile,
-    ModelEntry,
-    TrainedHere,
-)
+from audit_pipeline.models import adapter_files
+from audit_pipeline.models.config import HUB_ID, AdapterFiles, InstalledFile, ModelEntry, TrainedHere
 from audit_pipeline.models.weight_files import INDEX_FILE, choose_weight_files
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.readers.regular_files import find_irregular_kind
@@ -36,8 +22,8 @@ from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
-_HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
-_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", MLX_WEIGHTS)
+_WEIGHT_PATTERNS = ["*.safetensors"]
+_ADAPTER_PATTERNS = (adapter_files.ADAPTER_CONFIG, "adapter_model*", adapter_files.MLX_WEIGHTS)
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -98,12 +84,13 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     Raises:
         ModelError: If the files are missing, or their only format can run code when it is read.
     """
-    adapter = None if entry.adapter is None else _locate_adapter(entry.adapter)
+    adapter = None
     stated: dict[str, Any] = {}
     revision = None
-    if adapter is not None:
-        stated = read_adapter_config(adapter)
-        revision = read_base_revision(adapter)
+    if entry.adapter is not None:
+        adapter = _locate_adapter(entry.adapter)
+        stated = adapter_files.read_adapter_config(adapter)
+        revision = adapter_files.read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
         # The revision belongs to the base that the adapter names.
         revision = None
@@ -120,7 +107,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     if adapter is None:
         return located
     _compare_with_stated_base(entry, stated.get("base_model_name_or_path"), revision)
-    own_tokenizer = find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
+    own_tokenizer = adapter_files.find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
     return replace(located, adapter=adapter, own_tokenizer=own_tokenizer)
 
 
@@ -143,7 +130,7 @@ def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedMod
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
-        raise ModelError(f"no tokenizer is kept of the model {entry.card} in {paths.root}")
+        raise ModelError(f"{paths.root} has no tokenizer of the model {entry.card}")
     return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)
 
 
@@ -182,8 +169,11 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
             raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
-        kind = find_irregular_kind(path) if os.path.lexists(path) else None
-        problem = "the path does not exist" if kind is None else f"it is {kind}"
+        problem = "the path does not exist"
+        if os.path.lexists(path):
+            kind = find_irregular_kind(path)
+            if kind is not None:
+                problem = f"it is {kind}"
         raise ModelError(f"no model at {path}: {problem}")
     require_regular_model_files(path)
     _require_no_adapter(entry, path)
@@ -208,8 +198,9 @@ _MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja",
 def require_regular_model_files(folder: Path) -> None:
     """Raise ModelError if a file of a model is a pipe or a device. Reading it could block forever."""
     for path in sorted(folder.iterdir()):
-        is_read = path.suffix in _MODEL_SUFFIXES and path.exists() and not path.is_dir()
-        kind = find_irregular_kind(path) if is_read else None
+        if path.suffix not in _MODEL_SUFFIXES or not path.exists() or path.is_dir():
+            continue
+        kind = find_irregular_kind(path)
         if kind is not None:
             raise ModelError(f"{path} is {kind}, not a regular file: put the file there, or remove it")
 
@@ -232,17 +223,17 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     else:
         assert adapter.hub is not None
         with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
-            patterns = [*_TOKENIZER_PATTERNS, ADAPTER_WEIGHTS]
+            patterns = [*_TOKENIZER_PATTERNS, adapter_files.ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
-    if not (folder / ADAPTER_CONFIG).is_file():
-        if any(folder.glob(MLX_WEIGHTS)):
-            raise build_mlx_error(folder)
-        raise ModelError(f"no adapter at {adapter}: {ADAPTER_CONFIG} is missing")
-    read_adapter_config(folder)
-    if not (folder / ADAPTER_WEIGHTS).is_file():
+    if not (folder / adapter_files.ADAPTER_CONFIG).is_file():
+        if any(folder.glob(adapter_files.MLX_WEIGHTS)):
+            raise adapter_files.build_mlx_error(folder)
+        raise ModelError(f"no adapter at {adapter}: {adapter_files.ADAPTER_CONFIG} is missing")
+    adapter_files.read_adapter_config(folder)
+    if not (folder / adapter_files.ADAPTER_WEIGHTS).is_file():
         raise ModelError(
-            f"the adapter {adapter} has no {ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and are never read; "
-            "save it again with a current peft, which writes safetensors"
+            f"the adapter {adapter} has no {adapter_files.ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and "
+            "are never read; save it again with a current peft, which writes safetensors"
         )
     return folder
 
@@ -257,7 +248,7 @@ def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | N
     elif revision is not None and entry.revision not in (None, revision):
         difference = f"revision {revision} of its base, and the entry has {entry.revision}"
     if difference is not None:
-        message = f"{entry.name}: its {ADAPTER_CONFIG} has the {difference}, which is taken"
+        message = f"{entry.name}: its {adapter_files.ADAPTER_CONFIG} has the {difference}, which is used"
         warnings.warn(ModelFilesWarning(message), stacklevel=3)
 
 
@@ -268,16 +259,21 @@ def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
     if not has_index and not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"{name} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never read; "
-            "take a model that has *.safetensors, or give the path of a .gguf file"
+            "use a model that has *.safetensors, or give the path of a .gguf file"
         )
     choose_weight_files(folder, entry.name)
 
 
 def _fetch_from_hub(entry: ModelEntry, revision: str | None) -> LocatedModel:
     assert entry.hub is not None
-    at = f"{entry.hub}@{revision}" if revision else entry.hub
-    patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
-    patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
+    at = entry.hub
+    if revision:
+        at += f"@{revision}"
+    patterns = list(_TOKENIZER_PATTERNS)
+    if entry.endpoint is None:
+        patterns += _WEIGHT_PATTERNS
+    if entry.trust_remote_code:
+        patterns.append("*.py")
     with hub_faults_as_errors(at, revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)

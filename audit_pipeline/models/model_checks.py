@@ -29,8 +29,7 @@ def require_causal(config: Any, name: str) -> None:
     is_another = kind in CONFIG_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not brings_code
     if config.is_encoder_decoder or is_another or (kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not is_decoder):
         raise ModelError(
-            f"{name} ({kind}) does not predict the next token of a text: take a decoder-only model (GPT, Llama and "
-            "their like)"
+            f"{name} ({kind}) does not predict the next token of a text: use a decoder-only model, such as GPT or Llama"
         )
 
 
@@ -56,7 +55,9 @@ def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
         return
     near = find_nearest_names(str(kind), CONFIG_MAPPING_NAMES)
-    hint = f"did you mean {near[0]}?" if near else "a later version may know it"
+    hint = "a later version may know it"
+    if near:
+        hint = f"did you mean {near[0]}?"
     raise ModelError(
         f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
     )

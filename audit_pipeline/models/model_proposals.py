@@ -44,10 +44,10 @@ _KEYS = {
 # The hub reports this day for all older repositories, because it recorded no dates before.
 _FIRST_RECORDED_DAY = date(2022, 3, 2)
 _HEADER = f"""\
-# Models on the hub that config/models.yaml does not name yet, as config/{FILE_NAME} asks for them.
+# Models of the owners in config/{FILE_NAME} that config/models.yaml does not have yet.
 #
-# Nothing here is audited. To audit a model, move its entry to models.yaml, and look at it first: the release date is
-# the day on which the repository was made on the hub. This file is written again at every look.
+# Nothing here is audited. To audit a model, check its entry and move it to models.yaml. The release date is the day on
+# which the repository was created on the hub. Every search of the hub overwrites this file.
 """
 
 
@@ -55,10 +55,13 @@ def _require_names_that_match(key: str, value: Any, folder: Path) -> tuple[str, 
     if key not in _KEYS:
         raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
     form, problem = _KEYS[key]
-    names = validate_as(tuple[str, ...], [] if value == {} else value)
-    faults = [
-        Fault((number,), f"{name!r} is {problem}") for number, name in enumerate(names) if not form.fullmatch(name)
-    ]
+    if value == {}:
+        value = []
+    names = validate_as(tuple[str, ...], value)
+    faults = []
+    for number, name in enumerate(names):
+        if not form.fullmatch(name):
+            faults.append(Fault((number,), f"{name!r} is {problem}"))
     if faults:
         raise InvalidEntryError(faults)
     return tuple(dict.fromkeys(names))
@@ -68,7 +71,7 @@ FILE = EntryFile(
     FILE_NAME,
     None,
     "key",
-    "it says what of the hub is watched, and who watches over the audits",
+    "it names the watched owners on the hub and the people who are responsible for the audits",
     _require_names_that_match,
     is_optional=True,
 )
@@ -127,30 +130,45 @@ def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, Mod
     The comparison of hub ids ignores revisions and case.
     """
     known_ids = {entry.hub.casefold() for entry in known_entries.values() if entry.hub is not None}
-    unknown = {info.id.lower(): info for info in models if info.id.casefold() not in known_ids and _is_usable(info)}
-    return {name: _entry_from_info(name, unknown[name]) for name in sorted(unknown) if name not in known_entries}
+    proposals: dict[str, ModelEntry] = {}
+    for info in models:
+        name = info.id.lower()
+        is_known = name in known_entries or info.id.casefold() in known_ids
+        if not is_known and _is_usable(info):
+            proposals[name] = _entry_from_info(name, info)
+    return dict(sorted(proposals.items()))
 
 
 def _is_usable(info: ModelInfo) -> bool:
     """Return True if weights as safetensors lie next to config.json, in the folder that locate.py searches."""
-    files = {sibling.rfilename for sibling in info.siblings or [] if "/" not in sibling.rfilename}
-    has_weights = any(name.endswith(".safetensors") and not name.startswith("adapter_") for name in files)
-    return has_weights and "config.json" in files
+    has_weights = False
+    has_config = False
+    for sibling in info.siblings or []:
+        name = sibling.rfilename
+        if "/" in name:
+            continue
+        has_config = has_config or name == "config.json"
+        has_weights = has_weights or (name.endswith(".safetensors") and not name.startswith("adapter_"))
+    return has_weights and has_config
 
 
 def _entry_from_info(name: str, info: ModelInfo) -> ModelEntry:
-    created = info.created_at.date() if info.created_at is not None else None
+    release_date = None
+    if info.created_at is not None and info.created_at.date() > _FIRST_RECORDED_DAY:
+        release_date = info.created_at.date()
     card = info.card_data
     licence: Any = None
     if card is not None:
-        licence = card.license_name if card.license == "other" else card.license
+        licence = card.license
+        if licence == "other":
+            licence = card.license_name
     if isinstance(licence, list):
         licence = ", ".join(licence)
     return ModelEntry(
         name=name,
         hub=info.id,
         revision=info.sha,
-        release_date=created if created is not None and created > _FIRST_RECORDED_DAY else None,
+        release_date=release_date,
         licence=licence,
     )
 

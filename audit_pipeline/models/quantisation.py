@@ -41,7 +41,9 @@ class Quantisation:
         return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
 
     def __str__(self) -> str:
-        return self.method if self.bits is None else f"{self.method}, {self.bits} bits"
+        if self.bits is None:
+            return self.method
+        return f"{self.method}, {self.bits} bits"
 
 
 def read_quantisation(config_folder: Path) -> Quantisation | None:
@@ -64,14 +66,16 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
         return
     if quantisation.method not in _MODULES:
         raise ModelError(
-            f"the weights of {model} are quantised as {quantisation.method!r}, which is not read here: "
-            f"take them in one of {', '.join(_MODULES)}, or unquantised"
+            f"the weights of {model} are quantised as {quantisation.method!r}, which is not supported: "
+            f"use weights in one of {', '.join(_MODULES)}, or unquantised weights"
         )
     absent = [module for module in _MODULES[quantisation.method] if find_spec(module) is None]
     if not absent:
         return
     packages = " ".join(module.replace("_", "-") for module in absent)
-    arguments = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(absent) else f"--no-build-isolation {packages}"
+    arguments = f"--no-build-isolation {packages}"
+    if _IN_EXTRA.issuperset(absent):
+        arguments = f"'corpus-audit[{EXTRA}]'"
     raise ModelError(
         f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: "
         f"pip install {arguments}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
@@ -65,7 +64,7 @@ class _Member(NamedTuple):
     tokens: int | None
 
 
-def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
+def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
     """Return the fields of the entries of a series, by name: ``name@checkpoint``.
 
     Relative paths start at ``config_folder``. A warning lists the folders that are skipped, with reasons.
@@ -73,9 +72,12 @@ def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> d
     Raises:
         InvalidEntryError: If the series cannot be read.
     """
-    fields = {key: value for key, value in given.items() if key != "series"}
+    fields = {key: value for key, value in entry_fields.items() if key != "series"}
+    settings = entry_fields["series"]
+    if not isinstance(settings, dict):
+        settings = {}
     try:
-        series = validate_as(Series, given["series"] if isinstance(given["series"], dict) else {})
+        series = validate_as(Series, settings)
     except InvalidEntryError as error:
         raise InvalidEntryError([Fault(("series", *fault.keys), fault.words) for fault in error.faults]) from error
     if series.folder is None:
@@ -147,7 +149,7 @@ def _list_folders(
 def _explain_skipped_folders(root: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the name of each folder that is no checkpoint, with the reason."""
     if _find_kind(root) is not None:
-        yield f"{root.name} itself (list the model in it by an entry of its own)"
+        yield f"{root.name} itself (add a separate entry for the model in it)"
     for folder in folders:
         reason = _explain_skipped(folder)
         if reason is not None:
@@ -157,7 +159,9 @@ def _explain_skipped_folders(root: Path, folders: Sequence[Path]) -> Iterator[st
 def _explain_skipped(folder: Path) -> str | None:
     """Return the reason why a folder is no checkpoint. Return None for checkpoints and for files."""
     if folder.is_symlink():
-        return "a link" if folder.is_dir() or not folder.exists() else None
+        if folder.is_dir() or not folder.exists():
+            return "a link"
+        return None
     if not folder.is_dir():
         return None
     if folder.name.startswith("."):
@@ -175,7 +179,9 @@ def _explain_content(folder: Path) -> str | None:
         return f"unreadable: {error.strerror}"
     if is_empty:
         return "empty"
-    return "no config.json" if _find_kind(folder) is None else None
+    if _find_kind(folder) is None:
+        return "no config.json"
+    return None
 
 
 def _find_kind(folder: Path) -> str | None:
@@ -188,8 +194,8 @@ def _find_kind(folder: Path) -> str | None:
 
 def _compute_sort_key(member: _Member) -> tuple[Any, ...]:
     """Return a key that orders checkpoints by step, then by tokens, then by the numbers in their names."""
-    step = inf if member.step is None else member.step
-    tokens = inf if member.tokens is None else member.tokens
+    step = member.step
+    tokens = member.tokens
     parts = []
     end = 0
     for number in _NUMBER.finditer(member.label):
@@ -197,7 +203,8 @@ def _compute_sort_key(member: _Member) -> tuple[Any, ...]:
         parts.append((_drop_separators(text), float(number[1]) * _UNITS[(number[2] or "").lower()]))
         end = number.end()
     parts.append((_drop_separators(member.label[end:]), -1.0))
-    return step, tokens, parts, member.label
+    # Checkpoints without a step or a number of tokens come last.
+    return step is None, step, tokens is None, tokens, parts, member.label
 
 
 def _drop_separators(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, ModelFilesWarning
-from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
@@ -25,6 +25,7 @@ from audit_pipeline.models.endpoint_history import history_path, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.quantisation import Quantisation, read_quantisation
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.weight_files import choose_weight_files
 from audit_pipeline.store.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, explain_unwritable
@@ -93,7 +94,9 @@ class TokenizedModel:
     @property
     def quantisation(self) -> Quantisation | None:
         """Return the number format of packed weights on this machine. None for plain weights and for a .gguf."""
-        return read_quantisation(self.config_folder) if self.located.gguf is None else None
+        if self.located.gguf is not None:
+            return None
+        return read_quantisation(self.config_folder)
 
     @cached_property
     def position_border(self) -> int | None:
@@ -105,7 +108,9 @@ class TokenizedModel:
         """Return a description of the number format of quantised weights on this machine, or None for plain weights."""
         if self.located.gguf is not None:
             return read_gguf_format(self.located.gguf)
-        return str(self.quantisation) if self.quantisation is not None else None
+        if self.quantisation is None:
+            return None
+        return str(self.quantisation)
 
 
 def read_position_border(config: Path) -> int | None:
@@ -130,7 +135,9 @@ def read_position_border(config: Path) -> int | None:
         if (layer.get("rope_type") or layer.get("type")) in ("longrope", "su"):
             key = "original_max_position_embeddings"
             length = text.get(key) or layer.get(key)
-            return int(length) if length else None
+            if length:
+                return int(length)
+            return None
     return None
 
 
@@ -153,21 +160,25 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     located = locate(entry, paths)
     identity = identify(located, paths)
     _name_unread_weights(located)
-    folder = kept_tokenizer_folder(identity, paths) if entry.card is None else located.folder
+    folder = located.folder
+    if entry.card is None:
+        folder = kept_tokenizer_folder(identity, paths)
     converted = None
     # The tokenizer may run code of the model, which no digest covers. Then nothing is kept.
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
-        raise ModelError(f"the tokenizer that is kept of {entry.name} is damaged: {folder}")
+        raise ModelError(f"the kept tokenizer of {entry.name} is damaged: {folder}")
     if converted is None:
         # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
         can_keep = not entry.trust_remote_code and explain_unwritable(paths.root) is None
-        converted = convert_tokenizer(located, folder if can_keep else None)
+        converted = convert_tokenizer(located, keep_in=folder if can_keep else None)
     start_token = entry.start_token or converted.default_start_token
-    start_token_id = None if start_token is None else converted.tokenizer.find_id(start_token)
+    start_token_id = None
+    if start_token is not None:
+        start_token_id = converted.tokenizer.find_id(start_token)
     if start_token is not None and start_token_id is None:
         raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
@@ -219,10 +230,10 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     path = paths.model_card(tokenized.identity.model_fingerprint)
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
-    is_local = entry.endpoint is None
-    weights_format = tokenized.weights_format if is_local else None
+    weights_format = None
     settings: dict[str, object] = dict.fromkeys(("dtype", "attention", "compile"))
-    if is_local:
+    if entry.endpoint is None:
+        weights_format = tokenized.weights_format
         settings = {"dtype": entry.dtype, "attention": entry.attention, "compile": entry.compile}
     dates: dict[str, str | None] = {}
     for name in ("release_date", "training_cutoff"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -37,7 +38,9 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
         raise ValueError(f"{TOKENIZER_FILE}: {error}") from error
     try:
         built = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        built_ids = _encode_probe_texts(built.backend_tokenizer) if built.is_fast else None
+        built_ids = None
+        if built.is_fast:
+            built_ids = _encode_probe_texts(built.backend_tokenizer)
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise
@@ -53,27 +56,35 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
             ),
             stacklevel=2,
         )
-    roles = {role: getattr(declared, role) or getattr(built, role) for role in declared.SPECIAL_TOKENS_ATTRIBUTES}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=built.model_max_length,
-        # Tokens with a role are passed only if the vocabulary has them. The class would add the others.
-        **{role: token for role, token in roles.items() if token and backend.token_to_id(token) is not None},
-    )
+    roles: dict[str, Any] = {}
+    for role in declared.SPECIAL_TOKENS_ATTRIBUTES:
+        token = getattr(declared, role) or getattr(built, role)
+        # The class would add a token that the vocabulary lacks.
+        if token and backend.token_to_id(token) is not None:
+            roles[role] = token
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=built.model_max_length, **roles)
 
 
 def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the ids of tokens that no text contains: tokens with a role, and tokens marked as special."""
-    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
-    return frozenset({*tokenizer.all_special_ids, *added})
+    ids = set(tokenizer.all_special_ids)
+    for number, token in tokenizer.added_tokens_decoder.items():
+        if token.special:
+            ids.add(number)
+    return frozenset(ids)
 
 
 def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -> None:
     """Add the tokens of tokenizer_config.json that the file lacks, in the order of their ids."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
-    missing = [token for _, token in sorted(declared.added_tokens_decoder.items()) if token.content not in present]
+    missing = []
+    for _, token in sorted(declared.added_tokens_decoder.items()):
+        if token.content not in present:
+            missing.append(token)
     backend.add_tokens(missing)
-    stated = {token.content: number for number, token in declared.init_kwargs["added_tokens_decoder"].items()}
+    stated: dict[str, int] = {}
+    for number, token in declared.init_kwargs["added_tokens_decoder"].items():
+        stated[token.content] = number
     for token in missing:
         number = backend.token_to_id(token.content)
         if stated.get(token.content, number) != number:

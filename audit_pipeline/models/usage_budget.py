@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from audit_pipeline.errors import AuditError, BudgetError, ConfigError
 
 if TYPE_CHECKING:
-    from audit_pipeline.models.config import Endpoint, ModelEntry
+    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.models.server_settings import Endpoint
 
 MILLION = 1_000_000
 

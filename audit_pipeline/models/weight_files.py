@@ -22,7 +22,7 @@ _DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors"
 # The first eight bytes of a file are the length of its header. The format limits this length.
 _HEADER_SIZE_BYTES = 8
 _MAX_HEADER_BYTES = 100_000_000
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,20 @@ class WeightFiles:
             compare_times: Include newer files of other formats. Files from the hub have the times of their download,
                 which carry no information.
         """
-        beside = [file for file in sorted(self.folder.iterdir()) if file.name not in self.names and file.is_file()]
-        unread = [file.name for file in beside if file.suffix == ".safetensors"]
+        unread: list[str] = []
+        other_formats: list[Path] = []
+        for file in sorted(self.folder.iterdir()):
+            if file.name in self.names or not file.is_file():
+                continue
+            if file.suffix == ".safetensors":
+                unread.append(file.name)
+            elif file.suffix in _OTHER_FORMATS and not file.name.startswith(_TRAINER_STATE):
+                other_formats.append(file)
         if not compare_times:
             return unread
         oldest = min(path.stat().st_mtime_ns for path in self.paths)
-        for file in beside:
-            is_weights = file.suffix in _OTHER_FORMATS and not file.name.startswith(_TRAINER_STATE)
-            if is_weights and file.stat().st_mtime_ns > oldest:
+        for file in other_formats:
+            if file.stat().st_mtime_ns > oldest:
                 unread.append(f"{file.name} (newer)")
         return unread
 
@@ -100,14 +106,15 @@ def choose_weight_files(folder: Path, model: str) -> WeightFiles:
     index = folder / INDEX_FILE
     safetensors = sorted(file.name for file in folder.glob("*.safetensors"))
     _require_default_names(folder, safetensors)
-    shard_by_tensor = _read_index(index) if index.exists() else None
-    if shard_by_tensor is None:
+    if not index.exists():
         if not single.exists():
             raise ModelError(
                 f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}, but {shorten_names(safetensors)}: "
-                f"{model} is read by those names only. Save it again, or rename a complete file to {SINGLE_FILE}."
+                f"weights of {model} are read only from files with these names. Save it again, or rename a complete "
+                f"file to {SINGLE_FILE}."
             )
         return WeightFiles(folder, (SINGLE_FILE,), None)
+    shard_by_tensor = _read_index(index)
     shards = sorted(set(shard_by_tensor.values()))
     if single.exists() and SINGLE_FILE not in shards:
         raise ModelError(
@@ -143,14 +150,16 @@ def read_tensor_names(file: Path) -> list[str]:
 
 def shorten_names(names: Sequence[str]) -> str:
     """Return the first names of a list and the number of remaining names."""
-    shown = ", ".join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+    shown = ", ".join(names[:_MAX_NAMED])
+    more = len(names) - _MAX_NAMED
+    if more > 0:
+        return f"{shown} and {more} more"
+    return shown
 
 
 def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
     """Raise ModelError if transformers would read other files than model.safetensors and its index."""
-    distributed = [name for name in safetensors if _DISTRIBUTED_SHARD.fullmatch(name)]
+    distributed = list(filter(_DISTRIBUTED_SHARD.fullmatch, safetensors))
     if distributed:
         raise ModelError(
             f"{folder} holds a distributed checkpoint ({shorten_names(distributed)}), which is not read: save the "
@@ -161,11 +170,13 @@ def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
     except (OSError, ValueError):
         # The code that reads the configuration reports the damage.
         return
-    named = config.get("transformers_weights") if isinstance(config, dict) else None
-    if named not in (None, SINGLE_FILE, INDEX_FILE):
+    weights_name = None
+    if isinstance(config, dict):
+        weights_name = config.get("transformers_weights")
+    if weights_name not in (None, SINGLE_FILE, INDEX_FILE):
         raise ModelError(
-            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {named!r}), which is not "
-            f"supported: rename that file to {SINGLE_FILE} and remove the key."
+            f"{folder / 'config.json'} names the file of its weights (transformers_weights: {weights_name!r}). This is "
+            f"not supported: rename that file to {SINGLE_FILE} and remove the key."
         )
 
 
@@ -174,9 +185,10 @@ def _read_index(index: Path) -> Mapping[str, str]:
         content = _read_json_without_duplicates(index.read_bytes(), index)
     except OSError as error:
         raise ModelError(f"the index of the weights cannot be read: {error}") from error
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
-    is_map = isinstance(weight_map, dict) and all(isinstance(shard, str) for shard in weight_map.values())
-    if not is_map or not weight_map:
+    weight_map: Any = None
+    if isinstance(content, dict):
+        weight_map = content.get("weight_map")
+    if not weight_map or not _is_map_to_texts(weight_map):
         raise ModelError(f"{index} names no file of weights (weight_map). Fetch it again.")
     for shard in sorted(set(weight_map.values())):
         parts = PurePosixPath(shard).parts
@@ -186,6 +198,10 @@ def _read_index(index: Path) -> Mapping[str, str]:
                 f"{index} names {shard!r}, which is no .safetensors file in its folder: correct it, or fetch it again."
             )
     return dict(weight_map)
+
+
+def _is_map_to_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _read_json_without_duplicates(content: bytes, file: Path) -> Any:

@@ -51,19 +51,19 @@ class Fit:
         bytes: Size of the weights in bytes.
         now: The weights fit into the free memory.
         ever: The weights fit if nothing else uses memory.
-        words: The result as sentences.
+        sentences: The result as sentences.
     """
 
     bytes: int
     now: bool
     ever: bool
-    words: str
+    sentences: str
 
 
 def require_device(device: str) -> None:
     """Raise ModelError if ``device`` is a GPU and none is available."""
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+        raise ModelError("no CUDA device is available: omit --device or use --device cpu")
 
 
 def measure_main_memory() -> Memory:
@@ -90,12 +90,15 @@ def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
         try:
             limit = (folder / "memory.max").read_text(encoding="utf-8")
             used = (folder / "memory.current").read_text(encoding="utf-8")
-            unused = re.search(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(encoding="utf-8"), re.M)
+            statistics = (folder / "memory.stat").read_text(encoding="utf-8")
         except OSError:
             continue
         if limit.strip() != "max":
-            free = max(0, int(limit) - int(used) + (int(unused[1]) if unused else 0))
-            memory = Memory(min(memory.total, int(limit)), min(memory.free, free))
+            free = int(limit) - int(used)
+            inactive = re.search(r"^inactive_file (\d+)", statistics, re.M)
+            if inactive is not None:
+                free += int(inactive[1])
+            memory = Memory(min(memory.total, int(limit)), min(memory.free, max(0, free)))
     return memory
 
 
@@ -143,7 +146,9 @@ def _count_weight_bytes(file: Path, tokenized: TokenizedModel) -> int:
         for name in opened.keys():  # noqa: SIM118  (not a mapping)
             part = opened.get_slice(name)
             kind = part.get_dtype()
-            size = _BYTES.get(kind, 1) if is_packed and kind not in _PLAIN else _itemsize(tokenized)
+            size = _itemsize(tokenized)
+            if is_packed and kind not in _PLAIN:
+                size = _BYTES.get(kind, 1)
             total += math.prod(part.get_shape()) * size
     return total
 
@@ -183,12 +188,15 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
     needed = compute_weight_bytes(tokenized, device)
     spreads = tokenized.entry.devices is not None
     uses_gpu = device.startswith("cuda")
-    swap_bytes = 0 if uses_gpu else psutil.swap_memory().total
     memory, device_phrase = _measure_device_memory(device, spreads=spreads)
     fits = needed <= memory.free
+    largest = memory.total
+    if not uses_gpu:
+        largest += psutil.swap_memory().total
     number_format = tokenized.quantisation or tokenized.entry.dtype
+    verb = "fit" if fits else "do not fit"
     sentences = (
-        f"The weights take {_format_gb(needed)} in memory ({number_format}), and {'fit' if fits else 'do not fit'}: "
+        f"The weights take {_format_gb(needed)} in memory ({number_format}), and {verb}: "
         f"{device_phrase} {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
     )
     if spreads and not fits:
@@ -196,7 +204,7 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
         if uses_gpu:
             rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
         sentences += f" The rest lies {rest}, which is slow: it is read again for every batch."
-    return Fit(needed, fits, spreads or needed <= memory.total + swap_bytes, sentences)
+    return Fit(needed, fits, spreads or needed <= largest, sentences)
 
 
 def _measure_device_memory(device: str, *, spreads: bool) -> tuple[Memory, str]:
@@ -205,8 +213,11 @@ def _measure_device_memory(device: str, *, spreads: bool) -> tuple[Memory, str]:
         gpus = measure_gpu_memory()
         if not spreads:
             return gpus[torch.device(device).index or 0], "the GPU has"
-        total = sum(gpu.total for gpu in gpus)
-        free = sum(gpu.free for gpu in gpus)
+        total = 0
+        free = 0
+        for gpu in gpus:
+            total += gpu.total
+            free += gpu.free
         return Memory(total, free), f"{len(gpus)} GPUs have"
     memory = measure_main_memory()
     if not spreads:
@@ -215,7 +226,9 @@ def _measure_device_memory(device: str, *, spreads: bool) -> tuple[Memory, str]:
 
 
 def _format_gb(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+    if size >= 1e8:
+        return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e6:,.1f} MB"
 
 
 # Converted weights are kept only if at least this number of bytes stays free on the disk.
@@ -254,11 +267,13 @@ def load_weights(
     fit = check_memory_fit(tokenized, device)
     if not fit.ever:
         raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
+            f"{tokenized.entry.name} is too large: {fit.sentences} Set devices: auto in its entry, or a smaller dtype "
             "(docs/new-model.md)"
         )
-    load = _load_on_single_device if tokenized.entry.devices is None else _load_on_all_devices
-    model = load(tokenized, device, notify).eval()
+    if tokenized.entry.devices is None:
+        model = _load_on_single_device(tokenized, device, notify).eval()
+    else:
+        model = _load_on_all_devices(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
 
@@ -272,18 +287,23 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
             _load_converted(tokenized, notify)
         if not folder.exists():
             raise ModelError(
-                f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room "
-                f"for them: make room under {folder.parent}, or leave devices out"
+                f"{located.entry.name} needs converted weights to use several devices, and the disk has no room for "
+                f"them: free space under {folder.parent}, or remove 'devices' from its entry"
             )
         tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
     # Without a limit the library would also use the GPUs.
-    max_memory = {"cpu": compute_weight_budget()} if device == "cpu" else None
+    max_memory = None
+    if device == "cpu":
+        max_memory = {"cpu": compute_weight_budget()}
     model = _load_pretrained(tokenized, folder, device_map=tokenized.entry.devices, max_memory=max_memory)
     # Layers on 'disk' are read each time they run.
     device_by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
     devices = set()
     for layer_device in device_by_layer.values():
-        devices.add(f"cuda:{layer_device}" if isinstance(layer_device, int) else str(layer_device))
+        if isinstance(layer_device, int):
+            devices.add(f"cuda:{layer_device}")
+        else:
+            devices.add(str(layer_device))
     notify(f"{tokenized.entry.name}: its layers lie on {', '.join(sorted(devices))}")
     return model
 

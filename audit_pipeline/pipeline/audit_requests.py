@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.pipeline.options import AuditOptions, ScoreOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.detectors.detector_inputs import Need
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -172,7 +173,7 @@ def build_request_scope(request: AuditRequest) -> Scope:
     benchmark_names = [spec.name for spec in request.benchmarks]
     scope = Scope.of_all_pairs(benchmark_names, (entry.name for entry in request.models))
     if options.again:
-        return replace(scope, again={stage.name: "it is asked for again" for stage in OF_PAIRS})
+        return replace(scope, again=dict.fromkeys([stage.name for stage in OF_PAIRS], "it is asked for again"))
     optional_kinds = [kind for kind in options.kinds if kind != "base"]
     if not optional_kinds:
         return scope
@@ -218,9 +219,14 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
         return ScoringRequest(options, selection, known={})
     from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
-    prefix_files = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
-    files = {side: Path(path) for side, path in prefix_files if path is not None}
-    needs = {need for detector, _ in selection for need in detector.needs}
+    files: dict[Side, Path] = {}
+    if options.prefix_texts is not None:
+        files[NON_MEMBERS] = Path(options.prefix_texts)
+    if options.prefix_members is not None:
+        files[MEMBERS] = Path(options.prefix_members)
+    needs: set[Need[Any]] = set()
+    for detector, _ in selection:
+        needs.update(detector.needs)
     known = read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
     return ScoringRequest(options, selection, known)
 
@@ -261,10 +267,13 @@ def score_texts(
     )
     # A detector that the user named must have what it needs. Other detectors can be skipped.
     named_detectors = {*(options.detectors or ()), *options.overrides}
-    named_needs = {
-        need for detector, _ in request.selection if detector.name in named_detectors for need in detector.needs
-    }
-    frequencies = None if options.frequencies is None else Path(options.frequencies)
+    named_needs: set[Need[Any]] = set()
+    for detector, _ in request.selection:
+        if detector.name in named_detectors:
+            named_needs.update(detector.needs)
+    frequencies = None
+    if options.frequencies is not None:
+        frequencies = Path(options.frequencies)
     inputs = UserInputs(
         frequencies=frequencies,
         known=request.known,

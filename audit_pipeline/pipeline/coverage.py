@@ -24,7 +24,7 @@ from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pai
 from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
-from audit_pipeline.store.ledger_records import Entry
+from audit_pipeline.store.ledger_records import Entry, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
@@ -102,7 +102,9 @@ def is_built_as_configured(benchmark: str, planner: Planner) -> bool | None:
     """
     product = planner.get_product_state(Product("benchmark", benchmark))
     wanted = product.inputs.get("entry")
-    return None if product.recorded is None or wanted is None else product.recorded["entry"] == wanted
+    if product.recorded is None or wanted is None:
+        return None
+    return product.recorded["entry"] == wanted
 
 
 def build_coverage_table(connection: duckdb.DuckDBPyConnection, planner: Planner) -> pa.Table:
@@ -115,9 +117,11 @@ def build_coverage_table(connection: duckdb.DuckDBPyConnection, planner: Planner
         return not entries or (table, partition, entries[-1].run_id) not in missing_files
 
     planner.state.is_whole = is_whole
+    planned_pairs: list[Pair] = []
     for row in pairs:
         row["pair"] = Pair(row["benchmark"], row["model"])
-    scope = Scope(pairs=tuple(row["pair"] for row in pairs))
+        planned_pairs.append(row["pair"])
+    scope = Scope(pairs=tuple(planned_pairs))
     plan = planner.plan(scope, (*_list_benchmark_stages(planner), *_list_pair_stages(planner)))
     rows = [_build_row(row, plan, planner) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
@@ -135,33 +139,47 @@ def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -
     """Return the state of a pair that the plan finds missing: it may be on request or not applicable."""
     pair = row["pair"]
     spec = planner.state.specs.get(pair.benchmark)
-    control = None if spec is None else spec.control
+    control = None
+    if spec is not None:
+        control = spec.control
     if row["is_configured"] and planner.state.find_control(pair.model) != control:
         return PairState("not_applicable", "a control's models are audited only on the texts of the control")
     stages = _list_pair_stages(planner)
-    products = {stage: planner.get_product_state(Product(stage.name, pair.partition)) for stage in stages}
-    is_begun = any(product.recorded is not None for stage, product in products.items() if not stage.has_findings)
+    failures: list[PairOutcome] = []
+    existing: dict[str, list[str]] = {}
+    is_begun = False
+    for stage in stages:
+        product = planner.get_product_state(Product(stage.name, pair.partition))
+        if product.failure is not None:
+            failures.append(product.failure)
+        if product.recorded is not None:
+            existing[stage.name] = [pair.partition]
+            is_begun = is_begun or not stage.has_findings
     if row["is_due"] or is_begun:
         return state
-    for product in products.values():
-        if product.failure is not None:
-            return PairState(product.failure.status, product.failure.reason, product.failure)
+    if failures:
+        return PairState(failures[0].status, failures[0].reason, failures[0])
     if not row["has_rows"]:
         return PairState("not_requested", "audited on request only")
     # Only existing products are checked, because products that nobody requested are not missing.
-    existing = {stage.name: [pair.partition] for stage, product in products.items() if product.recorded is not None}
     steps = plan_steps(stages, existing, planner.get_product_state).steps
-    return PairState("stale", steps[0].reason) if steps else PairState("done")
+    if not steps:
+        return PairState("done")
+    return PairState("stale", steps[0].reason)
 
 
 def _explain_benchmark(benchmark: str, planner: Planner) -> str | None:
     """Return why a benchmark is out of date, or None if it is current or if that is unknown."""
     if benchmark not in planner.state.specs:
-        return "the benchmark is no longer in the configuration" if planner.state.specs else None
+        if not planner.state.specs:
+            return None
+        return "the benchmark is no longer in the configuration"
     stages = _list_benchmark_stages(planner)
     wanted = {stage.name: [benchmark] for stage in stages}
     steps = plan_steps(stages, wanted, planner.get_product_state).steps
-    return steps[0].reason if steps else None
+    if not steps:
+        return None
+    return steps[0].reason
 
 
 def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Mapping[str, object]:
@@ -174,14 +192,18 @@ def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Map
         reason = _explain_benchmark(pair.benchmark, planner)
         if reason is not None:
             state = PairState("stale", reason)
+    run_id = None
+    last_audited_at = None
     latest = _find_latest_findings(pair, stages, planner)
-    outcome = planner.state.find_latest_outcome(pair)
-    run_id = None if latest is None else latest.run_id
+    if latest is not None:
+        run_id = latest.run_id
+        last_audited_at = latest.finished_at
+    failed_stage = None
     if state.outcome is not None:
         run_id = state.outcome.run_id
-    failed_stage = None if state.outcome is None else state.outcome.stage
+        failed_stage = state.outcome.stage
+    outcome = planner.state.find_latest_outcome(pair)
     outcome_at = None if outcome is None else outcome.at
-    last_audited_at = None if latest is None else latest.finished_at
     return {
         "model": row["model"],
         "benchmark": row["benchmark"],

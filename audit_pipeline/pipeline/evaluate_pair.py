@@ -26,15 +26,7 @@ from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json_if_whole, table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import (
-    EVALUATIONS,
-    EXAMPLES,
-    PAIR_ANSWERS,
-    SCORES,
-    TABLES,
-    Pair,
-    parse_pair,
-)
+from audit_pipeline.tables import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair, parse_pair
 from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 
 ANSWERS_VERSION = "3"
@@ -89,7 +81,9 @@ def _count_groups_of_smaller_side(examples: pa.Table) -> int | None:
 
 
 def _as_text(value: object) -> str | None:
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _find_titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str, str]:
@@ -100,8 +94,10 @@ def _find_titles(pair: Pair, paths: DataPaths, config: Path | None) -> tuple[str
     except AuditError:
         # A folder of findings has no configuration.
         return find_model_title(pair.model, {}, paths), pair.benchmark
-    benchmark_title = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
-    return find_model_title(pair.model, models, paths), benchmark_title or pair.benchmark
+    benchmark_title = pair.benchmark
+    if pair.benchmark in benchmarks:
+        benchmark_title = benchmarks[pair.benchmark].title or pair.benchmark
+    return find_model_title(pair.model, models, paths), benchmark_title
 
 
 def _list_scored_settings(scores: pa.Table) -> list[Setting]:
@@ -165,9 +161,10 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
 
 def _find_named_detector(pair: Pair, paths: DataPaths) -> str | None:
     """Return the detector that the user chose when external scores of the pair were evaluated, or None."""
-    entries = read_ledger(paths).list_entries("scores", pair.partition)
-    settings = [entry.settings for entry in entries if entry.settings]
-    return settings[-1].get("headline") if settings else None
+    for entry in reversed(read_ledger(paths).list_entries("scores", pair.partition)):
+        if entry.settings:
+            return entry.settings.get("headline")
+    return None
 
 
 def _read_latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
@@ -245,7 +242,9 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         statistics: statistics_version,
         **split.versions,
     }
-    upstream |= {key: version for key, version in scores_run.upstream.items() if is_from_need(key)}
+    for key, version in scores_run.upstream.items():
+        if is_from_need(key):
+            upstream[key] = version
     facts = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
     answer = answer_pair(pair, findings.tables, facts, step.run_id)
     origin = build_pair_origin(model, benchmark)

@@ -2,8 +2,8 @@
 
 A product is current if its inputs have the versions that it was made of. Unknown versions are not compared. If an input
 is planned to be made, the products that depend on it are planned, too, as if the input changed. The loop that executes
-the steps (dagster/runs.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt input
-has the same version as before.
+the steps (dagster/scope_update.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt
+input has the same version as before.
 """
 
 from __future__ import annotations
@@ -115,10 +115,13 @@ class Planner:
             again: A replacement of the scope's ``again``.
             left_alone: Products that are not made, with reasons.
         """
-        planned = self.stages if stages is None else tuple(stages)
+        planned = self.stages
+        if stages is not None:
+            planned = tuple(stages)
+        if again is None:
+            again = scope.again
         wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in planned}
-        repeated = scope.again if again is None else again
-        return plan_steps(planned, wanted, self.get_product_state, repeated, left_alone)
+        return plan_steps(planned, wanted, self.get_product_state, again, left_alone)
 
     def get_product_state(self, product: Product) -> ProductState:
         """Return the state of a product."""
@@ -167,23 +170,29 @@ class Planner:
         """Return the reasons for fetching sources that the scope does not name, by source."""
         purposes: dict[str, str] = {}
         for stage in self.stages:
-            if stage.list_sources is not None and stage.sources_purpose:
-                purposes |= dict.fromkeys(stage.list_sources(scope, self.state), stage.sources_purpose)
-        return {source: purpose for source, purpose in purposes.items() if source not in scope.sources}
+            if stage.list_sources is None or not stage.sources_purpose:
+                continue
+            for source in stage.list_sources(scope, self.state):
+                if source not in scope.sources:
+                    purposes[source] = stage.sources_purpose
+        return purposes
 
     def _read_product_state(self, stage: Stage, partition: str) -> ProductState:
         state = self.state
         is_whole = state.is_whole or partial(is_latest_file_whole, state.paths)
-        is_damaged = not all(is_whole(table.name, partition) for table in stage.tables if table.append_only)
-        damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone" if is_damaged else None
+        damage = None
+        for table in stage.tables:
+            if table.append_only and not is_whole(table.name, partition):
+                damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone"
         failure = self._find_failure(stage, partition)
         recorded = self._read_recorded_inputs(stage, partition)
         try:
             inputs: dict[str, str | None] = {"code": stage.code_version}
             if stage.is_on_request:
                 stage_entry = self.stage_entries.get(stage.name)
-                options = {} if stage_entry is None else dict(stage_entry.options)
-                inputs["settings"] = digest(options) if options else None
+                inputs["settings"] = None
+                if stage_entry is not None and stage_entry.options:
+                    inputs["settings"] = digest(dict(stage_entry.options))
             return ProductState({**inputs, **stage.get_inputs(partition, state)}, recorded, None, damage, failure)
         except AuditError as error:
             return ProductState({}, recorded, str(error), damage, failure)
@@ -194,7 +203,9 @@ class Planner:
         if not stage.tables:
             return None
         entry = self.state.find_latest_entry(stage.input_name, partition)
-        return None if entry is None else get_recorded_inputs(entry)
+        if entry is None:
+            return None
+        return get_recorded_inputs(entry)
 
     def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
         """Return the last failure of a pair at a stage, or None if a later product supersedes it.
@@ -352,16 +363,18 @@ def find_pair_state(
     of_pairs = [stage for stage in stages if stage.dimensions == PAIR]
     main = next(stage for stage in of_pairs if stage.has_findings)
     steps = {step.stage.name: step for step in plan.steps if step.partition == pair.partition}
-    states = {stage.name: get_product_state(Product(stage.name, pair.partition)) for stage in of_pairs}
-    has_findings = states[main.name].recorded is not None
+    status: PairStatus = "stale"
+    if get_product_state(Product(main.name, pair.partition)).recorded is None:
+        status = "missing"
     for stage in of_pairs:
+        product = Product(stage.name, pair.partition)
         step = steps.get(stage.name)
-        failure = states[stage.name].failure
+        failure = get_product_state(product).failure
         if step is not None and failure is not None:
             return PairState(failure.status, failure.reason, failure)
-        reason = plan.problems.get(Product(stage.name, pair.partition))
+        reason = plan.problems.get(product)
         if reason is None and step is not None:
             reason = step.reason
         if reason is not None:
-            return PairState("stale" if has_findings else "missing", reason)
+            return PairState(status, reason)
     return PairState("done")

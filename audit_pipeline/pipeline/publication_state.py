@@ -39,7 +39,9 @@ def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
         return "they are missing"
     current = {**_compute_inputs(is_text_output_allowed()), RESULTS: read_ledger(paths).head}
     changed = [name for name in current if current[name] != recorded.get(name)]
-    return f"{', '.join(changed)} changed since they were made" if changed else None
+    if not changed:
+        return None
+    return f"{', '.join(changed)} changed since they were made"
 
 
 def _is_database(warehouse: Path) -> bool:

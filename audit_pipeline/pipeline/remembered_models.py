@@ -53,7 +53,10 @@ class SeenModel:
 
 def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
     """Return the models that were seen before, by name."""
-    cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
+    cards: dict[str, Card] = {}
+    for card in _read_cards(paths):
+        if card.get("fingerprint"):
+            cards[card["fingerprint"]] = card
     seen = _find_latest_identities(cards, paths)
     models = {}
     for name, entry in entries.items():
@@ -106,8 +109,13 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
 def _read_cards(paths: DataPaths) -> list[Card]:
     """Return the cards of all models that were ever loaded, except unreadable cards."""
     folder = paths.model_card("any").parent
-    cards = (read_json_if_whole(path) for path in sorted(folder.glob("*.json")) if path != paths.digest_cache)
-    return [card for card in cards if isinstance(card, dict)]
+    cards: list[Card] = []
+    for path in sorted(folder.glob("*.json")):
+        if path != paths.digest_cache:
+            card = read_json_if_whole(path)
+            if isinstance(card, dict):
+                cards.append(card)
+    return cards
 
 
 def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:

@@ -128,11 +128,13 @@ class Inventory:
     @property
     def planned_comparison(self) -> PlannedComparison:
         """Return the counts that decide which conclusions are possible."""
-        groups = {side: facts.groups for side, facts in self.sides.items()}
-        n_windows = sum(facts.windows for side, facts in self.sides.items() if side != MEMBERS)
-        return PlannedComparison(
-            groups[AUDITED], groups.get(HELD_OUT, 0), groups.get(MEMBERS, 0), n_windows, self.design
-        )
+        groups = dict.fromkeys((AUDITED, HELD_OUT, MEMBERS), 0)
+        n_windows = 0
+        for side, facts in self.sides.items():
+            groups[side] = facts.groups
+            if side != MEMBERS:
+                n_windows += facts.windows
+        return PlannedComparison(groups[AUDITED], groups[HELD_OUT], groups[MEMBERS], n_windows, self.design)
 
     def documents_of_side(self, side: str) -> list[Document]:
         """Return the documents of one side."""
@@ -147,12 +149,11 @@ class Inventory:
 
     def count_dated_from(self, day: date) -> int:
         """Return the number of audited documents whose first possible day is this day or later."""
-        first_days = [
-            document.earliest or document.published
-            for document in self.documents_of_side(AUDITED)
-            if document.published is not None
-        ]
-        return sum(first_day >= day for first_day in first_days)
+        count = 0
+        for document in self.documents_of_side(AUDITED):
+            if document.published is not None and (document.earliest or document.published) >= day:
+                count += 1
+        return count
 
     @property
     def title(self) -> str:
@@ -179,13 +180,14 @@ class Inventory:
             "short": "keep",
             "seed": _SEED,
         }
-        shelf |= {side: {"collections": [side]} for side in compared_sides}
+        for side in compared_sides:
+            shelf[side] = {"collections": [side]}
         stated_by = f"{USER_OF_CHECK} --held-out"
         if self.user_files.held_out_because is not None:
             stated_by += f" --held-out-because {self.user_files.held_out_because}"
         audited: dict[str, Any] = {
             "title": self.title,
-            "description": "Your own files, as corpus-audit check was given them.",
+            "description": "Your own files, as you named them for corpus-audit check.",
             **shelf,
         }
         if self.design != "unlabelled":
@@ -195,8 +197,8 @@ class Inventory:
             return {FAMILY: audited}
         known = {
             "title": f"{self.title} (known beforehand)",
-            "description": "Of your own files those that you named as read, against those that you named as not "
-            "read: what the detectors are worth on such texts.",
+            "description": "Your files that the model has read, compared with your files that it cannot have read. "
+            "The comparison shows how well detectors work on such texts.",
             **shelf,
             # The random draw was among the audited documents. How the members were chosen is unknown.
             "design": "selected" if self.design == "exchangeable" else self.design,
@@ -210,7 +212,9 @@ def _join_first(names: Sequence[str]) -> str:
     """Return the first names and the number of remaining names."""
     text = ", ".join(names[:_MAX_NAMED])
     n_remaining = len(names) - _MAX_NAMED
-    return f"{text} and {n_remaining:,} more" if n_remaining > 0 else text
+    if n_remaining > 0:
+        text += f" and {n_remaining:,} more"
+    return text
 
 
 def inspect_user_files(user_files: UserFiles) -> Inventory:
@@ -221,16 +225,23 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     """
     fetched = fetch_local_files(LocalFilesSettings.model_validate(user_files.source))
     # A file that the user named twice is one document.
-    documents = list({(document.collection, document.name): document for document in fetched.documents}.values())
+    by_name: dict[tuple[str, str], Document] = {}
+    for document in fetched.documents:
+        by_name[document.collection, document.name] = document
+    documents = list(by_name.values())
     _require_documents(user_files, documents)
     _require_disjoint_sides(documents)
     languages = Counter(document.language for document in documents)
-    unit: UnitName = "jieba" if languages.most_common(1)[0][0] == "zh" else "whitespace"
+    unit: UnitName = "whitespace"
+    if languages.most_common(1)[0][0] == "zh":
+        unit = "jieba"
     split = get_word_unit(unit).split
-    lengths = {(document.collection, document.name): len(split(document.text)) for document in documents}
+    lengths = {key: len(split(document.text)) for key, document in by_name.items()}
     # At least half of the documents must fill a window.
     n_long = sum(length >= _WINDOW_WORDS for length in lengths.values())
-    window_words = _WINDOW_WORDS if n_long * 2 >= len(lengths) else _SHORT_WINDOW_WORDS
+    window_words = _WINDOW_WORDS
+    if n_long * 2 < len(lengths):
+        window_words = _SHORT_WINDOW_WORDS
     sides = {side: _compute_side_facts(side, documents, lengths, window_words) for side in user_files.sides}
     return Inventory(user_files, sides, tuple(documents), fetched.unused, unit, window_words)
 
@@ -274,8 +285,10 @@ def _compute_side_facts(
     n_windows = 0
     n_editions = 0
     n_intervals = 0
+    languages: Counter[str] = Counter()
     side_documents = [document for document in documents if document.collection == side]
     for document in side_documents:
+        languages[document.language] += 1
         groups.add(document.group or document.name)
         length = lengths[side, document.name]
         n_words += length
@@ -291,7 +304,7 @@ def _compute_side_facts(
         groups=len(groups),
         words=n_words,
         windows=n_windows,
-        languages=dict(Counter(document.language for document in side_documents).most_common()),
+        languages=dict(languages.most_common()),
         oldest=min(first_days, default=None),
         newest=max(dates, default=None),
         undated=len(side_documents) - len(dates),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,8 +87,9 @@ class Configuration:
             ConfigError: If the name or its entry is wrong, or if the settings of one of its sources are broken.
         """
         specs = resolve_benchmarks(name, self.benchmarks)
-        for source in dict.fromkeys(source for spec in specs for source in spec.sources):
-            self.sources.sections.require_not_broken(source)
+        for spec in specs:
+            for source in spec.sources:
+                self.sources.sections.require_not_broken(source)
         return specs
 
     def entries_of(self, file: EntryFile[E]) -> Entries[E]:
@@ -103,7 +105,7 @@ class Configuration:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Return the problems of all files, in the order of the files."""
-        return tuple(problem for name in FILES for problem in self.problems_of(name))
+        return tuple(itertools.chain.from_iterable(map(self.problems_of, FILES)))
 
     def problems_except_unreadable(self, file: str) -> tuple[Problem, ...]:
         """Return the problems of all files, except the problem that a file is unreadable.

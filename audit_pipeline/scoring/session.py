@@ -283,7 +283,7 @@ class Session:
             self.location,
             partial(backend_of, self.model),
             kinds=self._list_kinds(kinds),
-            along=extra_kinds,
+            extra_kinds=extra_kinds,
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=self._add_phase(_TEXT_PASS, on_progress),

@@ -136,7 +136,7 @@ def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
     return resolve_paths_against(folder, section)
 
 
-FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _parse_section, affects_audits=True)
+FILE = EntryFile(FILE_NAME, None, "section", "it lists the sources to read", _parse_section, affects_audits=True)
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:

@@ -16,33 +16,13 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError, escape_unprintable
+from audit_pipeline.readers import text_rows
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
-from audit_pipeline.readers.text_rows import (
-    Row,
-    UnusableRowError,
-    choose_column,
-    column_names,
-    explain_unusable_text,
-    read_name,
-    read_own_id,
-    read_text,
-)
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
-from audit_pipeline.sources.base import (
-    FILE_NAME,
-    Collection,
-    Document,
-    FetchedDocuments,
-    FetchedItem,
-    LeftOut,
-    MissingPart,
-    Source,
-    SourceSection,
-    collect,
-)
+from audit_pipeline.sources import base
 from audit_pipeline.sources.folder_files import walk_files
 from audit_pipeline.store.paths import is_workspace
 
@@ -53,13 +33,13 @@ _MAX_QUOTED_DATES = 3
 _KINDLE = (".mobi", ".azw", ".azw3")
 
 
-class LocalFilesSettings(SourceSection):
+class LocalFilesSettings(base.SourceSection):
     """The settings of the user's files: their paths and the meaning of columns."""
 
     path: Path | None = Field(
         default=None, description="your folder or file; a relative path counts from this file's folder"
     )
-    collections: Mapping[Collection, Annotated[tuple[Path, ...], Field(min_length=1)]] = Field(
+    collections: Mapping[base.Collection, Annotated[tuple[Path, ...], Field(min_length=1)]] = Field(
         default={}, description="in place of path and collection: several sets of folders and files, by name"
     )
     text_column: Text | None = Field(
@@ -73,26 +53,26 @@ class LocalFilesSettings(SourceSection):
     )
     edition_dates: bool = Field(
         default=False,
-        description="date EPUB, PDF and Word files by the date of this edition that they give; a reprint may be newer "
-        "than its work",
+        description="date EPUB, PDF and Word files by the date of the edition in the file; a reprint may be newer than "
+        "its work",
     )
     group_column: Text | None = Field(
         default=None,
         description="the column with the book, patent or article that a row belongs to; None: each document is a group",
     )
-    collection: Collection = Field(default="local", description="a name for all of these texts")
+    collection: base.Collection = Field(default="local", description="a name for all of these texts")
     licence: Text = Field(default="unknown", description="of the texts")
     language: Annotated[str, StringConstraints(pattern=r"^([a-z]{2,3}|detect)$")] = Field(
-        default="en", description="ISO 639-1; detect: what each text's first words look like"
+        default="en", description="ISO 639-1; detect: the language of each text's first words"
     )
-    url: Text | None = Field(default=None, description="where the texts came from; None: the file's own address")
+    url: Text | None = Field(default=None, description="address of the texts' origin; None: the address of the file")
 
     @property
     def missing_setting(self) -> str | None:
         """Return the instruction to set a path, or None if a path is set."""
         if self.roots_by_collection:
             return None
-        return f"set {NAME}.path in config/{FILE_NAME} to your folder or file"
+        return f"set {NAME}.path in config/{base.FILE_NAME} to your folder or file"
 
     @property
     def roots_by_collection(self) -> Mapping[str, tuple[Path, ...]]:
@@ -111,16 +91,16 @@ class LocalFilesSettings(SourceSection):
     @model_validator(mode="after")
     def _refuse_path_and_collections(self) -> Self:
         if self.path is not None and self.collections:
-            raise ValueError("path and collections both say which files to read: keep one of them")
+            raise ValueError("'path' and 'collections' exclude each other. Remove one of them.")
         return self
 
 
-def fetch(settings: LocalFilesSettings, downloads: Path) -> FetchedDocuments:
+def fetch(settings: LocalFilesSettings, downloads: Path) -> base.FetchedDocuments:
     """Return the documents in the user's files. Nothing is downloaded."""
     return fetch_local_files(settings)
 
 
-def fetch_local_files(settings: LocalFilesSettings) -> FetchedDocuments:
+def fetch_local_files(settings: LocalFilesSettings) -> base.FetchedDocuments:
     """Return the documents in the user's files. Unreadable files are missing parts.
 
     Hidden files, hidden folders and workspaces are ignored. Links out of a folder are not followed. Files of other
@@ -132,11 +112,11 @@ def fetch_local_files(settings: LocalFilesSettings) -> FetchedDocuments:
     """
     if not settings.roots_by_collection:
         raise SourceError(f"{NAME} has no path: {settings.missing_setting}")
-    items: list[FetchedItem] = []
+    items: list[base.FetchedItem] = []
     for collection, roots in settings.roots_by_collection.items():
         for root, prefix in _iterate_name_prefixes(roots):
             items += _fetch_root(collection, root, prefix, settings)
-    return collect(items)
+    return base.collect(items)
 
 
 def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -154,25 +134,25 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         yield root, prefix
 
 
-def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
+def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[base.FetchedItem]:
     if not root.exists():
         # The name is not set, because the path may have contained any document of the collection.
         fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
-        yield MissingPart(prefix or collection, f"{root}: {fault}", collection)
+        yield base.MissingPart(prefix or collection, f"{root}: {fault}", collection)
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
         problem = refusal or _explain_unknown_kind(path)
         if problem is not None:
-            yield LeftOut(name, problem)
+            yield base.LeftOut(name, problem)
             continue
         read = _read_whole_document if is_single_document(path) else _read_row_documents
         try:
             yield from read(name, path, collection, settings)
         except NoTextError as error:
-            yield LeftOut(name, str(error))
+            yield base.LeftOut(name, str(error))
         except DataError as error:
-            yield MissingPart(name, str(error), collection, name)
+            yield base.MissingPart(name, str(error), collection, name)
 
 
 def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
@@ -197,29 +177,33 @@ def _explain_unknown_kind(path: Path) -> str | None:
     return f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
+def _read_whole_document(
+    name: str, path: Path, collection: str, settings: LocalFilesSettings
+) -> Iterator[base.FetchedItem]:
     whole = read_document(path)
-    problem = explain_unusable_text(whole.text)
+    problem = text_rows.explain_unusable_text(whole.text)
     if problem is not None:
-        yield LeftOut(name, f"its text {problem}")
+        yield base.LeftOut(name, f"its text {problem}")
         return
     dating = whole.edition if settings.edition_dates else None
     document = _build_document(settings, collection, name, path, whole.title or Path(name).stem, whole.text, dating)
     if dating is not None:
         document = replace(document, date_kind=EDITION_DATE)
     yield replace(document, places=whole.places, edition=whole.edition)
-    yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
+    yield from (base.LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
 
 
-def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[FetchedItem]:
+def _read_row_documents(
+    name: str, path: Path, collection: str, settings: LocalFilesSettings
+) -> Iterator[base.FetchedItem]:
     file = read_rows(path)
-    columns = column_names(file.rows)
-    text_column = choose_column(path, columns, settings.text_column)
+    columns = text_rows.column_names(file.rows)
+    text_column = text_rows.choose_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
-    yield from (LeftOut(f"{name}!{part}", reason) for part, reason in file.remarks)
-    yield from (LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
+    yield from (base.LeftOut(f"{name}!{part}", reason) for part, reason in file.remarks)
+    yield from (base.LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
     unreadable_dates: list[str] = []
     for row in file.rows:
         row_name = f"{name}#{row.index}"
@@ -231,32 +215,34 @@ def _read_row_documents(name: str, path: Path, collection: str, settings: LocalF
             unreadable_dates.append(f"{row.location}: {error}")
         try:
             yield _build_row_document(row_name, path, collection, row, text_column, settings, dating)
-        except UnusableRowError as unusable:
-            yield LeftOut(row_name, f"{row.location}: {unusable}")
+        except text_rows.UnusableRowError as unusable:
+            yield base.LeftOut(row_name, f"{row.location}: {unusable}")
     if unreadable_dates:
         quoted = "; ".join(unreadable_dates[:_MAX_QUOTED_DATES])
         if len(unreadable_dates) > _MAX_QUOTED_DATES:
             quoted += f" and {len(unreadable_dates) - _MAX_QUOTED_DATES:,} more"
         reason = f"not read, the texts are kept without a date ({quoted}). {DATE_ADVICE}"
-        yield LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
+        yield base.LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
 
 
 def _build_row_document(
     name: str,
     path: Path,
     collection: str,
-    row: Row,
+    row: text_rows.Row,
     text_column: str,
     settings: LocalFilesSettings,
     dating: Dating | None,
-) -> Document:
-    text = read_text(row.values, text_column)
-    title = read_name(row.values, settings.title_column) if settings.title_column else read_own_id(row.values, "id")
+) -> base.Document:
+    text = text_rows.read_text(row.values, text_column)
+    title = text_rows.read_own_id(row.values, "id")
+    if settings.title_column:
+        title = text_rows.read_name(row.values, settings.title_column)
     group = None
     if settings.group_column is not None:
-        group = read_name(row.values, settings.group_column)
+        group = text_rows.read_name(row.values, settings.group_column)
         if group is None:
-            raise UnusableRowError(f"column '{settings.group_column}' names no group")
+            raise text_rows.UnusableRowError(f"column '{settings.group_column}' names no group")
     title = title or f"{path.stem} {row.index + 1}"
     return _build_document(settings, collection, name, path, title, text, dating, group)
 
@@ -270,14 +256,14 @@ def _build_document(
     text: str,
     dating: Dating | None = None,
     group: str | None = None,
-) -> Document:
+) -> base.Document:
     language = settings.language
     if language == DETECT:
         # Loading the model of languages is slow.
         from audit_pipeline.splits.languages import detect_languages  # noqa: PLC0415
 
         language = detect_languages([text])[0]
-    document = Document(
+    document = base.Document(
         collection=collection,
         name=name,
         title=escape_unprintable(" ".join(title.split())),
@@ -293,10 +279,10 @@ def _build_document(
     return replace(document, published=dating.published, earliest=dating.earliest)
 
 
-SOURCE = Source(
+SOURCE = base.Source(
     NAME,
-    f"A folder, or a file of texts or of rows, of the user's own (config/{FILE_NAME}).",
-    f"as set in config/{FILE_NAME}",
+    f"A folder, or a file of texts or of rows, of the user's own (config/{base.FILE_NAME}).",
+    f"as set in config/{base.FILE_NAME}",
     LocalFilesSettings,
     fetch,
     version=6,

@@ -23,9 +23,12 @@ NAME = "passages"
 class PassageEnds(StrictSettings):
     """The first and last words of a passage. Both are part of the passage."""
 
-    begins: Text | None = Field(default=None, description="its first words, the first place of them; None: the file's")
+    begins: Text | None = Field(
+        default=None,
+        description="first words of the passage, at their first occurrence; None: the beginning of the file",
+    )
     ends: Text | None = Field(
-        default=None, description="its last words, at their first place after the beginning; None: the file's"
+        default=None, description="last words of the passage, at their next occurrence; None: the end of the file"
     )
 
 
@@ -33,20 +36,22 @@ class PackagedFile(StrictSettings):
     """A text file in a wheel, and its passages by title."""
 
     distribution: Text = Field(description="name of the package on the package index")
-    version: Text = Field(description="its version, in quotes: passages are fixed beforehand")
+    version: Text = Field(description="version of the package, in quotes")
     file: Text = Field(description="path inside the wheel; UTF-8")
-    licence: Text = Field(description="of the text")
-    language: Language = Field(default="en", description="as ISO 639-1")
+    licence: Text = Field(description="licence of the text")
+    language: Language = Field(default="en", description="language of the text (ISO 639-1)")
     leave_out: str = Field(
         default="", description="characters that are no part of the text, such as the brackets of notes"
     )
-    passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(description="by title")
+    passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(description="passages by title")
 
 
 class PassagesSettings(SourceSection):
     """The settings of the source: files in packages by the name of the collection."""
 
-    files: Mapping[Collection, PackagedFile] = Field(default={}, description="files in packages, by a name for each")
+    files: Mapping[Collection, PackagedFile] = Field(
+        default={}, description="files in packages, by the name of the collection"
+    )
 
     @property
     def missing_setting(self) -> str | None:

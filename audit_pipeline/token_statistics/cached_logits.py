@@ -45,9 +45,9 @@ def fill_rows_from_logits(
         for batch in part.to_batches():
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
-                kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
                 if number in done:
                     continue
+                kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
                 text = prepared.encoded[number]
                 values = _reduce_text(batch, row, text, kinds, scratch)
                 if values is None:
@@ -71,9 +71,13 @@ def _reduce_text(
         return None
     # torch has no read-only tensors, and Arrow's memory is read-only, so the logits are copied.
     logits = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
-    names = {name for kind in kinds for name in KINDS[kind].statistics}
+    names: set[str] = set()
+    for kind in kinds:
+        names.update(KINDS[kind].statistics)
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
         statistics = begin_fetch(sweep(logits, target, scratch, names))()
-    is_finite = all(np.isfinite(statistics[name]).all() for name in names)
-    return statistics if is_finite else None
+    for name in names:
+        if not np.isfinite(statistics[name]).all():
+            return None
+    return statistics

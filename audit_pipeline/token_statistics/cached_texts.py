@@ -52,7 +52,10 @@ class Caches:
     @property
     def unreadable(self) -> tuple[str, ...]:
         """Return the damaged parts that were set aside."""
-        return tuple(str(part) for cache in self._open.values() for part in cache.unreadable)
+        parts: list[str] = []
+        for cache in self._open.values():
+            parts += map(str, cache.unreadable)
+        return tuple(parts)
 
     def flush(self) -> None:
         """Write the pending rows."""
@@ -66,7 +69,9 @@ CacheLocation = DataPaths | Caches
 
 def open_caches(location: CacheLocation) -> Caches:
     """Return the caches at ``location``."""
-    return location if isinstance(location, Caches) else Caches(location)
+    if isinstance(location, Caches):
+        return location
+    return Caches(location)
 
 
 def _find_branch_keys(
@@ -81,7 +86,9 @@ def _find_branch_keys(
     for length in sorted(lengths, reverse=True):
         keys_of_length = cache_keys(model, texts_sha256, "branches", length)
         missing = cache.missing(keys_of_length.values())
-        keys |= {sha256: key for sha256, key in keys_of_length.items() if key not in missing}
+        for sha256, key in keys_of_length.items():
+            if key not in missing:
+                keys[sha256] = key
     return keys
 
 
@@ -106,9 +113,12 @@ def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Ma
     """Return the lists ``names`` of each row by the sha256 of its text. They share the table's memory."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for batch in table.to_batches():
-        columns = {name: batch.column(name) for name in names}
-        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in columns.items()}
-        ends = {name: column.offsets.to_numpy() for name, column in columns.items()}
+        values: dict[str, npt.NDArray[Any]] = {}
+        ends: dict[str, npt.NDArray[Any]] = {}
+        for name in names:
+            column = batch.column(name)
+            values[name] = column.values.to_numpy(zero_copy_only=True)
+            ends[name] = column.offsets.to_numpy()
         for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
             found[sha256] = {name: np.asarray(values[name][ends[name][row] : ends[name][row + 1]]) for name in names}
     return found
@@ -214,7 +224,10 @@ def describe_plan(
     texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
 ) -> CachePlan:
     """Return the plan of a run over ``prepared``, which comes from ``texts`` texts."""
-    branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
+    branched = 0
+    for number, text in enumerate(prepared.encoded):
+        if prepared.wants_branches(number):
+            branched += text.n_scored
     return CachePlan(
         texts=texts,
         cached_texts=prepared.distinct - len(prepared.encoded),
@@ -237,16 +250,22 @@ def prepare(
     caches: Caches,
     kinds: Sequence[Kind],
     steps: int,
-    along: Collection[Kind] = (),
+    extra_kinds: Collection[Kind] = (),
 ) -> Prepared:
     """Encode the distinct ``texts`` that miss a row of ``kinds`` or branches of at least ``steps`` tokens.
 
-    Kinds of ``along`` are added to a text only if it runs for another kind.
+    Kinds of ``extra_kinds`` are added to a text only if it runs for another kind.
     """
     distinct = {text_sha256(text): text for text in texts}
-    keys = {kind: cache_keys(model, distinct, kind, steps) for kind in kinds}
-    absent = {kind: caches.of(model, kind).missing(keys[kind].values()) for kind in kinds if kind != "branches"}
-    branched = _find_branch_keys(model, caches.of(model, "branches"), steps, distinct) if steps else distinct
+    keys: dict[Kind, Mapping[str, str]] = {}
+    absent: dict[Kind, Collection[str]] = {}
+    for kind in kinds:
+        keys[kind] = cache_keys(model, distinct, kind, steps)
+        if kind != "branches":
+            absent[kind] = caches.of(model, kind).missing(keys[kind].values())
+    branched = distinct
+    if steps:
+        branched = _find_branch_keys(model, caches.of(model, "branches"), steps, distinct)
     to_encode: list[str] = []
     keys_by_text: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
@@ -254,15 +273,17 @@ def prepare(
         lacking: set[Kind] = {kind for kind, absent_keys in absent.items() if keys[kind][sha256] in absent_keys}
         if sha256 not in branched:
             lacking.add("branches")
-        if not lacking.difference(along, ("branches",)):
-            lacking.difference_update(along)
+        if not lacking.difference(extra_kinds, ("branches",)):
+            lacking.difference_update(extra_kinds)
         if lacking:
             to_encode.append(text)
             keys_by_text.append({kind: keys_of_kind[sha256] for kind, keys_of_kind in keys.items()})
             missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
-    windows = [part for number, text in enumerate(encoded) for part in cut_windows(number, text, window, stride)]
+    windows: list[Window] = []
+    for number, text_tokens in enumerate(encoded):
+        windows += cut_windows(number, text_tokens, window, stride)
     return Prepared(len(distinct), keys_by_text, encoded, missing, windows)
 
 
@@ -278,11 +299,11 @@ def prepare_single_windows(
         prefix: Prefix of all texts, if any.
     """
     texts = list(absent.values())
-    windows = [
-        Window(number, 0, len(text.token_id), text.first_scored, text.start_token_id is not None)
-        for number, text in enumerate(texts)
-        if len(text.token_id)
-    ]
+    windows: list[Window] = []
+    for number, text in enumerate(texts):
+        if len(text.token_id):
+            has_start_token = text.start_token_id is not None
+            windows.append(Window(number, 0, len(text.token_id), text.first_scored, has_start_token))
     keys: list[Mapping[Kind, str]] = [{kind: key} for key in absent]
     return Prepared(cached + len(texts), keys, texts, [frozenset({kind})] * len(texts), windows, prefix)
 
@@ -307,6 +328,7 @@ def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: in
     tokens: Counter[Kind] = Counter()
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         tokens.update(dict.fromkeys(lacking, text.n_scored))
-    return {
-        kind: count * KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps) for kind, count in tokens.items()
-    }
+    sizes: dict[Kind, int] = {}
+    for kind, count in tokens.items():
+        sizes[kind] = count * KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps)
+    return sizes

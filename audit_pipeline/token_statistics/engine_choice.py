@@ -46,7 +46,7 @@ def choose_engine(name: str | None = None, workers: int | None = None) -> Engine
         raise ConfigError(f"CORPUS_AUDIT_ENGINE (or engine) is {chosen}: give {' or '.join(get_args(EngineName))}")
     if chosen == "in_process":
         if workers is not None:
-            raise ConfigError("workers are those of the engine ray: give --engine ray, or leave --workers out")
+            raise ConfigError("'workers' requires the engine ray: use --engine ray, or omit --workers")
         return IN_PROCESS
     if find_spec("ray") is None:
         raise ConfigError("the engine ray needs the package ray: pip install 'corpus-audit[ray]'")

@@ -59,7 +59,9 @@ def choose_linear_function(*, onednn: bool) -> Linear:
 
     The products of oneDNN have no gradient, so they cannot be used for training.
     """
-    return _multiply_with_onednn if onednn else functional.linear
+    if onednn:
+        return _multiply_with_onednn
+    return functional.linear
 
 
 def find_linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
@@ -104,7 +106,7 @@ def _find_onednn_operator() -> Callable[..., torch.Tensor] | None:
     # A version of torch without the operator uses torch's default product.
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
-    operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    operator: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     return None if operator is None else operator.default
 
 

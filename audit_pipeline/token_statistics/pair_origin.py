@@ -29,7 +29,9 @@ def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
     The length of branches belongs to the benchmark, so the benchmark's digest covers it.
     """
     policy = model.entry.start_token_policy
-    start_token = model.start_token if policy == "always" else None
+    start_token = None
+    if policy == "always":
+        start_token = model.start_token
     return digest(
         benchmark_digest,
         model.identity.model_fingerprint,

@@ -10,16 +10,8 @@ import pyarrow as pa
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.tables import KINDS, digest, text_sha256
+from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.backend import Backend
-from audit_pipeline.token_statistics.cached_texts import (
-    CacheLocation,
-    CachePlan,
-    Prepared,
-    describe_plan,
-    estimate_bytes_to_write,
-    open_caches,
-    prepare_single_windows,
-)
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, encode, put_after, window_and_stride
 
@@ -47,32 +39,36 @@ def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     border = model.position_border
     if border is None:
         return False
-    alone = tokens + (1 if model.entry.start_token_policy == "always" else 0)
+    alone = tokens
+    if model.entry.start_token_policy == "always":
+        alone += 1
     return alone <= border < len(prefix.ids) + tokens
 
 
-def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
+def is_prefix_rerun(model: TokenizedModel, location: cached_texts.CacheLocation) -> bool:
     """Return True if the prefix is known to run again with every text, by the load checks (load_checks.py)."""
     load_check = read_json_if_whole(
-        open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
+        cached_texts.open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
     )
     return load_check is not None and not load_check["found"]["shared_prefix"]
 
 
-def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> CachePlan:
+def plan_prefixed(
+    model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: cached_texts.CacheLocation
+) -> cached_texts.CachePlan:
     """Plan the work of :func:`compute_prefixed` without the prefix itself. It needs only the tokenizer.
 
     If the prefix runs again with every text (:func:`is_prefix_rerun`), its tokens come in addition.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
-    return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, prepared, 0))
+    return cached_texts.describe_plan(len(texts), prepared, cached_texts.estimate_bytes_to_write(model, prepared, 0))
 
 
 def compute_prefixed(
     model: TokenizedModel,
     texts: Sequence[str],
     prefix: Prefix,
-    location: CacheLocation,
+    location: cached_texts.CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
@@ -80,22 +76,24 @@ def compute_prefixed(
 
     A text that does not fit after the prefix is skipped and has no row.
     """
-    caches = open_caches(location)
+    caches = cached_texts.open_caches(location)
     prepared = _prepare_prefixed(model, texts, prefix, caches)
     return run_prepared(model, prepared, caches, backend, on_progress=on_progress)
 
 
-def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
+def read_prefixed(
+    model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: cached_texts.CacheLocation
+) -> pa.Table:
     """Return the cached rows (PREFIXED) of ``texts`` after ``prefix``, each once. Texts without a row are absent."""
     keys = (_compute_row_key(model, text_sha256(text), prefix) for text in texts)
-    return open_caches(location).of(model, "prefixed").read(keys)
+    return cached_texts.open_caches(location).of(model, "prefixed").read(keys)
 
 
 def compute_prefixed_parts(
     model: TokenizedModel,
     parts: Sequence[EncodedText],
     prefix: Prefix,
-    location: CacheLocation,
+    location: cached_texts.CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[float]:
@@ -105,7 +103,7 @@ def compute_prefixed_parts(
     the window of the model.
     """
     keys = [_compute_row_key(model, digest(part.text_sha256, part.token_id.tolist()), prefix) for part in parts]
-    caches = open_caches(location)
+    caches = cached_texts.open_caches(location)
     cache = caches.of(model, "prefixed")
     missing = cache.missing(keys)
     absent = {key: part for key, part in zip(keys, parts, strict=True) if key in missing}
@@ -113,24 +111,25 @@ def compute_prefixed_parts(
     run_prepared(model, prepared, caches, backend, on_progress=on_progress)
     rows = cache.read(keys).select(["key", "logprob"]).to_pylist()
     log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows}
-    return [log_p[key] for key in keys]
+    return list(map(log_p.__getitem__, keys))
 
 
-def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
+def _prepare_prefixed(
+    model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: cached_texts.CacheLocation
+) -> cached_texts.Prepared:
     keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
-    missing = open_caches(location).of(model, "prefixed").missing(keys.values())
+    missing = cached_texts.open_caches(location).of(model, "prefixed").missing(keys.values())
     absent = [text for text, key in keys.items() if key in missing]
-    fitting = {
-        keys[text]: tokens
-        for text, tokens in zip(absent, encode(model, absent), strict=True)
-        if has_room(model, prefix, len(tokens.token_id))
-    }
+    fitting: dict[str, EncodedText] = {}
+    for text, tokens in zip(absent, encode(model, absent), strict=True):
+        if has_room(model, prefix, len(tokens.token_id)):
+            fitting[keys[text]] = tokens
     return _put_all_after(fitting, prefix, len(keys) - len(absent))
 
 
-def _put_all_after(absent: Mapping[str, EncodedText], prefix: Prefix, cached: int) -> Prepared:
+def _put_all_after(absent: Mapping[str, EncodedText], prefix: Prefix, cached: int) -> cached_texts.Prepared:
     after = {key: put_after(prefix, tokens) for key, tokens in absent.items()}
-    return prepare_single_windows("prefixed", after, cached=cached, prefix=prefix)
+    return cached_texts.prepare_single_windows("prefixed", after, cached=cached, prefix=prefix)
 
 
 def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:

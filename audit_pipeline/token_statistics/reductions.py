@@ -250,7 +250,8 @@ LOGIT_STATISTICS = (
 """Names of statistics, with the class that computes them from the logits."""
 
 
-# Kept roots of a token's share in its block are multiplied by this, so that those that matter are normal numbers.
+# Roots of shares are multiplied by this factor before they are kept in half precision. Without it, relevant roots would
+# be subnormal numbers, which have few digits.
 _KEPT_SCALE = 2.0**15
 _LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
 
@@ -297,7 +298,7 @@ class _Roots:
         self._blocks: list[tuple[int, Shares]] = []
 
     def add(self, block: Block, shares: Shares) -> None:
-        roots = torch.sqrt(block.buffer, out=self._scratch.get_buffer("one", *block.buffer.shape))
+        roots = torch.sqrt(block.buffer, out=self._scratch.get_buffer("temporary", *block.buffer.shape))
         self._sum = self._sum * shares.before.sqrt() + roots.sum(1) * shares.now.sqrt()
         self._kept[:, block.begin : block.begin + roots.shape[1]] = roots.mul_(_KEPT_SCALE)
         self._blocks.append((block.begin, shares))
@@ -310,7 +311,7 @@ class _Roots:
         for begin, shares in reversed(self._blocks):
             # The root of the probability that a kept root of 1 stands for. It is 0 for blocks without probability.
             unit = (shares.now * share).sqrt() / _KEPT_SCALE
-            values = self._scratch.get_buffer("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
+            values = self._scratch.get_buffer("temporary", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
             at_most = (floor / unit).clamp_(max=_LARGEST_KEPT)
             added += floor * (end - begin) - torch.minimum(values, at_most.unsqueeze(1), out=values).sum(1) * unit
             end = begin
@@ -354,8 +355,8 @@ class _AtTemperature:
         self._moments = _Moments(logits, target, scratch)
 
     def add(self, block: Block) -> None:
-        scaled_logits = self._scratch.get_buffer("one", *block.logits.shape)
-        buffer = self._scratch.get_buffer("another", *block.logits.shape)
+        scaled_logits = self._scratch.get_buffer("temporary", *block.logits.shape)
+        buffer = self._scratch.get_buffer("second temporary", *block.logits.shape)
         torch.mul(block.logits, self._beta, out=scaled_logits)
         scaled = Block(block.begin, scaled_logits, block.largest * self._beta, buffer)
         self._total, shares = self._total.with_block(scaled.largest, apply_softmax(scaled))
@@ -372,14 +373,14 @@ class _Temperatures:
     """The distribution at each of ``BETAS``: [n, len(BETAS)] each."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
-        self._each = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
+        self._statistics = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
 
     def add(self, block: Block, shares: Shares) -> None:
-        for statistic in self._each:
+        for statistic in self._statistics:
             statistic.add(block)
 
     def columns(self, total: Total) -> Reduced:
-        by_beta = [statistic.columns(total) for statistic in self._each]
+        by_beta = [statistic.columns(total) for statistic in self._statistics]
         columns = {}
         for name in by_beta[0]:
             columns[name] = torch.stack([statistics[name] for statistics in by_beta], dim=1)

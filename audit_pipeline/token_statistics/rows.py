@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,11 @@ class RowWriter:
 
     def add_empty(self) -> None:
         """Write rows for texts without a scored token."""
-        self._write({number: [] for number, text in enumerate(self._prepared.encoded) if not text.n_scored})
+        empty: dict[int, list[WindowResult]] = {}
+        for number, text in enumerate(self._prepared.encoded):
+            if not text.n_scored:
+                empty[number] = []
+        self._write(empty)
 
     def add(self, results: Sequence[WindowResult]) -> int:
         """Add the results of a batch, write the rows of complete texts, and return the batch's number of tokens."""
@@ -73,37 +78,42 @@ class RowWriter:
 
     def _write(self, complete: Mapping[int, Sequence[WindowResult]]) -> None:
         """Write the missing rows of texts. ``complete`` holds the results of their windows in order, by text number."""
-        missing = self._prepared.missing
-        for kind in sorted(frozenset().union(*(missing[number] for number in complete))):
-            lacking = [number for number in complete if kind in missing[number]]
-            groups = [lacking]
-            if kind in _WRITTEN_SEPARATELY:
-                groups = [[number] for number in lacking]
-            for numbers in groups:
-                keys = [self._prepared.keys[number][kind] for number in numbers]
-                texts = [self._prepared.encoded[number] for number in numbers]
-                rows = [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers]
-                add_rows(self._caches.of(self._model, kind), keys, texts, rows)
+        numbers_by_kind: dict[Kind, list[int]] = {}
+        for number in complete:
+            for kind in self._prepared.missing[number]:
+                numbers_by_kind.setdefault(kind, []).append(number)
+        for kind, numbers in sorted(numbers_by_kind.items()):
+            if kind not in _WRITTEN_SEPARATELY:
+                self._write_kind(kind, numbers, complete)
+                continue
+            for number in numbers:
+                self._write_kind(kind, [number], complete)
+
+    def _write_kind(self, kind: Kind, numbers: Sequence[int], complete: Mapping[int, Sequence[WindowResult]]) -> None:
+        keys = [self._prepared.keys[number][kind] for number in numbers]
+        texts = [self._prepared.encoded[number] for number in numbers]
+        rows = [self._columns(kind, text, complete[number]) for text, number in zip(texts, numbers, strict=True)]
+        add_rows(self._caches.of(self._model, kind), keys, texts, rows)
 
     def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[WindowResult]) -> dict[str, object]:
         """Return the columns of a text's row of ``kind`` except key and text."""
         if kind == "branches":
             branches = [part.branches for part in parts if part.branches is not None]
-            lengths = _join_parts([part.lengths for part in branches])
-            logprobs = [part.logprob for part in branches]
-            z_scores = [part.z for part in branches]
+            lengths = _join_attributes(branches, "lengths")
             return {
                 "m": self._steps,
                 "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-                "logprob": _join_parts(logprobs),
-                "z": _join_parts(z_scores),
+                "logprob": _join_attributes(branches, "logprob"),
+                "z": _join_attributes(branches, "z"),
             }
         values = [part.values for part in parts if part.values is not None]
         if kind == "topk":
-            token_ids = [part["topk_id"] for part in values]
-            logprobs = [part["topk_logprob"] for part in values]
-            k = token_ids[0].shape[1] if token_ids else TOPK_ENTRIES
-            return {"k": k, "token_id": _join_parts(token_ids), "logprob": _join_parts(logprobs)}
+            k = values[0]["topk_id"].shape[1] if values else TOPK_ENTRIES
+            return {
+                "k": k,
+                "token_id": _join_statistic(values, "topk_id"),
+                "logprob": _join_statistic(values, "topk_logprob"),
+            }
         if kind == "logits":
             logits = [part["logits"].astype("<f2", copy=False) for part in values]
             width = logits[0].shape[1] if logits else self._model.vocab_size
@@ -152,10 +162,18 @@ def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: boo
     if "k" in declared.table.schema.names:
         columns["k"] = declared.entries
     for name in declared.statistics:
-        columns[name] = _join_parts([part[name] for part in parts if name in part])
+        columns[name] = _join_statistic(parts, name)
     if declared.is_from_logits:
         columns["from_logits"] = from_logits
     return columns
+
+
+def _join_statistic(parts: Sequence[Values], name: str) -> npt.NDArray[Any]:
+    return _join_parts([part[name] for part in parts if name in part])
+
+
+def _join_attributes(parts: Sequence[object], name: str) -> npt.NDArray[Any]:
+    return _join_parts(list(map(attrgetter(name), parts)))
 
 
 def _join_parts(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

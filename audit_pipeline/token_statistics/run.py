@@ -12,20 +12,8 @@ from typing import Any
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, text_sha256
+from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.backend import Backend, Work
-from audit_pipeline.token_statistics.cached_texts import (
-    CacheLocation,
-    Caches,
-    Prepared,
-    add_branches_kind,
-    collect_lists_by_text,
-    estimate_bytes_to_write,
-    find_texts_with_logits,
-    open_caches,
-    prepare,
-    read_statistics,
-    require_kinds,
-)
 from audit_pipeline.token_statistics.rows import RowWriter
 from audit_pipeline.token_statistics.tokens import IntArray
 
@@ -65,7 +53,9 @@ class Progress:
     @property
     def tokens_per_second(self) -> float:
         """Return the speed so far."""
-        return self.tokens_done / self.seconds if self.seconds > 0 else 0.0
+        if self.seconds <= 0:
+            return 0.0
+        return self.tokens_done / self.seconds
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,9 @@ class RunSummary:
     @property
     def tokens_per_second(self) -> float:
         """Return the speed of the run."""
-        return self.tokens_computed / self.seconds if self.tokens_computed else 0.0
+        if not self.tokens_computed:
+            return 0.0
+        return self.tokens_computed / self.seconds
 
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
@@ -110,18 +102,20 @@ def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     for field in fields(RunSummary):
         if field.name != "unreadable_parts":
             totals[field.name] = sum(getattr(summary, field.name) for summary in summaries)
-    unreadable = dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)
+    unreadable: dict[str, None] = {}
+    for summary in summaries:
+        unreadable |= dict.fromkeys(summary.unreadable_parts)
     return RunSummary(**totals, unreadable_parts=tuple(unreadable))
 
 
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
-    location: CacheLocation,
+    location: cached_texts.CacheLocation,
     backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
-    along: Sequence[Kind] = (),
+    extra_kinds: Sequence[Kind] = (),
     branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
     on_progress: Callable[[Progress], None] | None = None,
@@ -137,7 +131,7 @@ def compute(
         location: Location of the cache.
         backend: Function that loads the model. It is called only if something must run.
         kinds: Kinds of rows to fill.
-        along: Kinds that a text receives only if it runs for another kind.
+        extra_kinds: Kinds that a text receives only if it runs for another kind.
         branch_steps: Number of tokens per branch, or 0. Longer cached branches suffice. If only branches are missing,
             the text runs for its keys and values alone, and its argmax tokens come from the cache.
         logits_budget: Maximum size of new full logits in bytes, as uncompressed float16.
@@ -147,11 +141,11 @@ def compute(
         BudgetError: If the full logits exceed the budget. Nothing has run then.
         ModelError: If the model's back end cannot give a kind.
     """
-    wanted = add_branches_kind([*kinds, *along], branch_steps)
-    require_kinds(model, wanted)
-    caches = open_caches(location)
-    prepared = prepare(model, texts, caches, wanted, branch_steps, along)
-    logits_bytes = estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
+    wanted = cached_texts.add_branches_kind([*kinds, *extra_kinds], branch_steps)
+    cached_texts.require_kinds(model, wanted)
+    caches = cached_texts.open_caches(location)
+    prepared = cached_texts.prepare(model, texts, caches, wanted, branch_steps, extra_kinds)
+    logits_bytes = cached_texts.estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
@@ -159,7 +153,9 @@ def compute(
         )
     reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
     prepared = prepared.without_logit_rows(reduced)
-    modes = _read_modes(model, texts, caches, prepared) if branch_steps else {}
+    modes: Mapping[int, IntArray] = {}
+    if branch_steps:
+        modes = _read_modes(model, texts, caches, prepared)
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
@@ -168,12 +164,12 @@ def compute(
 
 def _reduce_cached_logits(
     model: TokenizedModel,
-    prepared: Prepared,
-    caches: Caches,
+    prepared: cached_texts.Prepared,
+    caches: cached_texts.Caches,
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
     """Fill rows from cached logits, and return the numbers of the filled texts."""
-    texts = find_texts_with_logits(model, prepared, caches.of(model, "logits"))
+    texts = cached_texts.find_texts_with_logits(model, prepared, caches.of(model, "logits"))
     if not texts:
         return ()
     # This import loads torch, which a command with a complete cache does not need.
@@ -187,8 +183,8 @@ def _reduce_cached_logits(
 
 def run_prepared(
     model: TokenizedModel,
-    prepared: Prepared,
-    caches: Caches,
+    prepared: cached_texts.Prepared,
+    caches: cached_texts.Caches,
     backend: Callable[[], Backend],
     *,
     modes: Mapping[int, IntArray] | None = None,
@@ -215,7 +211,7 @@ def run_prepared(
     if ready is not None:
         wanted: set[str] = set()
         for kind in frozenset().union(*prepared.missing):
-            wanted.update(name for name in KINDS[kind].statistics if model.has_statistic(name))
+            wanted.update(filter(model.has_statistic, KINDS[kind].statistics))
         tokens_done = 0
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
 
@@ -253,16 +249,15 @@ def run_prepared(
 
 
 def _read_modes(
-    model: TokenizedModel, texts: Sequence[str], caches: Caches, prepared: Prepared
+    model: TokenizedModel, texts: Sequence[str], caches: cached_texts.Caches, prepared: cached_texts.Prepared
 ) -> Mapping[int, IntArray]:
     """Return the cached argmax tokens of texts that miss only branches, by text number."""
-    numbers = {
-        text.text_sha256: number
-        for number, text in enumerate(prepared.encoded)
-        if "base" not in prepared.missing[number] and prepared.wants_branches(number)
-    }
+    numbers: dict[str, int] = {}
+    for number, text in enumerate(prepared.encoded):
+        if "base" not in prepared.missing[number] and prepared.wants_branches(number):
+            numbers[text.text_sha256] = number
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = collect_lists_by_text(read_statistics(model, branched, caches), ["argmax_id"])
+    cached = cached_texts.collect_lists_by_text(cached_texts.read_statistics(model, branched, caches), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

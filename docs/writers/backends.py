@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.config import DIALECT_TRAITS, DialectName, Endpoint
+from audit_pipeline.models.server_settings import DIALECT_TRAITS, DialectName, Endpoint
 from audit_pipeline.tables import KINDS
 from docs.writers.markdown import format_markdown_table
 

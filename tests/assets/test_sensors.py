@@ -108,7 +108,7 @@ def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Worksp
     def unreachable(name: str) -> None:
         raise TransientError(f"the hub cannot be reached for {name}")
 
-    workspace.monkeypatch.setattr(sensors, "list_candidates", unreachable)
+    workspace.monkeypatch.setattr("audit_pipeline.models.model_proposals.list_candidates", unreachable)
     with dg.build_sensor_context() as context, pytest.raises(TransientError, match="some-owner"):
         sensors.hub_watcher(context)
     assert not (workspace.config / "models.proposed.yaml").exists()

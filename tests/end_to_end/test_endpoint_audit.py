@@ -230,7 +230,7 @@ def test_limits_go_with_models_behind_an_interface(
 ) -> None:
     workspace.write_models(here={"path": counting}, served=entry_of(server, tokenizer_alone, price_per_million=None))
     for model, option, words in (
-        ("here", "--max-tokens", "here runs on this machine, nothing is sent"),
+        ("here", "--max-tokens", "here runs on this machine, so nothing is sent"),
         ("served", "--max-cost", "served has no price"),
     ):
         refused = workspace.run("audit", "--model", model, "--benchmark", "made", option, "5")

@@ -250,7 +250,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_config(new_switch=True), "does not know, and would drop: new_switch"),
         (with_config(new_scale=0.5, new_name="x", new_list=[0], new_zero=0), "new_list, new_name, new_scale, new_zero"),
         (with_config(revision=7), "revision 7 is not the name of a revision"),
-        (as_mlx, "an adapter of MLX (mlx-lm), which is not read: merge it"),
+        (as_mlx, "an adapter of MLX (mlx-lm), which is not supported: merge it"),
         (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
         (with_added_tokens, "declares tokens that its base does not have"),
         (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),
@@ -380,7 +380,7 @@ def test_the_base_is_of_the_revision_that_the_adapter_names(
         ):
             model = load_tokenized(entry, DataPaths(tmp_path / "data"))
             assert model.identity.weights_digest == f"hub:owner/name@{commits['v2']}"
-    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is taken"):
+    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is used"):
         assert locate(find(hub="owner/name", revision="main")).commit == commits["main"]
     with pytest.warns(ModelFilesWarning, match="the base owner/name, and the entry has owner/other"):
         assert locate(find(hub="owner/other")).commit == commits["main"]

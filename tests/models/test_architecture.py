@@ -109,7 +109,7 @@ def test_an_unknown_architecture_is_named(
 def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused: Refused) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     message = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
-    assert "(bert) does not predict the next token of a text: take a decoder-only model" in message
+    assert "(bert) does not predict the next token of a text: use a decoder-only model" in message
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tiny_models import save_model
 
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
-from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.endpoint_history import (
     EndpointHistory,
     Probe,
@@ -25,6 +25,7 @@ from audit_pipeline.models.endpoint_history import (
     record_probe,
 )
 from audit_pipeline.models.fingerprint import list_earlier_fingerprints
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths

@@ -137,7 +137,7 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
             r"\(gptq, 4 bits\), and optimum gptqmodel is not installed: pip install --no-build-isolation",
         ),
         ({"quant_method": "awq", "bits": 4}, r"\(awq, 4 bits\), and gptqmodel is not installed"),
-        ({"quant_method": "new"}, "are quantised as 'new', which is not read here: take them in one of bitsandbytes"),
+        ({"quant_method": "new"}, "are quantised as 'new', which is not supported: use weights in one of bitsandbytes"),
     ],
 )
 def test_a_format_without_its_package_is_refused_in_one_line(

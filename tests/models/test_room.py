@@ -100,7 +100,7 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     size = compute_weight_bytes(model, "cpu")
     # What is taken now may be free in a moment: that alone stops nothing.
     given(monkeypatch, Memory(size, size // 2))
-    assert "do not fit" in check_memory_fit(model, "cpu").words
+    assert "do not fit" in check_memory_fit(model, "cpu").sentences
     load_weights(model, "cpu")
     given(monkeypatch, Memory(size - 1, size - 1))
     with pytest.raises(ModelError, match=r"too large: The weights take 0.2 MB in memory \(float32\), and do not fit"):
@@ -115,10 +115,10 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
     given(monkeypatch, Memory(10 * size, 10 * size), half, half)
     assert not check_memory_fit(one, "cuda").ever
     assert check_memory_fit(auto, "cuda").now
-    assert "2 GPUs have" in check_memory_fit(auto, "cuda").words
+    assert "2 GPUs have" in check_memory_fit(auto, "cuda").sentences
     given(monkeypatch, Memory(10 * size, 10 * size), half)
     assert not check_memory_fit(auto, "cuda").now
-    assert "The rest lies in main memory" in check_memory_fit(auto, "cuda").words
+    assert "The rest lies in main memory" in check_memory_fit(auto, "cuda").sentences
     assert check_memory_fit(auto, "cuda").ever
 
 
@@ -132,5 +132,5 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
-    with pytest.raises(ModelError, match="no CUDA device is available: leave --device out"):
+    with pytest.raises(ModelError, match="no CUDA device is available: omit --device"):
         ask(model_of(tmp_path), DataPaths(tmp_path / "data"))

@@ -146,7 +146,7 @@ def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path)
     assert list(models) == ["mine@checkpoint-100", "mine@checkpoint-200"]
     _, _, reasons = str(caught[0].message).partition("runs: ")
     assert reasons.split("; ") == [
-        "runs itself (list the model in it by an entry of its own)",
+        "runs itself (add a separate entry for the model in it)",
         "'.old' (hidden)",
         "'checkpoint-400.tmp' (tmp: not finished)",
         "'checkpoint-500' (empty)",

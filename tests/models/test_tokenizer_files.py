@@ -13,8 +13,9 @@ from tiny_models import SENTENCES, config_of, tokenized
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
-from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.conversion import read_with_transformers
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.store.paths import DataPaths

@@ -117,7 +117,7 @@ def test_the_file_has_the_form_of_models_yaml(tmp_path: Path) -> None:
     proposals = propose_entries([made("a/plain"), made("b/odd")], {})
     write_proposals(path, proposals)
     text = path.read_text(encoding="utf-8")
-    assert text.startswith("# Models on the hub that config/models.yaml does not name yet")
+    assert text.startswith("# Models of the owners in config/watch.yaml")
     assert "\n# Nothing here is audited." in text
     assert "trust_remote_code" not in text
     (tmp_path / "models.yaml").write_text(text, encoding="utf-8")

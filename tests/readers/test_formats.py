@@ -87,8 +87,8 @@ def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path)
     for content, message in (
         ("{", r"its state\.json cannot be read"),
         ("[" * 100_000, r"its state\.json cannot be read"),
-        ("[]", r"its state\.json does not say what it holds"),
-        ('{"_data_files": [{"filename": 5}]}', r"its state\.json does not say what it holds"),
+        ("[]", r"its state\.json has no valid list '"),
+        ('{"_data_files": [{"filename": 5}]}', r"its state\.json has no valid list '"),
         (json.dumps({**state, "_data_files": [{"filename": "gone.arrow"}]}), "is not a readable Arrow file"),
         (json.dumps({**state, "_data_files": [{"filename": f"../{outside.name}"}]}), "is not a readable Arrow file"),
         ('{"_data_files": []}', "the file holds no rows"),

@@ -239,7 +239,6 @@ def test_a_damaged_or_overlong_gz_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_line_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     content = b'text\n"a long line of a file that is no file of rows"\n'
     path = written(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
-    for module in ("file_bytes", "row_formats.delimited"):
-        monkeypatch.setattr(f"audit_pipeline.readers.{module}.LINE_LIMIT", 10)
+    monkeypatch.setattr("audit_pipeline.readers.file_bytes.LINE_LIMIT", 10)
     with pytest.raises(DataError, match="line 2 is longer than 0 MiB: is this a file of rows"):
         read_rows(path)

@@ -32,7 +32,7 @@ from audit_pipeline.http.faults import (
 from audit_pipeline.http.requests_adapter import ClientAdapter
 from audit_pipeline.http.response_guard import Unpacker, list_secrets, redact
 from audit_pipeline.http.retry import RetryPolicy
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget
 
 KEY = 'sk/made+0123"4567\\89abcdef'

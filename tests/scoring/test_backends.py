@@ -13,7 +13,7 @@ import pytest
 from tiny_models import tokenized
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.token_statistics.backend import Backend

@@ -10,7 +10,7 @@ from tiny_models import SENTENCES, Tiny
 
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from audit_pipeline.errors import ModelError, to_one_line
 from audit_pipeline.extras.servers.client import ServerRequest
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Usage
 from audit_pipeline.tables import TOPK_ENTRIES

@@ -17,7 +17,7 @@ from audit_pipeline.extras.servers.dialect_interface import (
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
 from audit_pipeline.http.retry import RetryPolicy
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget
 
 K = TypeVar("K")

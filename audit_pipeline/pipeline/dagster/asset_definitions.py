@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
-from audit_pipeline.pipeline.dagster.cell_events import CellEvents, list_checks
+from audit_pipeline.pipeline.dagster.cell_events import CellEvents, choose_severity, list_checks
 from audit_pipeline.pipeline.dagster.conditions import choose_condition, select_stages
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
 from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
@@ -68,22 +68,26 @@ def build_op_config(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         options: The options of assets, by the asset's name.
     """
     ops: dict[str, Any] = {}
-    by_name = {stage.name: stage for stage in _ALL_STAGES}
+    unpartitioned = {stage.name for stage in REPORT_STAGES}
     for name, stage_options in options.items():
-        stage = by_name[name]
-        if stage.dimensions:
-            ops.setdefault(name_step(stage), {"config": {}})["config"][name] = dict(stage_options)
-        else:
+        if name in unpartitioned:
             ops[name] = {"config": dict(stage_options)}
+        else:
+            ops.setdefault(name_step(get_stage(name)), {"config": {}})["config"][name] = dict(stage_options)
     return ops
 
 
 def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
     """Return the step that makes the assets of stages with the same job and dimensions."""
     partitions = partitions_of(stages[0].dimensions)
-    is_per_model = stages[0].dimensions[-1] == "model"
-    specs = [_build_spec(stage).replace_attributes(skippable=True, partitions_def=partitions) for stage in stages]
-    checks = [spec for stage in stages for spec in _build_check_specs(stage, dg.AssetKey(stage.name), partitions)]
+    backfill_policy = None
+    if stages[0].dimensions[-1] == "model":
+        backfill_policy = dg.BackfillPolicy.single_run()
+    specs: list[dg.AssetSpec] = []
+    checks: list[dg.AssetCheckSpec] = []
+    for stage in stages:
+        specs.append(_build_spec(stage).replace_attributes(skippable=True, partitions_def=partitions))
+        checks += _build_check_specs(stage, dg.AssetKey(stage.name), partitions)
 
     @dg.multi_asset(
         name=name_step(stages[0]),
@@ -91,7 +95,7 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
         check_specs=checks,
         partitions_def=partitions,
         can_subset=True,
-        backfill_policy=dg.BackfillPolicy.single_run() if is_per_model else None,
+        backfill_policy=backfill_policy,
         description=stages[0].job.description,
     )
     def step(
@@ -110,7 +114,7 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
                 stage,
                 STAGES,
                 partition,
-                partitions=[str(key) for key in context.partition_keys],
+                partitions=list(map(str, context.partition_keys)),
                 paths=data.paths,
                 run_id=context.run.run_id,
                 options=options[stage.name],
@@ -120,8 +124,8 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
                 shared=shared[stage.name],
             )
 
-        locks = [stage.lock for stage in selected if stage.lock is not None]
-        with hold_named_lock(data.paths, locks[0] if locks else None, context.log.info):
+        lock = next(filter(None, (stage.lock for stage in selected)), None)
+        with hold_named_lock(data.paths, lock, context.log.info):
             PartitionLoop(context, data.paths, selected, start, CellEvents(context)).run()
         # Dagster requires a generator. All events are already reported.
         yield from ()
@@ -255,7 +259,8 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
         above = get_stage(kind)
         if above.dimensions == SOURCE:
             sources = [product] if product else list(all_sources())
-            yield from (dg.AssetKey([kind, source]) for source in sources)
+            for source in sources:
+                yield dg.AssetKey([kind, source])
         elif above.dimensions == stage.dimensions:
             yield dg.AssetDep(kind)
         elif len(above.dimensions) == 1 and above.dimensions[0] in stage.dimensions:
@@ -296,7 +301,7 @@ def _build_step_config(stages: Sequence[Stage]) -> type[dg.Config]:
             fields[stage.name] = (config, config())
     if not fields:
         return dg.Config
-    name = "".join(part.title() for part in name_step(stages[0]).split("_"))
+    name = "".join(map(str.title, name_step(stages[0]).split("_")))
     return create_model(f"{name}Config", __base__=dg.Config, **fields)
 
 
@@ -325,13 +330,16 @@ def _build_result(stage: Stage, result: StageResult) -> dg.MaterializeResult[Any
             dg.AssetCheckResult(
                 check_name=name,
                 passed=check_result.passed,
-                severity=dg.AssetCheckSeverity.WARN if check.is_warning else dg.AssetCheckSeverity.ERROR,
+                severity=choose_severity(is_warning=check.is_warning),
                 description=check_result.description,
                 metadata=build_metadata(check_result.metadata),
             )
         )
+    data_version = None
+    if result.data_version is not None:
+        data_version = dg.DataVersion(result.data_version)
     return dg.MaterializeResult(
-        data_version=None if result.data_version is None else dg.DataVersion(result.data_version),
+        data_version=data_version,
         metadata={"status": result.status, **build_metadata(result.metadata)},
         check_results=check_results,
     )
@@ -351,7 +359,9 @@ def build_jobs() -> list[Any]:
 
 def _build_job(job: StageJob, *stages: Stage, options: Mapping[str, Any] | None = None) -> Any:
     """Return a job over the assets of stages. It runs in one process, because each process would load the model."""
-    config = {"ops": build_op_config({stages[0].name: options})} if options else None
+    config = None
+    if options:
+        config = {"ops": build_op_config({stages[0].name: options})}
     return dg.define_asset_job(
         job.name,
         selection=select_stages(*stages),

@@ -18,14 +18,7 @@ from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, ro
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.audit_requests import (
-    AuditOutcome,
-    AuditRequest,
-    PassCounts,
-    build_request_planner,
-    build_request_scope,
-    plan_request,
-)
+from audit_pipeline.pipeline import audit_requests
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
@@ -65,15 +58,17 @@ class DryRun:
     @property
     def has_work(self) -> bool:
         """Return whether the audit would fetch, build or run anything."""
-        return bool(self.preparation_steps or self.not_built or any(reason for _, reason in self.plans.values()))
+        if self.preparation_steps or self.not_built:
+            return True
+        return any(reason for _, reason in self.plans.values())
 
 
 def audit(
-    request: AuditRequest,
+    request: audit_requests.AuditRequest,
     definitions: dg.Definitions,
     paths: DataPaths,
     on_step: Callable[[str], None],
-) -> AuditOutcome:
+) -> audit_requests.AuditOutcome:
     """Update the benchmarks, then the pairs, and then warehouse and report.
 
     Args:
@@ -93,7 +88,7 @@ def audit(
     endpoints = Endpoints(limits)
     with open_runner(definitions, paths, on_step) as (opened, dead_runs):
         runner = replace(opened, tags=tags, resources=request.resources, limits=limits, endpoints=endpoints)
-        outcome = AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
+        outcome = audit_requests.AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
         if entry.control is not None:
             outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
         # Models are loaded first. If one fails, nothing has been downloaded and no partition has been added.
@@ -108,8 +103,11 @@ def audit(
             scope = replace(scope, again=FETCHED_AGAIN)
         prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
         outcome.runs |= prepared.runs
-        required = [stage for stage in OF_BENCHMARKS if stage.dimensions == BENCHMARK and not stage.is_optional]
-        outcome.left_out = prepared.list_failure_reasons(*(stage.name for stage in required))
+        required: list[str] = []
+        for stage in OF_BENCHMARKS:
+            if stage.dimensions == BENCHMARK and not stage.is_optional:
+                required.append(stage.name)
+        outcome.left_out = prepared.list_failure_reasons(*required)
         outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
         for name, reason in outcome.left_out.items():
             on_step(f"{name} is left out: {reason}")
@@ -151,8 +149,8 @@ def prepare_scope(
     Raises:
         AuditError: If a product cannot be made, unless ``leave_out`` is set or the product is optional.
     """
-    register(runner.instance, benchmarks=[spec.name for spec in specs])
     specs_by_name = {spec.name: spec for spec in specs}
+    register(runner.instance, benchmarks=list(specs_by_name))
     entries = {entry.name: entry for entry in models}
 
     def read_planner() -> Planner:
@@ -174,7 +172,10 @@ def prepare_scope(
 
 
 def audit_models(
-    request: AuditRequest, models: Sequence[TokenizedModel], runner: Runner, outcome: AuditOutcome
+    request: audit_requests.AuditRequest,
+    models: Sequence[TokenizedModel],
+    runner: Runner,
+    outcome: audit_requests.AuditOutcome,
 ) -> None:
     """Run a request's models on its benchmarks, and score and evaluate the pairs, unless they are done.
 
@@ -191,15 +192,15 @@ def audit_models(
         AuditError: If there is exactly one error. Several errors are recorded in the outcome instead.
     """
     options = request.options
-    scope = build_request_scope(request)
+    scope = audit_requests.build_request_scope(request)
     pass_options: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         pass_options["logits_budget_gb"] = options.logits_budget_gb
-    read_planner = partial(build_request_planner, request, models, runner.paths)
+    read_planner = partial(audit_requests.build_request_planner, request, models, runner.paths)
     steps = read_planner().plan(scope, OF_MODELS).steps
     pending = {step.pair.benchmark for step in steps if step.stage.dimensions == PAIR}
     if pending:
-        names = ", ".join(name for name in scope.benchmarks if name in pending)
+        names = ", ".join(filter(pending.__contains__, scope.benchmarks))
         runner.notify(f"auditing {request.subject} on {names}")
     # Reference corpora of the models can need documents that the benchmarks do not.
     corpora = update(Scope(models=scope.models), OF_BENCHMARKS, read_planner, runner)
@@ -215,7 +216,10 @@ def audit_models(
                 outcome.not_made[str(product)] = error
     # The products of one run have the same error.
     pair_stages = {stage.name for stage in OF_PAIRS}
-    errors_by_id = {id(error): error for product, error in updated.errors.items() if product.stage in pair_stages}
+    errors_by_id: dict[int, Exception] = {}
+    for product, error in updated.errors.items():
+        if product.stage in pair_stages:
+            errors_by_id[id(error)] = error
     errors = list(errors_by_id.values())
     if len(errors) == 1 and not isinstance(errors[0], PairsFailedError):
         raise errors[0]
@@ -232,7 +236,9 @@ def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec])
     Raises:
         NotApplicableError: If a benchmark belongs to another control than the model.
     """
-    model_control = entry.control.name if entry.control is not None else None
+    model_control = None
+    if entry.control is not None:
+        model_control = entry.control.name
     for spec in benchmarks:
         if spec.control != model_control:
             raise NotApplicableError(
@@ -291,7 +297,7 @@ def resolve_relative_cutoffs(
     return [resolved[spec.name] for spec in benchmarks]
 
 
-def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: AuditOutcome) -> None:
+def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: audit_requests.AuditOutcome) -> None:
     """Add the counts of a pair's pass, or the reason for a missing pass, to the outcome."""
     product = Product("token_statistics", pair.partition)
     if str(product) not in updated.runs and product not in updated.errors:
@@ -300,23 +306,24 @@ def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: 
     failure = WorkspaceState(runner.paths).find_latest_outcome(pair)
     cell = dg.AssetRecordsFilter(dg.AssetKey(product.stage), asset_partitions=[pair.partition])
     records = runner.instance.fetch_materializations(cell, limit=1).records
-    materialisation = records[0].asset_materialization if records else None
-    is_failure_newer = failure is not None and (not records or failure.at.timestamp() > records[0].timestamp)
-    if failure is not None and is_failure_newer:
+    if failure is not None and (not records or failure.at.timestamp() > records[0].timestamp):
         outcome.not_run[pair.partition] = failure.reason
         return
+    materialisation = None
+    if records:
+        materialisation = records[0].asset_materialization
     if materialisation is None:
         outcome.not_run[pair.partition] = "its run failed before the model was run"
         return
     counts = {name: entry.value for name, entry in materialisation.metadata.items()}
     if "texts_computed" in counts:
-        passes = PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
+        passes = audit_requests.PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
         outcome.passes[pair.partition] = passes
     else:
         outcome.not_run[pair.partition] = str(counts.get("reason", "no reason was given"))
 
 
-def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
     """Return the work of an audit without doing it.
 
     Args:
@@ -329,17 +336,21 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
         DataError: If a benchmark cannot be built, unless the request skips such benchmarks.
     """
     require_same_control(request.model, request.benchmarks)
+    models: list[TokenizedModel] = []
     if model is not None:
         require_kinds(model, request.options.kinds)
-    plan = plan_request(request, [] if model is None else [model], paths)
+        models.append(model)
+    plan = audit_requests.plan_request(request, models, paths)
     problems = plan.problems_of("benchmark")
     if problems and not request.leave_out:
         raise DataError(next(iter(problems.values())))
     preparation_steps = _list_preparation_steps(plan)
     to_build = {step.partition for step in preparation_steps if step.stage.name == "benchmark"}
-    pair_steps = [step for step in plan.steps if step.stage.dimensions == PAIR]
-    # The first step of a pair gives the reason.
-    reasons = {step.pair.benchmark: step.reason for step in reversed(pair_steps)}
+    reasons: dict[str, str] = {}
+    for step in plan.steps:
+        if step.stage.dimensions == PAIR:
+            # The first step of a pair gives the reason.
+            reasons.setdefault(step.pair.benchmark, step.reason)
     plans = {}
     not_built = []
     for spec in request.benchmarks:

@@ -108,10 +108,10 @@ class CellEvents:
             ledger_version: The data version in the ledger. It is used if Dagster has no event of the cell.
         """
         record = self.fetch_latest_materialisation(stage, partition)
-        latest = None if record is None else record.asset_materialization
         version = ledger_version
         metadata: dict[str, Any] = {"status": "done"}
-        if latest is not None:
+        if record is not None and record.asset_materialization is not None:
+            latest = record.asset_materialization
             version = (latest.tags or {}).get("dagster/data_version", version)
             metadata = dict(latest.metadata)
         metadata["kept"] = "the cell is current by the ledger, so it was not rebuilt"
@@ -124,7 +124,9 @@ class CellEvents:
         metadata = {"status": cell.status, "stage": cell.stage, "reason": cell.reason}
         self._report_materialisation(stage, key, cell.status, metadata)
         for name in list_checks(stage):
-            result = CheckResult(True) if name != EVERY_PAIR_RAN else _build_skipped_result(partition, cell)
+            result = CheckResult(True)
+            if name == EVERY_PAIR_RAN:
+                result = _build_skipped_result(partition, cell)
             self._report_check(stage, partition, name, result, is_warning=True)
 
     def report_not_taken(self, stage: Stage, partition: str) -> None:
@@ -143,7 +145,9 @@ class CellEvents:
         """Return the latest materialisation of a cell, or None if it has none."""
         cell = dg.AssetRecordsFilter(dg.AssetKey(stage.name), asset_partitions=[partition])
         records: Sequence[dg.EventLogRecord] = self.context.instance.fetch_materializations(cell, limit=1).records
-        return records[0] if records else None
+        if not records:
+            return None
+        return records[0]
 
     def _report_materialisation(self, stage: Stage, key: str, version: str, metadata: Mapping[str, Any]) -> None:
         partition = str(key)
@@ -166,9 +170,15 @@ class CellEvents:
         for key, dep_partition in _iterate_upstream_cells(stage, partition):
             name = key.to_user_string()
             record = self._fetch_version_record(key, dep_partition)
-            version = None if record is None else extract_data_version_from_entry(record.event_log_entry)
-            tags[f"dagster/input_data_version/{name}"] = _NO_VERSION if version is None else version.value
-            tags[f"dagster/input_event_pointer/{name}"] = _NO_EVENT if record is None else str(record.storage_id)
+            version_value = _NO_VERSION
+            event_pointer = _NO_EVENT
+            if record is not None:
+                event_pointer = str(record.storage_id)
+                version = extract_data_version_from_entry(record.event_log_entry)
+                if version is not None:
+                    version_value = version.value
+            tags[f"dagster/input_data_version/{name}"] = version_value
+            tags[f"dagster/input_event_pointer/{name}"] = event_pointer
         return tags
 
     def _fetch_version_record(self, key: dg.AssetKey, partition: str | None) -> dg.EventLogRecord | None:
@@ -215,12 +225,19 @@ class CellEvents:
                 passed=result.passed,
                 metadata=build_metadata(result.metadata),
                 target_materialization_data=target,
-                severity=dg.AssetCheckSeverity.WARN if check.is_warning or is_warning else dg.AssetCheckSeverity.ERROR,
+                severity=choose_severity(is_warning=check.is_warning or is_warning),
                 description=result.description,
                 blocking=check.blocking,
                 partition=partition,
             )
         )
+
+
+def choose_severity(*, is_warning: bool) -> dg.AssetCheckSeverity:
+    """Return Dagster's severity of a failed check."""
+    if is_warning:
+        return dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckSeverity.ERROR
 
 
 def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:

@@ -71,8 +71,9 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
         planner = _read_planner(DataPaths.from_environment(), context.evaluation_time)
         wanted = set(planner.list_partitions(get_stage(kind), build_configured_scope(planner)))
         if source:
-            is_ready = source[0] in wanted and planner.has_inputs(Product(kind, source[0]))
-            return dg.AutomationResult(context, candidates if is_ready else context.get_empty_subset())
+            if source[0] in wanted and planner.has_inputs(Product(kind, source[0])):
+                return dg.AutomationResult(context, candidates)
+            return dg.AutomationResult(context, context.get_empty_subset())
         # Only few of the thousands of cells are candidates at a tick.
         wanted &= set(candidates.expensively_compute_partition_keys())
         ready = {partition for partition in wanted if planner.has_inputs(Product(kind, partition))}
@@ -89,8 +90,9 @@ class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Return all candidates of the context's asset if an audit is running, else none."""
-        at_work = has_running_audit(DataPaths.from_environment())
-        return dg.AutomationResult(context, context.candidate_subset if at_work else context.get_empty_subset())
+        if has_running_audit(DataPaths.from_environment()):
+            return dg.AutomationResult(context, context.candidate_subset)
+        return dg.AutomationResult(context, context.get_empty_subset())
 
 
 @lru_cache(maxsize=1)
@@ -174,9 +176,11 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
     """
     planner = read_configured_planner(load_configuration(), paths, on_request=True)
     plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
-    unknown = {Product(stage.name, name) for stage in stages if not stage.has_inputs for name in partitions}
-    due = {step.product for step in plan.steps}
-    return due | set(plan.problems) | unknown
+    products = {step.product for step in plan.steps} | plan.problems.keys()
+    for stage in stages:
+        if not stage.has_inputs:
+            products.update(Product(stage.name, partition) for partition in partitions)
+    return products
 
 
 def build_audit_sensor() -> dg.AutomationConditionSensorDefinition:

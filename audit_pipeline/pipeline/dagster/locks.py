@@ -1,6 +1,6 @@
 """Locks in data/claims/ between the processes of this machine: runs, audits and `corpus-audit forget`.
 
-Every run locks a liveness file with its id. An audit consists of several runs, so it locks a file of its own, too.
+Every run locks a liveness file with its id. An audit consists of several runs, so it locks a separate file, too.
 `forget` locks the gate, which every audit locks briefly when it begins. `forget` fails while an audit holds its file.
 If a process is killed, the kernel releases its locks.
 """
@@ -82,7 +82,7 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
     with _hold_gate(paths):
         if has_running_audit(paths):
             raise AuditError(
-                "nothing can be forgotten while an audit is at work on this data folder, so nothing was removed: wait "
+                "nothing can be forgotten while an audit uses this data folder, so nothing was removed: wait "
                 "for the audit or stop it, then try again"
             )
         yield

@@ -106,7 +106,9 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
         context.log.warning(problem)
     changed = list(_iterate_changes(versions, context.instance))
     count = f"{len(planner.state.specs)} benchmarks and {len(planner.state.entries)} models"
-    message = f"{len(changed)} inputs changed" if changed else f"nothing changed in {count}"
+    message = f"nothing changed in {count}"
+    if changed:
+        message = f"{len(changed)} inputs changed"
     return dg.SensorResult(
         asset_events=changed,
         dynamic_partitions_requests=[
@@ -181,4 +183,6 @@ def _build_partition_requests(
     known = set(instance.get_dynamic_partitions(dimension))
     new = [name for name in names if name not in known]
     require_keys(dimension, new)
-    return [dg.AddDynamicPartitionsRequest(dimension, new)] if new else []
+    if not new:
+        return []
+    return [dg.AddDynamicPartitionsRequest(dimension, new)]

@@ -18,30 +18,15 @@ from typing import NoReturn
 
 import dagster as dg
 
+from audit_pipeline import errors
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.errors import (
-    AuditError,
-    DataError,
-    FailedCheckError,
-    NotApplicableError,
-    PairsFailedError,
-    to_one_line,
-)
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
-from audit_pipeline.pipeline.stage import (
-    AUDIT_PAIRS,
-    PAIR,
-    Product,
-    Stage,
-    StageResult,
-    StageRun,
-    UiMetadata,
-)
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, Product, Stage, StageResult, StageRun, UiMetadata
 from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_json_if_whole
@@ -85,13 +70,15 @@ class PartitionLoop:
             AuditError: If the run has one partition and it failed.
             dg.Failure: If partitions of a range failed. It lists them. The other partitions are done.
         """
-        keys = {str(key): key for key in self.context.partition_keys}
         # The partitions of a model are made in sequence, so that the model is loaded once.
-        models = [name.rpartition("|")[2] for name in keys]
-        for partition in sorted(keys, key=lambda name: models.index(name.rpartition("|")[2])):
-            self._make_partition(partition, keys[partition])
+        keys_by_model: dict[str, list[str]] = {}
+        for key in self.context.partition_keys:
+            keys_by_model.setdefault(str(key).rpartition("|")[2], []).append(key)
+        for keys in keys_by_model.values():
+            for key in keys:
+                self._make_partition(str(key), key)
         if self.failed:
-            self._raise_failure(len(keys))
+            self._raise_failure(len(self.context.partition_keys))
 
     def _make_partition(self, partition: str, key: str) -> None:
         """Make the cells of a partition. A cell that depends on a failed cell is not made."""
@@ -154,7 +141,9 @@ class PartitionLoop:
             check_result = result.checks.get(name)
             if check.blocking and check_result is not None and not check_result.passed:
                 description = check_result.description or check.description
-                failure = FailedCheckError(f"the check {name} of {stage.name} of {partition} failed: {description}")
+                failure = errors.FailedCheckError(
+                    f"the check {name} of {stage.name} of {partition} failed: {description}"
+                )
                 cell = SkippedCell("failed", stage.name, str(failure))
                 self.failed.setdefault(partition, (cell, failure))
                 return cell
@@ -163,14 +152,18 @@ class PartitionLoop:
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
         """Record the outcome of a partition in the ledger and the log, and return it."""
         stage = run.stage
-        is_applicable = not isinstance(error, NotApplicableError)
+        is_applicable = not isinstance(error, errors.NotApplicableError)
         is_only_partition = len(run.partitions) == 1
         has_failed = is_applicable and (is_only_partition or not stage.is_optional)
-        status: PairStatus = "failed" if has_failed else "not_applicable"
-        reason = to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
+        status: PairStatus = "not_applicable"
+        if has_failed:
+            status = "failed"
+        reason = (
+            errors.to_one_line(error) or "an unexpected error without a message; the log of the run has the traceback"
+        )
         if stage.dimensions == PAIR and not stage.is_optional:
             record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
-        trace = None if isinstance(error, AuditError) else error
+        trace = None if isinstance(error, errors.AuditError) else error
         run.log.log(logging.ERROR, f"{run.partition}: {status} at {stage.name}: {reason}", exc_info=trace)
         cell = SkippedCell(status, stage.name, reason)
         if has_failed:
@@ -181,9 +174,9 @@ class PartitionLoop:
     def _raise_failure(self, n_partitions: int) -> NoReturn:
         partition, (cell, error) = next(iter(self.failed.items()))
         if n_partitions == 1:
-            if isinstance(error, AuditError):
+            if isinstance(error, errors.AuditError):
                 raise error
-            raise PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
+            raise errors.PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
         reasons = {name: f"{failed.stage}: {failed.reason}" for name, (failed, _) in self.failed.items()}
         raise dg.Failure(
             f"{len(self.failed)} of {n_partitions} pairs failed, the others are done; {partition}: {cell.reason}",
@@ -216,13 +209,15 @@ class PartitionLoop:
         """Return the products that are out of date, or None if the run makes all its cells regardless of that."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
-        return find_due_products(self.stages, [str(key) for key in self.context.partition_keys], self.paths)
+        return find_due_products(self.stages, list(map(str, self.context.partition_keys)), self.paths)
 
     def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
         """Report a current cell without making it again."""
         self.context.log.info(f"{stage.name} of {partition} is current by the ledger and is kept")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
-        version = entries[-1].data_version if entries else self.context.run.run_id
+        version = self.context.run.run_id
+        if entries:
+            version = entries[-1].data_version
         self.events.report_left(stage, partition, key, version)
 
 
@@ -236,7 +231,7 @@ def _require_auditable(run: StageRun) -> None:
     benchmark = run.pair.benchmark
     manifest_path = run.paths.benchmark_manifest(benchmark)
     if not (run.paths.examples(benchmark).exists() and manifest_path.exists()):
-        raise DataError(
+        raise errors.DataError(
             f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job "
             "build_benchmarks)"
         )
@@ -245,12 +240,17 @@ def _require_auditable(run: StageRun) -> None:
         # The code that reads the benchmark reports the damaged manifest.
         return
     control = run.models.entry(run.pair.model).control
-    model_control = None if control is None else control.name
+    model_control = None
+    if control is not None:
+        model_control = control.name
     benchmark_control = manifest.get("spec", {}).get("control")
     require_matching_control(benchmark, benchmark_control, run.pair.model, model_control)
 
 
 def _depends_on(stage: Stage, other: str) -> bool:
     """Return whether a stage depends on another stage, directly or indirectly."""
-    deps = [name.partition("/")[0] for name in stage.deps]
-    return other in deps or any(_depends_on(get_stage(name), other) for name in deps)
+    for dep in stage.deps:
+        name = dep.partition("/")[0]
+        if name == other or _depends_on(get_stage(name), other):
+            return True
+    return False

@@ -37,10 +37,11 @@ class UpdateOutcome:
 
     def list_failure_reasons(self, *stages: str) -> dict[str, str]:
         """Return the reasons why partitions of these stages were not made, by partition."""
-        reasons = dict(self.problems)
-        for product, error in self.errors.items():
-            reasons[product] = str(error)
-        return {product.partition: reason for product, reason in reasons.items() if product.stage in stages}
+        reasons: dict[str, str] = {}
+        for product, reason in (self.problems | self.errors).items():
+            if product.stage in stages:
+                reasons[product.partition] = str(reason)
+        return reasons
 
 
 def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Planner], runner: Runner) -> UpdateOutcome:
@@ -86,8 +87,10 @@ def _plan_group(
         planner: The planner of the workspace.
         outcome: The outcome so far. Failed products are not retried.
     """
-    names = {stage.name for stage in group}
-    again = {name: reason for name, reason in scope.again.items() if name in names}
+    again: dict[str, str] = {}
+    for stage in group:
+        if stage.name in scope.again:
+            again[stage.name] = scope.again[stage.name]
     input_names = {stage.name: stage.input_name for stage in planned_stages}
     left_alone = {}
     for product, error in outcome.errors.items():
@@ -113,8 +116,9 @@ def _plan_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[
         by_partition.setdefault(step.partition, []).append(step)
     by_model: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for partition, partition_steps in by_partition.items():
-        is_per_model = partition_steps[0].stage.dimensions[-1] == "model"
-        model = partition.rpartition("|")[2] if is_per_model else partition
+        model = partition
+        if partition_steps[0].stage.dimensions[-1] == "model":
+            model = partition.rpartition("|")[2]
         stage_names = tuple(step.stage.name for step in partition_steps)
         by_model.setdefault((model, stage_names), []).append(partition)
     rectangles: dict[object, list[str]] = {}
@@ -185,13 +189,16 @@ def _run_steps(run: _PlannedRun, runner: Runner, outcome: UpdateOutcome, purpose
     stages = [step.stage for step in run.steps]
     if stages[0].progress_message:
         message = stages[0].progress_message.format(*partitions[0].split("|"))
-        runner.notify(f"{message} ({purpose})" if purpose else message)
-    options = {stage.name: runner.options[stage.name] for stage in stages if stage.name in runner.options}
+        if purpose:
+            message += f" ({purpose})"
+        runner.notify(message)
+    names = [stage.name for stage in stages]
+    options = {name: runner.options[name] for name in names if name in runner.options}
     scope: RunScope = {"ops": options or None}
     if stages[0].dimensions == SOURCE:
-        scope["selection"] = [dg.AssetKey([stage.name, partitions[0]]) for stage in stages]
+        scope["selection"] = [dg.AssetKey([name, partitions[0]]) for name in names]
     else:
-        scope["selection"] = [dg.AssetKey(stage.name) for stage in stages]
+        scope["selection"] = list(map(dg.AssetKey, names))
         if len(partitions) > 1:
             scope["partition_range"] = (partitions[0], partitions[-1])
         else:
@@ -200,10 +207,11 @@ def _run_steps(run: _PlannedRun, runner: Runner, outcome: UpdateOutcome, purpose
     try:
         run_id = _run_and_report(stages, partitions, runner, run.steps[0].reason, scope)
     except runner.survives as error:
-        outcome.errors |= {Product(stage.name, partition): error for stage in stages for partition in partitions}
+        for name, partition in itertools.product(names, partitions):
+            outcome.errors[Product(name, partition)] = error
         return
-    for stage in stages:
-        outcome.runs |= {f"{stage.name}/{partition}": run_id for partition in partitions}
+    for name, partition in itertools.product(names, partitions):
+        outcome.runs[str(Product(name, partition))] = run_id
 
 
 def _run_and_report(
@@ -217,10 +225,12 @@ def _run_and_report(
     except FailedCheckError as error:
         # The product was made. The notes are printed before the error is raised.
         failure = error
-    note_functions = [stage.get_notes for stage in stages if stage.get_notes]
-    for get_notes, partition in itertools.product(note_functions, partitions):
-        for note in get_notes(partition, runner.paths):
-            runner.notify(note)
+    for stage in stages:
+        if stage.get_notes is None:
+            continue
+        for partition in partitions:
+            for note in stage.get_notes(partition, runner.paths):
+                runner.notify(note)
     if failure is not None:
         raise failure
     return run_id

@@ -95,12 +95,12 @@ class WeeklySummary:
         return summary
 
     def _summarise_changes(self) -> str:
-        made = {job: names for job, names in self.made.items() if job != REFRESH_SOURCES}
-        if not self.changed_sources and not any(made.values()):
+        names_by_job = {job: names for job, names in self.made.items() if job != REFRESH_SOURCES}
+        if not self.changed_sources and not any(names_by_job.values()):
             n_sources = len(self.made.get(REFRESH_SOURCES, ()))
             return f"nothing new: {n_sources} source(s) have the same documents as before"
         parts = [f"sources changed: {', '.join(self.changed_sources) or 'none'}"]
-        for job, names in made.items():
+        for job, names in names_by_job.items():
             if job == AUDIT_PAIRS:
                 parts.append(f"{job.done}: {len(names)}")
             else:

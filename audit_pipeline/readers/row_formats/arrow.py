@@ -70,6 +70,7 @@ def iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
             except (ValueError, OverflowError):
                 yield from _convert_rows_singly(name, offset, part)
             else:
+                # Without columns, zip would return no rows.
                 values = zip(*columns, strict=True) if columns else [()] * part.num_rows
                 for index, cells in enumerate(values, offset):
                     yield Row(f"{name}:{index + 1}", index, dict(zip(part.schema.names, cells, strict=True)))
@@ -82,7 +83,8 @@ def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error) or type(error).__name__
+        first_line = reason.splitlines()[0]
         raise UnreadableFileError(file.path, f"is not a readable {kind} ({first_line})") from error
 
 
@@ -105,12 +107,14 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
-    invalid = UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
+    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}: save the data set again")
     if not isinstance(content, dict) or not isinstance(content.get(key), list):
         raise invalid
     names: list[str] = []
     for entry in content[key]:
-        name = entry.get("filename") if isinstance(entry, dict) else entry
+        name = entry
+        if isinstance(entry, dict):
+            name = entry.get("filename")
         if not isinstance(name, str) or not name:
             raise invalid
         names.append(name)

@@ -19,15 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from audit_pipeline.readers.file_bytes import (
-    LINE_LIMIT,
-    SAMPLE_BYTES,
-    InputFile,
-    decode_text,
-    open_bytes,
-    refuse_utf16,
-    require_line_within_limit,
-)
+from audit_pipeline.readers import file_bytes
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 
@@ -56,9 +48,12 @@ class Dialect:
     has_gaps: bool = False
 
     def __str__(self) -> str:
-        quoted = "nothing quoted" if self.quote is None else f"'{self.quote}' as quote"
-        escaped = f", '{self.escape}' before a quote within quotes" if self.escape else ""
-        return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}{escaped}"
+        quoted = "nothing quoted"
+        if self.quote is not None:
+            quoted = f"'{self.quote}' as quote"
+        if self.escape:
+            quoted += f", '{self.escape}' before a quote within quotes"
+        return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}"
 
     def reader(self, lines: Iterable[str]) -> Any:
         """Return the csv module's reader of the lines.
@@ -93,7 +88,7 @@ class _Record(NamedTuple):
     problem: str | None = None
 
 
-def open_delimited_rows(file: InputFile) -> RowStream:
+def open_delimited_rows(file: file_bytes.InputFile) -> RowStream:
     """Open the rows of a .csv or .tsv file. The note of the stream describes the detected dialect.
 
     Raises:
@@ -101,7 +96,7 @@ def open_delimited_rows(file: InputFile) -> RowStream:
             possible.
     """
     # A field may be as long as a line. The limit also bounds the field after a quote that is never closed.
-    csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
+    csv.field_size_limit(max(csv.field_size_limit(), file_bytes.LINE_LIMIT))
     dialect = _detect_dialect(file)
 
     def read(columns: object) -> Entries:
@@ -118,16 +113,16 @@ def open_delimited_rows(file: InputFile) -> RowStream:
     return RowStream(file, read, columns=names, note=note)
 
 
-def _detect_dialect(file: InputFile) -> Dialect:
+def _detect_dialect(file: file_bytes.InputFile) -> Dialect:
     """Detect the dialect of a file from its beginning.
 
     Raises:
         UnreadableFileError: If the header contains several delimiters and the rows fit with more than one of them.
     """
-    with open_bytes(file) as binary:
-        start = binary.read(SAMPLE_BYTES)
+    with file_bytes.open_bytes(file) as binary:
+        start = binary.read(file_bytes.SAMPLE_BYTES)
         is_complete = not binary.read(1)
-    refuse_utf16(file, start)
+    file_bytes.refuse_utf16(file, start)
     text = start.decode("utf-8-sig", errors="replace")
     sample = _Sample(_STATED_DELIMITER.sub("", text), is_complete)
     is_tsv = file.kind == ".tsv"
@@ -180,29 +175,38 @@ class _Sample(NamedTuple):
         """Measure the fit of a dialect. The last record of an incomplete sample is ignored."""
         records = self.read_records(dialect) or [_Record(0, 0, [])]
         n_columns = len(records[0].fields)
-        complete_records = records[1:] if self.is_complete else records[1:-1]
+        complete_records = records[1:]
+        if not self.is_complete:
+            complete_records = records[1:-1]
         n_fitting = sum(record.problem is None and len(record.fields) == n_columns for record in complete_records)
         return _Fit(n_columns, n_fitting, n_fitting == len(complete_records))
 
     def has_gaps(self, delimiter: str) -> bool:
         """Return True if the second field of every record begins with a blank."""
-        second_fields = [record.fields[1] for record in self.read_records(Dialect(delimiter)) if record.fields[1:]]
-        return bool(second_fields) and all(field.startswith(" ") for field in second_fields)
+        has_second_field = False
+        for record in self.read_records(Dialect(delimiter)):
+            if len(record.fields) > 1:
+                has_second_field = True
+                if not record.fields[1].startswith(" "):
+                    return False
+        return has_second_field
 
 
-def _detect_delimiter(file: InputFile, sample: _Sample) -> str:
+def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
     """Return the usual delimiter in the header that fits most rows (a comma if the header contains none)."""
-    fits = {delimiter: sample.measure_fit(Dialect(delimiter)) for delimiter in USUAL}
-    possible = [delimiter for delimiter, fit in fits.items() if fit.n_columns > 1]
-    if not possible:
+    ranks: dict[str, tuple[int, int]] = {}
+    for delimiter in USUAL:
+        fit = sample.measure_fit(Dialect(delimiter))
+        if fit.n_columns > 1:
+            ranks[delimiter] = (fit.n_fitting, fit.n_columns)
+    if not ranks:
         return ","
-    if len(possible) == 1:
-        return possible[0]
-    ranks = {delimiter: (fits[delimiter].n_fitting, fits[delimiter].n_columns) for delimiter in possible}
+    if len(ranks) == 1:
+        return next(iter(ranks))
     best_rank = max(ranks.values())
-    best = [delimiter for delimiter in possible if ranks[delimiter] == best_rank]
+    best = [delimiter for delimiter, rank in ranks.items() if rank == best_rank]
     if len(best) > 1 or best_rank[0] == 0:
-        listed = " and ".join(USUAL[delimiter] for delimiter in possible)
+        listed = " and ".join(USUAL[delimiter] for delimiter in ranks)
         raise UnreadableFileError(
             file.path,
             f"its header holds {listed}, and its rows do not show which of them separates fields: "
@@ -238,23 +242,23 @@ def _iterate_records(lines: Iterable[str], dialect: Dialect) -> Iterator[_Record
 
 
 @contextmanager
-def _open_records(file: InputFile, dialect: Dialect) -> Iterator[Iterator[_Record]]:
-    with open_bytes(file) as binary, decode_text(binary) as text:
+def _open_records(file: file_bytes.InputFile, dialect: Dialect) -> Iterator[Iterator[_Record]]:
+    with file_bytes.open_bytes(file) as binary, file_bytes.decode_text(binary) as text:
         yield _iterate_records(_iterate_lines(file, text), dialect)
 
 
-def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
+def _iterate_lines(file: file_bytes.InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     number = 0
-    while line := text.readline(LINE_LIMIT + 1):
+    while line := text.readline(file_bytes.LINE_LIMIT + 1):
         number += 1
-        require_line_within_limit(file, line, number)
+        file_bytes.require_line_within_limit(file, line, number)
         if number == 1 and _STATED_DELIMITER.match(line):
             # An empty line in its place preserves the line numbers.
             line = "\n"
         yield line
 
 
-def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
+def _read_header(file: file_bytes.InputFile, records: Iterator[_Record]) -> list[str]:
     """Return the column names in the first record.
 
     Raises:
@@ -270,7 +274,7 @@ def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
     return clean_header(file.path, header.fields)
 
 
-def _build_row(file: InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
+def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
     location = f"{file.name}:{record.line}"
     if record.problem is not None:
         reason = f"broken CSV: {record.problem}"

@@ -42,14 +42,16 @@ def open_json_document(file: InputFile) -> RowStream:
     if not is_single_line and isinstance(_parse_json(first_line), dict):
         return open_json_lines(file)
     document = _read_document(file)
-    columns = _columns_from_object(document) if isinstance(document, dict) else None
-    if not isinstance(document, dict) or (is_single_line and columns is None):
+    if not isinstance(document, dict):
         return open_json_lines(file)
-    # An object without columns is one row.
-    rows = [document]
+    columns = _columns_from_object(document)
     if columns is not None:
         rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
-    return _open_list(file, rows)
+        return _open_list(file, rows)
+    if is_single_line:
+        return open_json_lines(file)
+    # An object without columns is one row.
+    return _open_list(file, [document])
 
 
 def _read_document(file: InputFile) -> object:
@@ -91,13 +93,18 @@ def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[obj
 
     Columns are lists of equal length, or objects with the same row names.
     """
-    lists = [value for value in content.values() if isinstance(value, list)]
-    if lists and len(lists) == len(content) and len({len(values) for values in lists}) == 1:
-        return lists
-    named = [value for value in content.values() if isinstance(value, dict)]
-    if named and len(named) == len(content) and all(list(values) == list(named[0]) for values in named):
-        return [list(values.values()) for values in named]
-    return None
+    columns: list[Sequence[object]] = []
+    labels: list[Sequence[object]] = []
+    for column in content.values():
+        if isinstance(column, list):
+            columns.append(column)
+            labels.append(range(len(column)))
+        elif isinstance(column, dict):
+            columns.append(list(column.values()))
+            labels.append(list(column))
+    if not columns or len(columns) < len(content) or any(label != labels[0] for label in labels):
+        return None
+    return columns
 
 
 class _ArrayParser:
@@ -177,8 +184,11 @@ class _ArrayParser:
         return character
 
     def _build_error(self, reason: str) -> UnreadableFileError:
-        place = f"in what begins at character {self._n_released + self._position + 1:,}"
-        return UnreadableFileError(self._file.path, f"is not readable JSON: {reason}, {place}; write it again")
+        position = self._n_released + self._position + 1
+        return UnreadableFileError(
+            self._file.path,
+            f"is not readable JSON: {reason}, in the value that begins at character {position:,}; write it again",
+        )
 
 
 FORMAT = RowFormat((".json",), open_json_document, is_compressible=True)

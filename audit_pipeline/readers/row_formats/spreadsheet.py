@@ -59,7 +59,9 @@ def open_spreadsheet(file: InputFile) -> RowStream:
 
     def read(columns: object) -> Entries:
         current_sheet, _ = _load_sheet(file)
-        return iter(()) if current_sheet is None else _iterate_rows(file, current_sheet, layout, header)
+        if current_sheet is None:
+            return iter(())
+        return _iterate_rows(file, current_sheet, layout, header)
 
     listed = ", ".join(filter(None, header.names))
     note = f"{file.name}: read the sheet '{sheet.name}' with row {header.row} as header; columns: {listed}"
@@ -95,10 +97,10 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
         named = ", ".join(sheet.name for sheet in visible)
-        raise UnreadableFileError(
-            file.path, f"holds the sheets {named}: save the sheet to be read as a file of its own"
-        )
-    return (visible[0] if visible else None), hidden
+        raise UnreadableFileError(file.path, f"holds the sheets {named}: save the sheet to be read as a separate file")
+    if not visible:
+        return None, hidden
+    return visible[0], hidden
 
 
 def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
@@ -153,8 +155,8 @@ def _choose_header_row(rows: Sequence[tuple[int, list[object]]]) -> tuple[int, l
     return rows[0]
 
 
-def _count_filled(cells: Iterable[object]) -> int:
-    return sum(cell != "" for cell in cells)
+def _count_filled(cells: Sequence[object]) -> int:
+    return len(cells) - cells.count("")
 
 
 def _names_text_column(cells: Iterable[object]) -> bool:
@@ -163,18 +165,24 @@ def _names_text_column(cells: Iterable[object]) -> bool:
 
 def _find_last_row(sheet: CalamineSheet) -> int:
     """Return the number of the last row with content."""
-    return 0 if sheet.end is None else sheet.end[0] + 1
+    if sheet.end is None:
+        return 0
+    return sheet.end[0] + 1
 
 
 def _find_first_column(sheet: CalamineSheet) -> int:
     """Return the number of the first column with content, which is the first column of calamine's rows."""
-    return 1 if sheet.start is None else sheet.start[1] + 1
+    if sheet.start is None:
+        return 1
+    return sheet.start[1] + 1
 
 
 def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, header: _Header) -> Entries:
     hidden = layout.list_hidden_rows(_find_last_row(sheet))
     first_column = _find_first_column(sheet)
-    last_merged_rows = {(cells.first_row, cells.column - first_column): cells.last_row for cells in layout.merged}
+    last_merged_rows: dict[tuple[int, int], int] = {}
+    for merged in layout.merged:
+        last_merged_rows[merged.first_row, merged.column - first_column] = merged.last_row
     # For each column the value of the latest merged cells, and their last row.
     merged_values: dict[int, tuple[object, int]] = {}
     index = -1
@@ -205,19 +213,19 @@ def _describe_layout(
 
     if header.row > 1 and sheet.start is not None and sheet.start[0] + 1 < header.row:
         first_row = sheet.start[0] + 1
-        above = f"row {first_row}" if first_row == header.row - 1 else f"rows {first_row} to {header.row - 1}"
+        above = f"row {first_row}"
+        if first_row < header.row - 1:
+            above = f"rows {first_row} to {header.row - 1}"
         listed = ", ".join(filter(None, header.names))
         yield above, f"above the header, which is row {header.row} ({listed})"
     for name in hidden_sheets:
         yield f"sheet {name}", "is hidden: show the sheet to have it read"
     first_column = _find_first_column(sheet)
-    hidden_columns = [
-        format_column(column)
-        for column in range(first_column, first_column + len(header.names))
-        if layout.is_column_hidden(column)
-    ]
+    columns_of_header = range(first_column, first_column + len(header.names))
+    hidden_columns = list(filter(layout.is_column_hidden, columns_of_header))
     if hidden_columns:
-        yield f"column(s) {', '.join(hidden_columns)}", "hidden: show the column to have it read"
+        listed = ", ".join(map(format_column, hidden_columns))
+        yield f"column(s) {listed}", "hidden: show the column to have it read"
     columns = Counter(format_column(cells.column) for cells in layout.merged if cells.first_row > header.row)
     for column, count in columns.items():
         yield f"{count:,} merged cell(s) of column {column}", "their value is read for each of their rows"
@@ -232,7 +240,9 @@ def _to_json_value(cell: object) -> object:
     """Return a cell as a JSON value. 1.0 becomes 1, because spreadsheets have no integers. Dates become ISO 8601."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return int(cell)
-    return cell if isinstance(cell, str | int | float) else str(cell)
+    if isinstance(cell, str | int | float):
+        return cell
+    return str(cell)
 
 
 FORMAT = RowFormat((".xlsx", ".ods"), open_spreadsheet)

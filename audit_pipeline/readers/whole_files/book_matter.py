@@ -163,7 +163,9 @@ def extract_book_text(book: Epub) -> WholeDocument:
             selected.append(chapter)
         else:
             matter.append((chapter.label, chapter.n_words))
-    n_note_words = sum(chapter.prose.unwanted_words for chapter in selected)
+    n_note_words = 0
+    for chapter in selected:
+        n_note_words += chapter.prose.unwanted_words
     matter.append(("notes and page numbers within chapters", n_note_words))
     lines = _list_lines(selected)
     book_lines = matter_pages.find_book_lines([line for _, line in lines])
@@ -213,10 +215,10 @@ def _read_chapters(book: Epub) -> tuple[list[_ReadChapter], list[tuple[str, str]
 
 def _extract_whole_text(book: Epub) -> WholeDocument:
     """Return the text of all chapters, including front and back matter."""
-    chapters = [
-        _ReadChapter(chapter, extract_prose(chapter.markup, (), chapter.read_style_sheet), "text")
-        for chapter in book.chapters
-    ]
+    chapters: list[_ReadChapter] = []
+    for chapter in book.chapters:
+        prose = extract_prose(chapter.markup, (), chapter.read_style_sheet)
+        chapters.append(_ReadChapter(chapter, prose, "text"))
     lines = _list_lines(chapters)
     text, places = _join_lines(chapters, lines, range(len(lines)))
     problems = _summarise_lost_chapters(book.problems, _count_parts(book)) + _describe_unread_text(chapters)
@@ -231,11 +233,10 @@ def _detect_text(chapters: Sequence[_ReadChapter]) -> list[bool]:
     "Notes" and an interlude outside the linear reading order.
     """
     n_words = [count_text_words(chapter.prose.text) for chapter in chapters]
-    certain = [
-        number
-        for number, chapter in enumerate(chapters)
-        if chapter.kind == "text" and n_words[number] >= matter_pages.RUNNING_WORDS
-    ]
+    certain: list[int] = []
+    for number, chapter in enumerate(chapters):
+        if chapter.kind == "text" and n_words[number] >= matter_pages.RUNNING_WORDS:
+            certain.append(number)
     decisions: list[bool] = []
     for number, chapter in enumerate(chapters):
         is_text = chapter.kind == "text" or 2 * n_words[number] > sum(n_words)
@@ -327,15 +328,17 @@ def _join_lines(
         The text, and the character at which each chapter begins. A chapter begins with its first selected line that
         is not blank. Chapters without such a line are not counted.
     """
-    selected = [lines[number] for number in line_numbers]
+    selected: list[str] = []
     places: list[tuple[int, str]] = []
     offset = 0
     last_index = -1
-    for index, line in selected:
+    for number in line_numbers:
+        index, line = lines[number]
+        selected.append(line)
         if line.strip() and index != last_index:
             last_index = index
             prose = chapters[index].prose
             path = chapters[index].chapter.path
             places.append((offset, format_chapter_label(len(places) + 1, prose.heading, path, prose.text)))
         offset += len(line) + 1
-    return "\n".join(line for _, line in selected), tuple(places)
+    return "\n".join(selected), tuple(places)

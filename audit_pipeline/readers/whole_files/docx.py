@@ -82,12 +82,12 @@ def read_docx(path: Path) -> WholeDocument:
     """
     content = path.read_bytes()
     if content.startswith(_LOCKED):
-        raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
+        raise NoTextError(f"{path}: locked with a password, or a renamed .doc; save it as .docx without a password")
     try:
         text, unread = _read_package(content, nesting=0)
         title, created = _read_properties(content)
     except _TooLargeError as error:
-        raise DataError(f"{path}: unpacks to more than a text takes") from error
+        raise DataError(f"{path}: unpacks to more than {_MAX_XML:,} bytes, which is too large for a text") from error
     except _DAMAGE as error:
         raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
     unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})

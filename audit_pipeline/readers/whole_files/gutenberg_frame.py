@@ -151,8 +151,13 @@ def count_words(lines: Sequence[Line]) -> int:
 
 def trim_empty_lines(lines: Sequence[Line]) -> Sequence[Line]:
     """Return the lines without empty lines at either end."""
-    filled = [index for index, (_, line) in enumerate(lines) if line.strip()]
-    return lines[filled[0] : filled[-1] + 1] if filled else []
+    begin = 0
+    end = len(lines)
+    while begin < end and not lines[begin][1].strip():
+        begin += 1
+    while begin < end and not lines[end - 1][1].strip():
+        end -= 1
+    return lines[begin:end]
 
 
 def join_lines(lines: Sequence[Line]) -> str:
@@ -162,8 +167,8 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 def _is_body(segment: Sequence[Line], before: _Mark | None, following: _Mark | None, *, has_book: bool) -> bool:
     """Return True if a segment between two marks is text of a book."""
-    kind_before = None if before is None else before.kind
-    kind_after = None if following is None else following.kind
+    kind_before = before.kind if before is not None else None
+    kind_after = following.kind if following is not None else None
     if kind_before == "small print begins" and kind_after == "small print ends":
         return False
     if kind_before == "small print ends" and has_book and count_words(segment) < _REMAINDER_WORDS:
@@ -184,11 +189,13 @@ def _is_frame(segment: Sequence[Line]) -> bool:
 def _find_marks(lines: Sequence[Line]) -> list[_Mark]:
     marks = []
     for index, (_, line) in enumerate(lines):
-        kind = next((kind for kind, pattern in _MARKS if pattern.match(line)), None)
-        if kind == "start":
-            marks.append(_read_start_mark(lines, index))
-        elif kind is not None:
-            marks.append(_Mark(kind, index, index))
+        for kind, pattern in _MARKS:
+            if pattern.match(line):
+                if kind == "start":
+                    marks.append(_read_start_mark(lines, index))
+                else:
+                    marks.append(_Mark(kind, index, index))
+                break
     return marks
 
 
@@ -202,4 +209,7 @@ def _read_start_mark(lines: Sequence[Line], index: int) -> _Mark:
     if _MARK_END not in texts[-1]:
         texts = texts[:1]
     title = _TITLE.fullmatch(" ".join(texts))
-    return _Mark("start", index, index + len(texts) - 1, title[1] if title else "")
+    last = index + len(texts) - 1
+    if title is None:
+        return _Mark("start", index, last)
+    return _Mark("start", index, last, title[1])

@@ -30,8 +30,12 @@ def read_html(path: Path) -> WholeDocument:
 def _choose_prose(page: Page) -> Prose:
     """Return the text of the page's only <main> element with text, or else the text of the whole page."""
     whole = page.extract_prose()
-    mains = [page.extract_prose(main) for main in page.soup.find_all("main") if main.find_parent("main") is None]
-    filled = [main for main in mains if main.text]
+    filled: list[Prose] = []
+    for main in page.soup.find_all("main"):
+        if main.find_parent("main") is None:
+            prose = page.extract_prose(main)
+            if prose.text:
+                filled.append(prose)
     if len(filled) == 1 and len(filled[0].text) >= _LEAST_SHARE * len(whole.text):
         return filled[0]
     return whole

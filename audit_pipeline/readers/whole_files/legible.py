@@ -12,13 +12,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from itertools import pairwise, product
+from itertools import filterfalse, pairwise, product
 from math import inf
 
-REPAIRS: dict[int, str | None] = {
-    **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)},
-    0: "\ufffd",
-}
+REPAIRS: dict[int, str | None] = {0: "\ufffd"}
+for _ligature in map(chr, range(0xFB00, 0xFB07)):
+    REPAIRS[ord(_ligature)] = unicodedata.normalize("NFKC", _ligature)
 """Table for str.translate that replaces ligatures (fi, fl, ffi, …) by letters, and NUL by U+FFFD."""
 
 LEAST_CHARACTERS = 150
@@ -110,7 +109,9 @@ def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
 
 def format_count(count: int, unit: str) -> str:
     """Return a count with its unit: 1 character, 1,200 characters."""
-    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
+    if count == 1:
+        return f"1 {unit}"
+    return f"{count:,} {unit}s"
 
 
 def _is_mojibake(text: str, size: int) -> bool:
@@ -125,7 +126,8 @@ def _is_mojibake(text: str, size: int) -> bool:
     characters = " ".join(_NOT_ASCII.findall(text))
     if len(characters) <= _MAX_MISREAD * size:
         return False
-    return any(_count_mojibake(characters, encoding) > _MIN_UTF8 * len(characters) for encoding in _MISREAD_AS)
+    n_valid = max(_count_mojibake(characters, encoding) for encoding in _MISREAD_AS)
+    return n_valid > _MIN_UTF8 * len(characters)
 
 
 def _count_mojibake(characters: str, encoding: str) -> float:
@@ -156,7 +158,9 @@ def _find_script(letter: str) -> str:
     if not letter.isalpha():
         return ""
     script = unicodedata.name(letter, "").partition(" ")[0]
-    return "CJK" if script in _WITH_HAN else script
+    if script in _WITH_HAN:
+        return "CJK"
+    return script
 
 
 def _has_unlikely_letters(text: str) -> bool:
@@ -174,7 +178,9 @@ def _has_unlikely_letters(text: str) -> bool:
         likely = _LIKELY
     else:
         likely = max(score + _MIN_GAIN, _UNLIKELY + _MIN_GAIN / 5)
-    return _has_sequential_codes(counts) or any(_score_shifted(text, counts, shift) > likely for shift in _SHIFTS)
+    if _has_sequential_codes(counts):
+        return True
+    return any(_score_shifted(text, counts, shift) > likely for shift in _SHIFTS)
 
 
 def _has_sequential_codes(counts: Counter[str]) -> bool:
@@ -182,7 +188,7 @@ def _has_sequential_codes(counts: Counter[str]) -> bool:
 
     Some fonts number their letters in this order. Digits are ignored, because a text that counts uses them in order.
     """
-    codes = [ord(character) for character in counts if not character.isdigit()]
+    codes = list(map(ord, filterfalse(str.isdigit, counts)))
     n_following = sum(second - first in (1, 2) for first, second in pairwise(codes))
     is_repeated = _MIN_DISTINCT <= len(codes) <= counts.total() / _MIN_USES
     return is_repeated and n_following > _MIN_FOLLOWING * len(codes)
@@ -191,11 +197,13 @@ def _has_sequential_codes(counts: Counter[str]) -> bool:
 def _score_shifted(text: str, counts: Counter[str], shift: int) -> float:
     """Return the score of a text whose characters are shifted in Unicode, or -inf if few become Latin letters."""
     letters = {ord(letter) - shift: letter for letter in _LETTERS if ord(letter) >= shift}
-    if sum(counts[chr(code)] for code in letters) < _MIN_LETTERS * counts.total():
+    if sum(map(counts.__getitem__, map(chr, letters))) < _MIN_LETTERS * counts.total():
         return -inf
-    others = {ord(character): "." for character in counts}
+    others = dict.fromkeys(map(ord, counts), ".")
     score = _score_letter_pairs(_count_letter_pairs(text.translate(others | letters)))
-    return -inf if score is None else score
+    if score is None:
+        return -inf
+    return score
 
 
 def _count_letter_pairs(text: str) -> Counter[str]:
@@ -223,4 +231,5 @@ def _score_letter_pairs(pairs: Counter[str]) -> float | None:
 @cache
 def _load_log_p() -> Mapping[str, float]:
     pairs = map("".join, product(_ALPHABET, repeat=2))
-    return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, "".join(_RARITY.split()), strict=True)}
+    rarities = "".join(_RARITY.split())
+    return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, rarities, strict=True)}

@@ -148,17 +148,21 @@ def describe_left_out_matter(
     """
     problems: list[tuple[str, str]] = []
     frame = ("frame of Project Gutenberg", book_lines.frame_words)
-    matter = [(name, n_words) for name, n_words in (*chapters, *book_lines.matter, frame) if n_words]
+    matter: list[tuple[str, int]] = []
+    total = 0
+    for name, n_words in (*chapters, *book_lines.matter, frame):
+        if n_words:
+            matter.append((name, n_words))
+            total += n_words
     if matter:
         matter.sort(key=lambda part: -part[1])
         listed = "; ".join(f"{name[:_LONGEST_NAME]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
         if len(matter) > _MAX_NAMED_PARTS:
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
-        total = sum(n_words for _, n_words in matter)
         problems.append(("front and back matter", f"{total:,} words are left out: {listed}"))
     for title, n_words in book_lines.other_books:
         name = title or "without a title"
-        reason = f"{name}, {n_words:,} words, is not read: save each book as a file of its own"
+        reason = f"{name}, {n_words:,} words, is not read: save each book as a separate file"
         problems.append(("another book in the same file", reason))
     return tuple(problems)
 
@@ -174,13 +178,15 @@ def _remove_matter_pages(lines: Sequence[Line]) -> tuple[Sequence[Line], list[tu
     pages = _split_pages(without_illustrations)
     dropped = _find_front_matter(pages) | _find_back_matter(pages)
     remaining: list[Line] = []
+    matter: list[tuple[str, int]] = []
     for number, page in enumerate(pages):
-        if number not in dropped:
+        if number in dropped:
+            matter.append((page.heading, page.words))
+        else:
             remaining += page.whole
-    matter = [(pages[number].heading, pages[number].words) for number in sorted(dropped)]
     captions = count_words(lines) - count_words(without_illustrations)
     if captions:
-        matter.append(("places of illustrations", captions))
+        matter.append(("captions of illustrations", captions))
     return trim_empty_lines(remaining), matter
 
 
@@ -230,8 +236,12 @@ class TextPage:
     @cached_property
     def lines(self) -> Sequence[str]:
         """Return the lines that are not empty, stripped."""
-        stripped = [line.strip() for _, line in self.whole]
-        return list(filter(None, stripped))
+        lines = []
+        for _, line in self.whole:
+            stripped = line.strip()
+            if stripped:
+                lines.append(stripped)
+        return lines
 
     @cached_property
     def words(self) -> int:
@@ -246,12 +256,14 @@ class TextPage:
     @property
     def heading(self) -> str:
         """Return the first line that is not empty."""
-        return self.lines[0] if self.lines else ""
+        if not self.lines:
+            return ""
+        return self.lines[0]
 
     @property
     def is_blank(self) -> bool:
         """Return True if the page has no letter and no digit."""
-        return not any(character.isalnum() for character in self.text)
+        return not any(map(str.isalnum, self.text))
 
     @property
     def is_running_text(self) -> bool:
@@ -262,7 +274,7 @@ class TextPage:
     @property
     def has_sentences(self) -> bool:
         """Return True if half of the words are in lines that end with the end of a sentence."""
-        n_words = sum(count_text_words(line) for line in self.lines if _ends_sentence(line))
+        n_words = sum(map(count_text_words, filter(_ends_sentence, self.lines)))
         return 2 * n_words >= self.words
 
     @property

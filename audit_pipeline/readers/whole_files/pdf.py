@@ -65,7 +65,7 @@ def read_pdf(path: Path) -> WholeDocument:
             created = document.get_metadata_value("CreationDate")
             title = document.get_metadata_value("Title")
         unread: Counter[str] = Counter()
-        pages = [_split_lines(text) for text in _read_pages(path, document, unread)]
+        pages = list(map(_split_lines, _read_pages(path, document, unread)))
     lost: Counter[str] = Counter()
     readable_pages: list[list[str]] = []
     for page in pages:
@@ -134,8 +134,13 @@ def remove_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
     Returns:
         The remaining lines of each page.
     """
-    heads = Counter(_mask_numbers(page[0]) for page in pages if page)
-    feet = Counter(_mask_numbers(page[-1]) for page in pages if len(page) > 1)
+    heads: Counter[str] = Counter()
+    feet: Counter[str] = Counter()
+    for page in pages:
+        if page:
+            heads[_mask_numbers(page[0])] += 1
+        if len(page) > 1:
+            feet[_mask_numbers(page[-1])] += 1
     min_count = max(_MIN_PAGES, _SHARE_OF_PAGES * len(pages))
     remaining = []
     for page in pages:

@@ -91,11 +91,14 @@ def remove_unseen_text(page: pdfium.PdfPage) -> bool:
         area = _find_area(item, order)
         if area is not None:
             areas.append(area)
-    suspects = [text for text in texts if _is_suspect(text, areas)]
+    suspects = {_address(text.raw): text for text in texts if _is_suspect(text, areas)}
     if not suspects:
         return False
-    _find_boxes(page, {_address(text.raw): text for text in suspects})
-    unseen = [text for text in _find_unseen(page, suspects) if not _is_below_picture(text, areas)]
+    _find_boxes(page, suspects)
+    unseen = []
+    for text in _find_unseen(page, list(suspects.values())):
+        if not _is_below_picture(text, areas):
+            unseen.append(text)
     _activate(unseen, is_active=False)
     return bool(unseen)
 
@@ -115,7 +118,9 @@ def _is_drawn_text(item: pdfium.PdfObject) -> bool:
 def _describe(item: pdfium.PdfObject, order: int) -> _Text:
     holders = _list_holders(item)
     layers = tuple(layer for layer in map(_find_layer, holders) if layer is not None)
-    form = _address(holders[-1].raw) if len(holders) > 1 else None
+    form = None
+    if len(holders) > 1:
+        form = _address(holders[-1].raw)
     return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _find_colour(item))
 
 
@@ -172,7 +177,9 @@ def _find_colour(item: pdfium.PdfObject) -> _Colour | None:
     if not pdfium_c.FPDFPageObj_GetFillColor(item.raw, *parts):
         return None
     red, green, blue, alpha = (part.value for part in parts)
-    return (red, green, blue) if alpha > _NEARLY_OPAQUE else None
+    if alpha <= _NEARLY_OPAQUE:
+        return None
+    return red, green, blue
 
 
 def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
@@ -180,20 +187,28 @@ def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
     # A form may name its layer in a dictionary that PDFium does not return.
     if text.layers or text.form is not None or _is_tiny(text) or _is_clipped(text) or len(areas) > _MAX_AREAS:
         return True
-    around = [area for area in areas if _contains(area.bounds, *_find_centre(text.bounds))]
-    if any(area.order > text.order and not area.is_picture for area in around):
-        return True
-    below = [area for area in around if area.order < text.order]
+    centre = _find_centre(text.bounds)
+    below: _Area | None = None
+    for area in areas:
+        if not _contains(area.bounds, *centre):
+            continue
+        if area.order < text.order:
+            # The last area below the text is the uppermost.
+            below = area
+        elif area.order > text.order and not area.is_picture:
+            return True
     background: _Colour | None = _PAPER
-    if below:
-        background = below[-1].colour
-        if not _contains(below[-1].bounds, *text.bounds[:2]) or not _contains(below[-1].bounds, *text.bounds[2:]):
+    if below is not None:
+        background = below.colour
+        if not _contains(below.bounds, *text.bounds[:2]) or not _contains(below.bounds, *text.bounds[2:]):
             # The area covers only a part of the text.
             return True
     if text.colour is None or background is None:
         return True
-    differences = [abs(part - other) for part, other in zip(text.colour, background, strict=True)]
-    return max(differences) < _CLEAR_DIFFERENCE
+    largest = 0
+    for part, other in zip(text.colour, background, strict=True):
+        largest = max(largest, abs(part - other))
+    return largest < _CLEAR_DIFFERENCE
 
 
 def _is_tiny(text: _Text) -> bool:
@@ -241,7 +256,9 @@ def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
     edges = [ctypes.c_double() for _ in range(4)]
     for number in range(text_page.count_chars()):
         raw = pdfium_c.FPDFText_GetTextObject(text_page.raw, number)
-        text = texts.get(_address(raw)) if raw else None
+        if not raw:
+            continue
+        text = texts.get(_address(raw))
         if text is None or not pdfium_c.FPDFText_GetCharBox(text_page.raw, number, *edges):
             continue
         left, right, bottom, top = (edge.value for edge in edges)
@@ -255,16 +272,20 @@ def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
 def _find_unseen(page: pdfium.PdfPage, texts: Sequence[_Text]) -> list[_Text]:
     """Return the texts without which the page looks the same, and the texts that are too small to read."""
     scale = min(1.0, _MAX_PIXELS / max(*page.get_size(), 1))
-    unseen = [text for text in texts if text.box is not None and _is_tiny(text)]
-    if scale < _MIN_SCALE:
-        return unseen
+    unseen: list[_Text] = []
     groups: dict[Hashable, list[_Text]] = {}
     for text in texts:
-        if text.box is not None and text not in unseen:
+        if text.box is None:
+            continue
+        if _is_tiny(text):
+            unseen.append(text)
+            continue
+        key = text.group
+        if key not in groups and len(groups) >= _MAX_GROUPS:
             # The page is drawn once per group. So all texts beyond the first groups share the group None.
-            key = text.group if text.group in groups or len(groups) < _MAX_GROUPS else None
-            groups.setdefault(key, []).append(text)
-    if not groups:
+            key = None
+        groups.setdefault(key, []).append(text)
+    if not groups or scale < _MIN_SCALE:
         return unseen
     with_all = _draw(page, scale)
     for group in groups.values():
@@ -313,8 +334,7 @@ def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
     if text.box is None or text.layers:
         return False
     centre = _find_centre(text.box)
-    pictures = [area.bounds for area in areas if area.is_picture and area.order > text.order]
-    return any(_contains(picture, *centre) for picture in pictures)
+    return any(area.is_picture and area.order > text.order and _contains(area.bounds, *centre) for area in areas)
 
 
 def _activate(texts: Iterable[_Text], *, is_active: bool) -> None:

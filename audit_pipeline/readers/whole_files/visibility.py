@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -167,7 +168,9 @@ class _Cascade:
     _by_element: dict[int, dict[str, tuple[_Weight, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rules = [rule for sheet in self._collect_sheets() for rule in _parse_sheet(sheet)]
+        rules: list[_Rule] = []
+        for sheet in self._collect_sheets():
+            rules += _parse_sheet(sheet)
         index = _Index(self.page)
         for order, rule in enumerate(rules):
             for element in index.select(rule):
@@ -225,11 +228,12 @@ class _Cascade:
 
     def derive(self, element: Tag, parent: _State) -> _State:
         """Derive the state of an element from the state of its parent and from its declarations."""
-        declared = {name: value for name, (_, value) in self._by_element.get(id(element), {}).items()}
-        hints = _read_attributes(element)
-        if element.name not in _LINES_TAGS and not declared and not hints:
+        declared = self._by_element.get(id(element), {})
+        values = _read_attributes(element)
+        if element.name not in _LINES_TAGS and not declared and not values:
             return parent
-        values = hints | declared
+        for name, (_, value) in declared.items():
+            values[name] = value
         is_root = element.name in _ROOTS
         background = _find_background(values, parent.background)
         colour, is_transparent = _find_colour(values, parent)
@@ -268,13 +272,14 @@ def _is_removed(values: Mapping[str, str]) -> bool:
         return True
     opacity = _LENGTH.match(values.get("opacity", ""))
     # The page fades in or unfolds an element with a transition.
-    is_faded_in = any(values.get(name, "none") != "none" for name in ("transition", "animation", "animation-name"))
+    effects = map(values.get, ("transition", "animation", "animation-name"))
+    is_faded_in = not {"none", None}.issuperset(effects)
     if opacity and float(opacity[1]) <= _FAINT and not is_faded_in:
         return True
     if not is_faded_in and _has_no_room(values):
         return True
     is_placed = values.get("position") in ("absolute", "fixed")
-    if is_placed and any(_is_length_far_away(values.get(name)) for name in ("left", "top", "right", "bottom")):
+    if is_placed and any(map(_is_length_far_away, map(values.get, ("left", "top", "right", "bottom")))):
         return True
     is_clipped = is_placed and _CLIPPED.match(values.get("clip", ""))
     return bool(is_clipped or _CLIPPED.match(values.get("clip-path", "")))
@@ -284,13 +289,13 @@ def _has_no_room(values: Mapping[str, str]) -> bool:
     """Return True if an element is at most one pixel wide or high, and hides its overflow."""
     overflows = (values.get("overflow") or "visible").split()
     for axis, size, sides, overflow in (
-        ("x", "width", ("left", "right"), overflows[0]),
-        ("y", "height", ("top", "bottom"), overflows[-1]),
+        ("x", "width", ("padding-left", "padding-right"), overflows[0]),
+        ("y", "height", ("padding-top", "padding-bottom"), overflows[-1]),
     ):
         if values.get(f"overflow-{axis}", overflow) not in ("hidden", "clip"):
             continue
         # A box without height is as high as its padding, and flexible boxes grow.
-        enlarging = ("padding", *(f"padding-{side}" for side in sides), f"min-{size}", "flex", "flex-grow")
+        enlarging = ("padding", *sides, f"min-{size}", "flex", "flex-grow")
         if any(values.get(name, "0") not in ("0", "0px", "none") for name in enlarging):
             continue
         for name in (size, f"max-{size}"):
@@ -303,7 +308,9 @@ def _has_no_room(values: Mapping[str, str]) -> bool:
 def _find_font_size(values: Mapping[str, str]) -> str | None:
     """Return the size in the value of "font", which precedes a slash or the name of the family."""
     size = _FONT_SIZE.search(values.get("font", ""))
-    return None if size is None else size[1]
+    if size is None:
+        return None
+    return size[1]
 
 
 def _is_invisible(values: Mapping[str, str], inherited: bool, *, is_root: bool) -> bool:
@@ -394,7 +401,9 @@ def _find_white_space(name: str, values: Mapping[str, str], inherited: str) -> s
     value = values.get("white-space")
     if value in ("inherit", "unset") or (value is None and name not in _LINES_TAGS):
         return inherited
-    return _LINES_VALUES.get(value.split()[0], "") if value else "pre"
+    if not value:
+        return "pre"
+    return _LINES_VALUES.get(value.split()[0], "")
 
 
 class _Index:
@@ -412,7 +421,7 @@ class _Index:
             if parent is not None:
                 self._ends[parent] = max(self._ends[parent], self._ends[number])
             names = ["*", element.name, f"#{element.get('id')}"]
-            names += [f".{name}" for name in element.get_attribute_list("class") if name]
+            names += map(".{}".format, filter(None, element.get_attribute_list("class")))
             for name in dict.fromkeys(names):
                 self._elements.setdefault(name, []).append(number)
         for numbers in self._elements.values():
@@ -420,13 +429,13 @@ class _Index:
 
     def select(self, rule: _Rule) -> list[Tag]:
         """Return the elements that a rule matches. Unknown selectors match nothing, as in browsers."""
-        if any(name not in self._elements for name in rule.names):
+        if not self._elements.keys() >= set(rule.names):
             return []
         try:
             selector = soupsieve.compile(rule.selector)
         except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError):
             return []
-        return [element for element in self._list_candidates(rule) if selector.match(element)]
+        return list(filter(selector.match, self._list_candidates(rule)))
 
     def _list_candidates(self, rule: _Rule) -> Iterator[Tag]:
         """Yield the elements with the rule's key that are inside an element with its rarest name."""
@@ -434,7 +443,9 @@ class _Index:
         rarest = min((self._elements[name] for name in rule.names), key=len, default=candidates)
         begin = 0
         for scope in sorted({self._find_scope(number, rule) for number in rarest}):
-            end = self._ends[scope] if scope >= 0 else len(self._tags)
+            end = len(self._tags)
+            if scope >= 0:
+                end = self._ends[scope]
             begin = max(begin, bisect_left(candidates, scope))
             last = bisect_left(candidates, end)
             for candidate in candidates[begin:last]:
@@ -461,23 +472,27 @@ def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) 
     names: list[str] = []
     key = "*"
     if "\\" not in plain:
-        names = [name for name in _list_names(plain) if name != "*"]
+        names = _list_names(plain)
         last_names = _list_names(re.split(r"[\s>+~]+", plain.strip())[-1])
         # Ids and classes are rarer than types, so they are preferred as the key.
         last_names.sort(key=lambda name: name[0] not in "#.")
-        key = next(iter(last_names), "*")
-    n_ids = sum(name[0] == "#" for name in names)
-    n_classes = sum(name[0] == "." for name in names)
-    specificity = n_ids, n_classes + n_attributes + n_pseudo_classes, len(names) - n_ids - n_classes
+        if last_names:
+            key = last_names[0]
+    marks = Counter(name[0] for name in names)
+    n_types = len(names) - marks["#"] - marks["."]
+    specificity = marks["#"], marks["."] + n_attributes + n_pseudo_classes, n_types
     has_siblings = re.search(r"[+~]", plain) is not None
     return _Rule(selector, tuple(names), key, has_siblings, specificity, declarations)
 
 
 def _list_names(selector: str) -> list[str]:
-    """Return the types (in lower case), ids and classes of a selector in their order."""
+    """Return the types (in lower case), ids and classes of a selector in their order, without ``*``."""
     names: list[str] = []
     for mark, name in _SIMPLE_SELECTOR.findall(selector):
-        names.append(f"{mark}{name}" if mark else name.lower())
+        if mark:
+            names.append(mark + name)
+        elif name != "*":
+            names.append(name.lower())
     return names
 
 
@@ -493,7 +508,8 @@ def _parse_sheet(sheet: str) -> tuple[_Rule, ...]:
         elif node.type == "qualified-rule":
             declarations = _read_declarations(node.content)
             if declarations:
-                rules += (_build_rule(selector, declarations) for selector in _split_selectors(node.prelude))
+                for selector in _split_selectors(node.prelude):
+                    rules.append(_build_rule(selector, declarations))
     return tuple(rules)
 
 
@@ -507,11 +523,11 @@ def _applies_at_rule(node: tinycss2.ast.AtRule) -> bool:
 def _applies_to_screen(media: str) -> bool:
     """Return True if a list of media queries includes the screen of this module."""
     queries = media.lower().split(",")
-    return not media.strip() or any(_matches_screen(query) for query in queries)
+    return not media.strip() or any(map(_matches_screen, queries))
 
 
 def _matches_screen(query: str) -> bool:
-    parts = [part.strip() for part in re.split(r"\band\b", query)]
+    parts = list(map(str.strip, re.split(r"\band\b", query)))
     is_negated = parts[0].startswith("not ")
     parts[0] = re.sub(r"^(not|only)\s+", "", parts[0])
     holds = all(part in ("", "all", "screen") or _has_feature(part) for part in parts)
@@ -533,7 +549,9 @@ def _compare_screen(dimension: str, number: str, unit: str | None, *, is_minimum
     pixels = float(number)
     if unit in ("em", "rem"):
         pixels *= _PIXELS_PER_EM
-    return _SCREEN[dimension] >= pixels if is_minimum else _SCREEN[dimension] <= pixels
+    if is_minimum:
+        return _SCREEN[dimension] >= pixels
+    return _SCREEN[dimension] <= pixels
 
 
 def _find_imports(sheet: str) -> list[str]:
@@ -561,7 +579,7 @@ def _split_selectors(prelude: Sequence[tinycss2.ast.Node]) -> list[str]:
             current = []
         else:
             current.append(token)
-    return [selector for selector in selectors if selector]
+    return list(filter(None, selectors))
 
 
 @lru_cache(maxsize=4096)

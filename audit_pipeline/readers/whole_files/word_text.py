@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
@@ -39,22 +39,30 @@ def local_name(element: Element) -> str:
 
 def get_attribute(element: Element | None, name: str) -> str | None:
     """Return the attribute with a local name, or None if the attribute or the element is missing."""
-    attributes = {} if element is None else element.attrib
-    return next((value for key, value in attributes.items() if key.rpartition("}")[2] == name), None)
+    if element is None:
+        return None
+    for key, value in element.attrib.items():
+        if key.rpartition("}")[2] == name:
+            return value
+    return None
 
 
 def find_child(element: Element | None, *path: str) -> Element | None:
     """Return the first descendant along a path of local names, or None."""
     for name in path:
-        children: Iterator[Element] = iter(()) if element is None else iter(element)
-        element = next((child for child in children if local_name(child) == name), None)
+        if element is None:
+            return None
+        element = next((child for child in element if local_name(child) == name), None)
     return element
 
 
 def count_text(element: Element) -> int:
     """Count the characters of all text below an element, white space excluded."""
-    texts = (part.text or "" for part in element.iter() if local_name(part) in ("t", "delText"))
-    return sum(len("".join(text.split())) for text in texts)
+    n_characters = 0
+    for part in element.iter():
+        if local_name(part) in ("t", "delText") and part.text:
+            n_characters += len("".join(part.text.split()))
+    return n_characters
 
 
 @dataclass(frozen=True)
@@ -99,12 +107,13 @@ def _read_look(properties: Element | None) -> _Look:
 
 def _read_flag(properties: Element | None, name: str) -> bool | None:
     element = find_child(properties, name)
-    return None if element is None else get_attribute(element, "val") not in _OFF
+    if element is None:
+        return None
+    return get_attribute(element, "val") not in _OFF
 
 
 def _read_value(properties: Element | None, name: str) -> str | None:
-    element = find_child(properties, name)
-    return None if element is None else get_attribute(element, "val")
+    return get_attribute(find_child(properties, name), "val")
 
 
 def _has_background(properties: Element | None) -> bool | None:

@@ -213,8 +213,8 @@ def collapse_whitespace(text: str) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n[ \t]*\n\s*", text):
         lines = [" ".join(line.split()) for line in paragraph.split("\n")]
-        paragraphs.append("\n".join(line for line in lines if line).strip("\ufdd0"))
-    return _GAP.join(paragraph for paragraph in paragraphs if paragraph)
+        paragraphs.append("\n".join(filter(None, lines)).strip("\ufdd0"))
+    return _GAP.join(filter(None, paragraphs))
 
 
 def _find_heading(element: Tag) -> str:

@@ -100,7 +100,7 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
             entry = _parse_entry(row.location, row.values, key_column)
             earlier_entry = entries.setdefault(entry.key, entry)
             if earlier_entry is not entry:
-                raise UnusableDocumentError(f"described before, at {earlier_entry.location}, which holds")
+                raise UnusableDocumentError(f"described before, at {earlier_entry.location}, which is used")
         except (UnusableDocumentError, UnusableRowError) as unusable:
             key = row.values.get(key_column)
             part = row.location
@@ -170,7 +170,7 @@ def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> 
 
 def _explain_file_without_entry(path: Path) -> str:
     if path.suffix.lower() in BOOK_FILES:
-        return f"no entry in {' or '.join(METADATA_FILES)} says when it was published"
+        return f"no entry in {' or '.join(METADATA_FILES)} has its date of publication"
     return _OTHER_FILE
 
 
@@ -231,7 +231,7 @@ def require_book_text(text: str) -> str:
         UnusableDocumentError: If the text is empty or unreadable.
     """
     if not text.strip():
-        raise UnusableDocumentError("no text is left once front and back matter are gone")
+        raise UnusableDocumentError("it has no text besides front and back matter")
     problem = explain_invalid_unicode(text) or explain_illegible(text)
     if problem is not None:
         raise UnusableDocumentError(problem)
@@ -254,7 +254,7 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise UnusableDocumentError(
-            f"invalid UTF-8 at byte {error.start}; save it as UTF-8, or say latin-1 in the column 'encoding'"
+            f"invalid UTF-8 at byte {error.start}; save it as UTF-8, or write latin-1 in the column 'encoding'"
         ) from error
     return clean_book_text(text)
 

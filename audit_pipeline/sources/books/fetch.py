@@ -20,15 +20,7 @@ from audit_pipeline.readers.dates import Dating, dating_from_years
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.books.book_folder import (
-    BookEntry,
-    apply_entry,
-    clean_book_text,
-    fetch_folder,
-    find_years,
-    read_metadata,
-    require_book_text,
-)
+from audit_pipeline.sources.books import book_folder
 from audit_pipeline.sources.books.source import NAME, BooksSettings, GutenbergSettings
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.tables import digest
@@ -69,7 +61,7 @@ class CatalogueBook:
 
 
 def fetch_gutenberg(
-    settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry]
+    settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, book_folder.BookEntry]
 ) -> Iterator[FetchedItem]:
     """Yield the selected books as documents with their numbers as names.
 
@@ -216,19 +208,19 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
     The line names place, publisher and year. If it contains several years (a reprint), the dating covers all of them.
     """
     line = _ORIGINAL.search(find_gutenberg_head(text))
-    return dating_from_years(find_years(line[1])) if line else None
+    if line is None:
+        return None
+    return dating_from_years(book_folder.find_years(line[1]))
 
 
 def _build_items(
-    book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str
+    book: CatalogueBook, page: FetchedPage, entry: book_folder.BookEntry | None, collection: str
 ) -> Iterator[FetchedItem]:
     """Yield the book, and the skipped parts of its text."""
-    text = clean_book_text(page.text())
+    text = book_folder.clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
-        raise UnusableDocumentError(
-            "its text does not say when the work was first published; give the year in the file books.dates"
-        )
+        raise UnusableDocumentError("its text has no year of first publication; give the year in the file books.dates")
     name = str(book.number)
     is_copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
     whole = remove_front_and_back_matter(text)
@@ -236,14 +228,16 @@ def _build_items(
         collection=collection,
         name=name,
         title=book.title,
-        text=require_book_text(whole.text),
+        text=book_folder.require_book_text(whole.text),
         places=whole.places,
         published=None,
         language=next(iter(book.languages), "und"),
         licence=COPYRIGHTED if is_copyrighted else LICENCE,
         url=_PAGE.format(id=book.number),
     )
-    yield apply_entry(entry or BookEntry(location="", key=name, dating=dating), document, book.author)
+    yield book_folder.apply_entry(
+        entry or book_folder.BookEntry(location="", key=name, dating=dating), document, book.author
+    )
     yield from (LeftOut(f"{collection} {name}!{part}", reason) for part, reason in whole.problems)
 
 
@@ -258,16 +252,18 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Fetche
         downloads: The folder of stored responses.
     """
     if settings.folder is not None:
-        yield from fetch_folder(settings.folder, settings.collection, settings.language, settings.licence)
+        yield from book_folder.fetch_folder(settings.folder, settings.collection, settings.language, settings.licence)
     library = settings.gutenberg
     if library.mirror is None:
         return
     try:
-        dated = [] if settings.dates is None else read_metadata(settings.dates, "id")
+        dated = []
+        if settings.dates is not None:
+            dated = book_folder.read_metadata(settings.dates, "id")
     except DataError as error:
         yield MissingPart(f"{library.collection}: the dates", str(error), library.collection)
         return
     yield from (row for row in dated if isinstance(row, LeftOut))
-    entries = {row.key: row for row in dated if isinstance(row, BookEntry)}
+    entries = {row.key: row for row in dated if isinstance(row, book_folder.BookEntry)}
     with PoliteClient(downloads / NAME, Politeness(settings.contact or "", library.seconds_between)) as client:
         yield from fetch_gutenberg(library, client, entries)

@@ -11,7 +11,7 @@ from audit_pipeline.config.validation import Language, Text
 from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, build_lazy_fetch
 
 NAME = "books"
-LICENCE = "folder: as its metadata says; Project Gutenberg: public domain in the USA"
+LICENCE = "folder: as in its metadata; Project Gutenberg: public domain in the USA"
 
 Url = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s]+$")]
 
@@ -49,13 +49,13 @@ class BooksSettings(SourceSection):
         description="a folder of .txt and .epub files, with a books.csv or books.jsonl: title, author, published",
     )
     collection: Collection = Field(default="books", description="a name for the books of the folder")
-    language: Language = Field(default="en", description="of the folder's books without a language in its list")
-    licence: Text = Field(default="unknown", description="of the folder's books without a licence in its list")
+    language: Language = Field(default="en", description="language of the folder's books whose entry has none")
+    licence: Text = Field(default="unknown", description="licence of the folder's books whose entry has none")
     dates: Path | None = Field(
         default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
     )
     contact: Text | None = Field(
-        default=None, description="an address at which the library can reach you; it needs one"
+        default=None, description="an address at which the library can reach you; required for Project Gutenberg"
     )
     gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
 

@@ -8,7 +8,7 @@ one family or of one application form a group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,29 +19,20 @@ from audit_pipeline.readers.regular_files import find_irregular_kind, read_regul
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folder_files import walk_files
+from audit_pipeline.sources.patents import record
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.sources.patents.page import parse_page
-from audit_pipeline.sources.patents.record import (
-    PARTS,
-    Part,
-    Patent,
-    build_application_key,
-    build_family_key,
-    build_page_address,
-    group_patents,
-    parse_day,
-    parse_publication_number,
-    require_consistent_dates,
-)
 from audit_pipeline.sources.patents.source import LICENCE, NAME, PatentsSettings
 
 _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
 
-Found = Patent | LeftOut | MissingPart
+Found = record.Patent | LeftOut | MissingPart
 
 
-def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+def read_exported_patents(
+    root: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date
+) -> Iterator[Found]:
     """Yield the patents in an exported file or folder, and the skipped rows and files with the reason.
 
     Rows of other countries are counted. An unreadable file is a missing part without a collection.
@@ -71,7 +62,7 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
                 yield MissingPart(path.name, str(error))
 
 
-def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date) -> Iterator[Found]:
     file = read_rows(path)
     columns = column_names(file.rows)
     missing_columns = [name for name in (*_NEEDED, *parts) if name not in columns]
@@ -82,44 +73,47 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
         yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
     for row in file.rows:
-        number = parse_publication_number(str(row.values.get("publication_number") or ""))
+        number = record.parse_publication_number(str(row.values.get("publication_number") or ""))
         if number is not None and number[:2] not in countries:
             elsewhere[number[:2]] += 1
             continue
         try:
             yield build_patent(row, parts, today)
         except UnusableDocumentError as problem:
-            yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
+            location = row.location
+            if number:
+                location = f"{number} in {location}"
+            yield LeftOut(location, str(problem))
     if elsewhere:
         counts = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
         yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({counts})")
 
 
-def build_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
+def build_patent(row: Row, parts: Sequence[record.Part], today: date) -> record.Patent:
     """Build the patent of a row.
 
     Raises:
         UnusableDocumentError: If a field cannot be read, or the dates are not consistent.
     """
     values = row.values
-    number = parse_publication_number(str(values.get("publication_number") or ""))
+    number = record.parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
         raise UnusableDocumentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
     publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
-    published, priority = require_consistent_dates(publication, filing, stated_priority, today)
+    published, priority = record.require_consistent_dates(publication, filing, stated_priority, today)
     keys = (
-        build_family_key(_to_text(values.get("family_id"))),
-        build_application_key(_to_text(values.get("application_number"))),
+        record.build_family_key(_to_text(values.get("family_id"))),
+        record.build_application_key(_to_text(values.get("application_number"))),
     )
-    texts: dict[Part, str] = {part: _read_text(values, part) for part in PARTS if part in parts}
-    return Patent(
+    texts: dict[record.Part, str] = {part: _read_text(values, part) for part in record.PARTS if part in parts}
+    return record.Patent(
         number=number,
         title=" ".join(_read_text(values, "title").split()),
         parts=texts,
         published=published,
         priority=priority,
         keys=tuple(key for key in keys if key is not None),
-        url=build_page_address(number),
+        url=record.build_page_address(number),
     )
 
 
@@ -131,7 +125,9 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
     if isinstance(value, date):
         return (value,)
     text = _to_text(value)
-    return (parse_day(text, column),) if text not in ("", "0") else ()
+    if text in ("", "0"):
+        return ()
+    return (record.parse_day(text, column),)
 
 
 def _read_text(values: Mapping[str, object], name: str) -> str:
@@ -169,7 +165,10 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
     if not root.exists():
         yield MissingPart(root.name, f"{root}: no such file or folder")
         return
-    for name, path, refusal in [(root.name, root, None)] if root.is_file() else walk_files(root):
+    files: Iterable[tuple[str, Path, str | None]] = [(root.name, root, None)]
+    if not root.is_file():
+        files = walk_files(root)
+    for name, path, refusal in files:
         if refusal is not None or path.suffix.lower() not in SUFFIXES:
             yield LeftOut(name, refusal or f"not one of {', '.join(SUFFIXES)}")
             continue
@@ -192,9 +191,9 @@ def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | No
         downloads: Not used, because nothing is downloaded.
         today: The current day. Later dates are refused.
     """
-    patents: list[tuple[Patent, str]] = []
+    patents: list[tuple[record.Patent, str]] = []
     for item in _read_inputs(settings, today or datetime.now(UTC).date()):
-        if isinstance(item, Patent):
+        if isinstance(item, record.Patent):
             try:
                 patents.append((item, clean_patent_text(item, settings)))
             except UnusableDocumentError as problem:
@@ -205,12 +204,12 @@ def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | No
                 yield replace(item, collection=country)
         else:
             yield item
-    groups = group_patents([patent for patent, _ in patents])
+    groups = record.group_patents([patent for patent, _ in patents])
     for (patent, text), group in zip(patents, groups, strict=True):
         yield _build_document(patent, text, group)
 
 
-def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
+def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
     """Return the patent's parts, cleaned and joined.
 
     The rule of repetitions applies to the description. Without a description it applies to the whole text.
@@ -222,18 +221,24 @@ def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
         raise UnusableDocumentError(f"not of {', '.join(settings.countries)}: {patent.country}")
     rules = settings.cleaning
     try:
-        body = clean(patent.parts.get("description", ""), rules) if "description" in settings.parts else ""
+        body = ""
+        if "description" in settings.parts:
+            body = clean(patent.parts.get("description", ""), rules)
         text = clean("\n".join(patent.parts.get(part, "") for part in settings.parts), rules)
     except NestedMarkupError as error:
         raise UnusableDocumentError(str(error)) from error
-    problem = find_broken_rule(text, rules, body or None) if text else "no Chinese text"
+    if not text:
+        raise UnusableDocumentError("no Chinese text")
+    problem = find_broken_rule(text, rules, body or None)
     if problem is not None:
         raise UnusableDocumentError(problem)
     return text
 
 
 def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
-    pages = () if settings.pages is None else read_saved_pages(settings.pages)
+    pages: Iterable[tuple[str, bytes] | LeftOut | MissingPart] = ()
+    if settings.pages is not None:
+        pages = read_saved_pages(settings.pages)
     for page in pages:
         if not isinstance(page, tuple):
             yield page
@@ -247,7 +252,7 @@ def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
         yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
 
 
-def _build_document(patent: Patent, text: str, group: str) -> Document:
+def _build_document(patent: record.Patent, text: str, group: str) -> Document:
     return Document(
         collection=patent.country,
         name=patent.number,

@@ -15,18 +15,7 @@ from lxml import etree, html
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.sources.base import UnusableDocumentError
-from audit_pipeline.sources.patents.record import (
-    PARTS,
-    SITE,
-    Part,
-    Patent,
-    build_application_key,
-    build_family_key,
-    build_page_address,
-    parse_day,
-    parse_publication_number,
-    require_consistent_dates,
-)
+from audit_pipeline.sources.patents import record
 
 NOT_A_PATENT = "not the source of a patent page"
 
@@ -39,7 +28,7 @@ _CELLS = frozenset(("td", "th"))
 _NO_TEXT = frozenset(("script", "style", "template", "noscript", "head", "img", "para-num"))
 
 
-def parse_page(content: bytes, today: date) -> Patent:
+def parse_page(content: bytes, today: date) -> record.Patent:
     """Parse the patent on a page.
 
     Raises:
@@ -53,12 +42,14 @@ def parse_page(content: bytes, today: date) -> Patent:
     number = _find_publication_number(tree)
     if number is None:
         raise UnusableDocumentError(NOT_A_PATENT)
-    published, priority = require_consistent_dates(*_find_stated_dates(tree, number), today)
-    parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
+    published, priority = record.require_consistent_dates(*_find_stated_dates(tree, number), today)
+    parts: dict[record.Part, str] = {part: _find_section_text(tree, part) for part in record.PARTS}
     links = [str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']")]
     # A page can name any address. Only an address of the site and of this patent is used.
-    url = next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), build_page_address(number))
-    return Patent(number, _find_title(tree), parts, published, priority, _list_invention_keys(tree), url)
+    url = next(
+        (link for link in links if link.startswith(f"{record.SITE}/patent/{number}")), record.build_page_address(number)
+    )
+    return record.Patent(number, _find_title(tree), parts, published, priority, _list_invention_keys(tree), url)
 
 
 def _parse_html(text: str) -> etree._Element:
@@ -93,7 +84,7 @@ def _find_publication_number(tree: etree._Element) -> str | None:
         stated += [content for content, _ in _find_meta_tags(tree, name)]
     numbers: list[str] = []
     for text in stated:
-        number = parse_publication_number(text)
+        number = record.parse_publication_number(text)
         if number is not None and number not in numbers:
             numbers.append(number)
     if len(numbers) > 1:
@@ -120,7 +111,7 @@ def _find_stated_dates(tree: etree._Element, number: str) -> tuple[list[date], l
         # The filing date has its own scheme. Publication and grant have the scheme issue or none.
         field = {"dateSubmitted": "filingDate", "issue": "publicationDate", "": "publicationDate"}.get(scheme)
         if field is not None and content:
-            days[field].append(parse_day(content, "DC.date"))
+            days[field].append(record.parse_day(content, "DC.date"))
     events = list(_iterate_events(tree))
     days["publicationDate"] += [day for kind, title, day in events if kind == "publication" and number in title.split()]
     if not days["filingDate"]:
@@ -136,7 +127,7 @@ def _find_days(tree: etree._Element, field: str) -> list[date]:
     days: list[date] = []
     for element in _find_fields(tree, field):
         texts = {str(element.get("datetime") or "").strip(), _extract_inline_text(element)} - {""}
-        days += [parse_day(text, field) for text in sorted(texts)]
+        days += [record.parse_day(text, field) for text in sorted(texts)]
     return days
 
 
@@ -145,7 +136,7 @@ def _iterate_events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
     for event in _find_fields(tree, "events"):
         values = {name: _first_text(event, name) for name in ("type", "title", "date")}
         if values["date"]:
-            yield values["type"], values["title"], parse_day(values["date"], "an event's date")
+            yield values["type"], values["title"], record.parse_day(values["date"], "an event's date")
 
 
 def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
@@ -154,7 +145,7 @@ def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
         match = _PRIORITY_TO.search(_first_text(event, "title"))
         if match and _first_text(event, "type") == "priority":
             applications.append(match.group(1))
-    keys = (build_family_key(_find_family_id(tree)), *map(build_application_key, applications))
+    keys = (record.build_family_key(_find_family_id(tree)), *map(record.build_application_key, applications))
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 

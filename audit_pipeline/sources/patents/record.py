@@ -115,13 +115,17 @@ def _require_single_date(days: Sequence[date], kind: str) -> date:
 def build_family_key(family: str) -> str | None:
     """Return the key of a family by its id, or None for the ids without a family (empty, 0, -1)."""
     family = family.strip()
-    return f"family:{family}" if family.isdigit() and int(family) > 0 else None
+    if not family.isdigit() or int(family) <= 0:
+        return None
+    return f"family:{family}"
 
 
 def build_application_key(text: str) -> str | None:
     """Return the key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
     number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
-    return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None
+    if not re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number):
+        return None
+    return f"application:{number}"
 
 
 def group_patents(patents: Sequence[Patent]) -> list[str]:

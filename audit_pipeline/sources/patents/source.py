@@ -25,14 +25,14 @@ class PatentsSettings(SourceSection):
     """The settings of the source: saved pages or an export (or both), the selection of patents, and the cleaning."""
 
     pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
-    export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
+    export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of files")
     countries: Annotated[tuple[Country, ...], Field(min_length=1), Distinct] = Field(
         default=("CN",), description="only patents of these countries"
     )
     parts: Annotated[tuple[Part, ...], Field(min_length=1), Distinct] = Field(
         default=PARTS, description="the parts of a patent that make its text"
     )
-    cleaning: CleaningRules = Field(default=CleaningRules(), description="which lines and texts are left out")
+    cleaning: CleaningRules = Field(default=CleaningRules(), description="rules for removing lines and skipping texts")
 
     @property
     def missing_setting(self) -> str | None:

@@ -33,7 +33,7 @@ class WikipediaSettings(SourceSection):
     """The settings of the source: event pages in categories of a Wikipedia."""
 
     categories: tuple[Text, ...] = Field(
-        default=(), description="categories that the API is asked for, such as 2023 events; they need contact"
+        default=(), description="categories of pages, such as 2023 events; they require 'contact'"
     )
     depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
     most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
@@ -44,9 +44,9 @@ class WikipediaSettings(SourceSection):
         default=1.0, description="pause between two requests, in seconds"
     )
     days_kept: Annotated[int, Field(ge=0, le=36_500)] = Field(
-        default=7, description="for how many days an answer of the API is used again"
+        default=7, description="number of days for which a response of the API is reused"
     )
-    language: Language = Field(default="en", description="of the Wikipedia")
+    language: Language = Field(default="en", description="language of the Wikipedia")
     part: Part = Field(
         default="article", description="article: the whole page; lead: the text before its first heading"
     )

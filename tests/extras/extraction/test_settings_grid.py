@@ -33,7 +33,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     compute_grid_p_values,
     iterate_grid_rows,
 )
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DECODINGS
 from audit_pipeline.token_statistics.cached_texts import Caches

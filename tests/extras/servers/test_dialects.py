@@ -22,7 +22,7 @@ from audit_pipeline.extras.servers.dialect_interface import (
     find_floor,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.models.config import DIALECT_TRAITS, DialectName
+from audit_pipeline.models.server_settings import DIALECT_TRAITS, DialectName
 
 PROMPT = Prompt("sha", (1, 5, 7), 2)
 STRING = Prompt("sha", (1, 5, 7), 2, PromptString("a b", frozenset({(0, 3, 4)})))

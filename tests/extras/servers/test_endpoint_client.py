@@ -21,7 +21,7 @@ from audit_pipeline.errors import BudgetError, ModelError, TransientError, Unans
 from audit_pipeline.extras.servers.client import RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget, Limits, Usage
 
 KEY = "sk-very-secret-0123456789"

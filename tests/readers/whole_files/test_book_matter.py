@@ -128,7 +128,7 @@ def test_of_two_books_in_a_file_the_second_is_named_with_its_size(start: str, en
     found = remove_front_and_back_matter(f"{start}\n\n{BOOK}\n\n{end}\n\n{start}\n\n{OTHER}\n\n{end}\n")
     assert found.text == BOOK
     named = dict(found.problems)["another book in the same file"]
-    assert f", {len(OTHER.split()):,} words, is not read: save each book as a file of its own" in named
+    assert f", {len(OTHER.split()):,} words, is not read: save each book as a separate file" in named
 
 
 def test_the_head_is_what_stands_before_the_first_mark() -> None:

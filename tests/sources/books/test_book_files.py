@@ -118,12 +118,12 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
         ("absent.txt", "shelf", "absent.txt"),
         ("away.txt", "shelf", "away.txt"),
     }
-    undescribed = "no entry in books.csv or books.jsonl says when it was published"
+    undescribed = "no entry in books.csv or books.jsonl has its date of publication"
     assert reasons(got) == {
-        "bad.txt": "invalid UTF-8 at byte 3; save it as UTF-8, or say latin-1 in the column 'encoding'",
+        "bad.txt": "invalid UTF-8 at byte 3; save it as UTF-8, or write latin-1 in the column 'encoding'",
         "zero.txt": "a zero byte at character 1: not a text",
         "wide.txt": "in UTF-16; save it as UTF-8",
-        "matter.txt": "no text is left once front and back matter are gone",
+        "matter.txt": "it has no text besides front and back matter",
         "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
         "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
         "old.mobi": "not one of .txt, .epub",
@@ -138,7 +138,7 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
             "'file' does not name a file in the folder of the metadata file or below it"
         ),
         "books.csv:14 (greek.txt)": "'encoding' must be utf-8 or latin-1, not 'iso-8859-7'",
-        "books.csv:15 (good.txt)": "described before, at books.csv:2, which holds",
+        "books.csv:15 (good.txt)": "described before, at books.csv:2, which is used",
     }
 
 

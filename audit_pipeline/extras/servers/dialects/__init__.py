@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from audit_pipeline.extras.servers.dialect_interface import ServerDialect
 from audit_pipeline.extras.servers.dialects import echo, sglang, vllm
-from audit_pipeline.models.config import DialectName
+from audit_pipeline.models.server_settings import DialectName
 
 DIALECTS: Mapping[DialectName, ServerDialect] = {
     "vllm": ServerDialect(vllm.build_vllm_request, vllm.parse_vllm_answer),

@@ -34,7 +34,7 @@ from audit_pipeline.extras.servers.dialect_interface import (
     parse_answer,
     require_entry_per_token,
 )
-from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.server_settings import Endpoint
 
 # For this number of best tokens, the plugin returns mean and deviation.
 WITH_MOMENTS = 22
