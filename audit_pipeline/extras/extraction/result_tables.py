@@ -139,9 +139,10 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
         if log_p is None:
             log_p = -math.inf
         strongest.append(log_p)
-    median_log_p: float | None = float(np.median(strongest))
-    if not math.isfinite(median_log_p):
-        median_log_p = None
+    median = float(np.median(strongest))
+    median_log_p = None
+    if math.isfinite(median):
+        median_log_p = median
     for number, threshold in enumerate(rules):
         rule = "probability"
         if threshold is None:
