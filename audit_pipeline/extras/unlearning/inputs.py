@@ -378,7 +378,7 @@ def _join_rows_by_document(
             window_settings.add(tuple(row[name] for name in _WINDOW_SETTINGS))
     if len(window_settings) > 1:
         return None
-    joined = []
+    joined: list[Mapping[ComparedModel, Row]] = []
     for document_id in sorted(set.intersection(*map(set, rows_by_document.values()))):
         joined.append({role: rows[document_id] for role, rows in rows_by_document.items()})
     return joined

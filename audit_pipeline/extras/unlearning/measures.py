@@ -338,9 +338,9 @@ def compare_texts(
         *_compute_forget_quality(texts),
         *_compute_unchanged_shares(texts, threshold, calibration_mask),
     ]
-    measures = TEXT_MEASURES
+    measures: Sequence[str] = TEXT_MEASURES
     if missing_choices_reason is not None:
-        measures = tuple(metric for metric in TEXT_MEASURES if metric not in FIRST_CHOICES)
+        measures = [metric for metric in TEXT_MEASURES if metric not in FIRST_CHOICES]
         findings += [_build_finding(metric, "after", "forget", 0, missing_choices_reason) for metric in FIRST_CHOICES]
     for metric in measures:
         findings += _compute_means(metric, texts, "texts")

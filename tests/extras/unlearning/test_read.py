@@ -32,7 +32,7 @@ Text = tuple[str, int | None, str]
 
 def named(model: str) -> Any:
     identity = SimpleNamespace(model_fingerprint=f"of {model}")
-    return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, gives=lambda _: True)
+    return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, has_statistic=lambda _: True)
 
 
 MODELS: Any = {name: named(name) for name in ("before", "after")}
