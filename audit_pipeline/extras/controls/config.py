@@ -151,7 +151,7 @@ class ControlEntry(StrictSettings):
 
 
 class StudyEntry(StrictSettings):
-    """The settings of a study. It trains a control again for each value of a setting and for each seed."""
+    """The settings of a study, which trains a control again for each value of a setting and for each seed."""
 
     name: Name
     description: Text = Field(description="description of the study for readers")
