@@ -178,7 +178,9 @@ def continue_document(
     n_tokens = min(count_tokens_with_characters(text), prefix + tokens)
     ids = text.token_id[:n_tokens].tolist()
     if n_tokens <= prefix:
-        raise DataError(f"the document has no token after its first {prefix:,}, so there is nothing to continue to")
+        raise DataError(
+            f"the document ends within its first {prefix:,} tokens, so there is nothing to continue. Use a shorter prefix."
+        )
     start = []
     if text.start_token_id is not None:
         start.append(text.start_token_id)

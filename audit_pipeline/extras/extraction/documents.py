@@ -74,7 +74,10 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     name_counts = Counter(document.name for document in documents)
     duplicates = [name for name, count in name_counts.items() if count > 1]
     if duplicates:
-        raise DataError(f"{path}: {len(duplicates)} name(s) belong to several documents: {', '.join(duplicates[:5])}")
+        raise DataError(
+            f"{path}: {len(duplicates)} name(s) belong to several documents, so results could not be told apart: "
+            f"{', '.join(duplicates[:5])}. Rename the documents."
+        )
     return documents, skipped
 
 
@@ -97,8 +100,10 @@ def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[Searched
             edition = str(document.edition)
         documents.append(SearchedDocument(document.name, document.text, places=document.places, edition=edition))
     if not documents:
-        example = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])
-        raise DataError(f"{path}: no document can be read of {skipped.count:,} file(s) and row(s){example}")
+        problem = ""
+        if skipped.first:
+            problem = f" The first problem: {skipped.first[0].location}: {skipped.first[0].reason}"
+        raise DataError(f"{path}: none of {skipped.count:,} file(s) and row(s) is a readable document.{problem}")
     return documents, skipped
 
 
@@ -110,11 +115,11 @@ def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     """
     source = name.partition(":")[0]
     if source == name:
-        raise DataError(f"{name}: a document's id is its source, collection and name, with a colon between them")
+        raise DataError(f"'{name}' is not a document id. Use SOURCE:COLLECTION:NAME, as in the table documents.")
     documents = catalogue.read_documents(paths, source)
     rows = documents.filter(pc.equal(documents["document_id"], name)).to_pylist()
     if not rows:
-        raise DataError(f"the source {source} has no document '{name}'; the table documents lists them")
+        raise DataError(f"the source {source} has no document '{name}'. The table documents lists its documents.")
     [row] = rows
     places = parse_places(row["places"])
     return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"], places=places)

@@ -244,7 +244,7 @@ def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str
     missing = [name for name in document_ids.to_pylist() if name not in documents]
     if missing:
         raise DataError(
-            f"{len(missing)} document(s) of {built.name} are no longer in its sources, the first {missing[0]}: build "
+            f"{len(missing)} document(s) of {built.name} are no longer in its sources, such as '{missing[0]}'. Build "
             f"it again: corpus-audit benchmarks --build {built.name}"
         )
     return documents

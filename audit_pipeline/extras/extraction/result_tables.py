@@ -68,8 +68,9 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
         q-value. A document without windows has no test. No document has a test if no held-out document has a window.
     """
     with_windows = [values for values in held_out if len(values)]
+    tests: list[Test] = [dict.fromkeys(HELD_OUT_TEST)] * len(audited)
     if not with_windows:
-        return [dict.fromkeys(HELD_OUT_TEST) for _ in audited]
+        return tests
     max_windows = choose_texts_per_group([len(values) for values in with_windows])
     tested: dict[int, tuple[int, int, float]] = {}
     for number, values in enumerate(audited):
@@ -80,7 +81,6 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
         [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], references)
         tested[number] = (count, len(references), float(p_value))
     adjusted = q_values([p_value for _, _, p_value in tested.values()], "bh").tolist()
-    tests: list[Test] = [dict.fromkeys(HELD_OUT_TEST) for _ in audited]
     for number, q_value in zip(tested, adjusted, strict=True):
         tests[number] = dict(zip(HELD_OUT_TEST, (*tested[number], q_value), strict=True))
     return tests
@@ -219,31 +219,34 @@ def build_extraction_tables(
         The tables in the order of writing. DOCUMENT_MEMORISATION comes last, because it implies that the others exist.
     """
     run_columns = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+
+    def build_table(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
+        return table_from_rows([{**run_columns, **row} for row in rows], table)
+
     windows = _concatenate_windows(extractions, passages)
     for name, value in run_columns.items():
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
-    rates = [{**run_columns, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
     grid_rows: list[dict[str, object]] = []
     if grid is not None:
-        grid_rows = [{**run_columns, **row} for row in build_grid_rows(extractions, grid)]
+        grid_rows = build_grid_rows(extractions, grid)
+    documents = []
     document_rows = build_document_rows(extractions, settings, no_window_reason)
-    documents = [
-        {**run_columns, **row, **grid_summary}
-        for row, grid_summary in zip(document_rows, summarise_grid(extractions, grid), strict=True)
-    ]
+    for row, grid_summary in zip(document_rows, summarise_grid(extractions, grid), strict=True):
+        documents.append({**row, **grid_summary})
     return {
-        EXTRACTION_GRID: table_from_rows(grid_rows, EXTRACTION_GRID),
+        EXTRACTION_GRID: build_table(grid_rows, EXTRACTION_GRID),
         EXTRACTION_WINDOWS: cast_to_columns(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
-        EXTRACTION_RATES: table_from_rows(rates, EXTRACTION_RATES),
-        DOCUMENT_MEMORISATION: table_from_rows(documents, DOCUMENT_MEMORISATION),
+        EXTRACTION_RATES: build_table(compute_extraction_rates(extractions, pair.benchmark), EXTRACTION_RATES),
+        DOCUMENT_MEMORISATION: build_table(documents, DOCUMENT_MEMORISATION),
     }
 
 
 def compare_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
     """Test each audited document against the held-out documents. Held-out documents have no test."""
-    held_out = [extraction.compared for extraction in extractions if extraction.document.side == "held_out"]
-    audited = [extraction.compared for extraction in extractions if extraction.document.side == "audited"]
-    audited_tests = iter(compare_each_with_held_out(audited, held_out))
+    by_side: dict[Side, list[Floats]] = {"audited": [], "held_out": []}
+    for extraction in extractions:
+        by_side[extraction.document.side].append(extraction.compared)
+    audited_tests = iter(compare_each_with_held_out(**by_side))
     tests: list[Test] = []
     for extraction in extractions:
         if extraction.document.side == "audited":
@@ -272,14 +275,12 @@ def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | N
     p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
     tested = {document_grid: p_value for document_grid, p_value in p_values.items() if p_value is not None}
     adjusted = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
-    return [
-        {
-            "grid_settings": sum(map(len, document_grid.log_p.values())),
-            "grid_p_value": p_values.get(document_grid),
-            "grid_q_bh": adjusted.get(document_grid),
-        }
-        for document_grid in findings.documents
-    ]
+    summaries: list[Mapping[str, object]] = []
+    for document_grid in findings.documents:
+        n_settings = sum(map(len, document_grid.log_p.values()))
+        values = (n_settings, p_values.get(document_grid), adjusted.get(document_grid))
+        summaries.append(dict(zip(_GRID_SUMMARY, values, strict=True)))
+    return summaries
 
 
 def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:

@@ -196,19 +196,20 @@ def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, 
     keys = [compute_row_key(model, grid_window.window, "grid") for grid_window in windows]
     rows = caches.of(model, "grid").read(keys)
     row_numbers = {key: number for number, key in enumerate(rows.column("key").to_pylist())}
-    lists = {name: rows.column(name).combine_chunks() for name in ("rank", "char_end", "log_p_drawn")}
-    flat = {name: values.flatten().to_numpy() for name, values in lists.items()}
-    offsets = np.concatenate([[0], np.cumsum(lists["rank"].value_lengths().to_numpy())])
-    drawn = flat["log_p_drawn"].astype(np.float64).reshape(-1, len(DECODINGS))
+    ranks = rows.column("rank").combine_chunks()
+    offsets = np.concatenate([[0], np.cumsum(ranks.value_lengths().to_numpy())])
+    char_end = rows.column("char_end").combine_chunks().flatten().to_numpy()
+    drawn = rows.column("log_p_drawn").combine_chunks().flatten().to_numpy()
+    drawn = drawn.astype(np.float64).reshape(-1, len(DECODINGS))
     # A first choice has probability 1 at a temperature of 0, every other token 0.
-    token_log_p = np.column_stack([drawn, np.where(flat["rank"] == 0, 0.0, -np.inf)])
+    token_log_p = np.column_stack([drawn, np.where(ranks.flatten().to_numpy() == 0, 0.0, -np.inf)])
     begins: dict[int, list[int]] = {}
     log_p: dict[int, list[Floats]] = {}
     for key, grid_window in zip(keys, windows, strict=True):
         row = row_numbers[key]
         row_slice = slice(offsets[row], offsets[row + 1])
         # A suffix holds the tokens that end after its first character.
-        cuts = np.searchsorted(flat["char_end"][row_slice], grid_window.begins[1:], side="right")
+        cuts = np.searchsorted(char_end[row_slice], grid_window.begins[1:], side="right")
         suffix_parts = np.split(token_log_p[row_slice], cuts)
         for begin, tokens in zip(grid_window.begins.tolist(), suffix_parts, strict=True):
             begins.setdefault(grid_window.prefix, []).append(begin)

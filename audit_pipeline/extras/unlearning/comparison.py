@@ -161,12 +161,14 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice: a model is compared with another model")
+            raise DataError(f"{name} is named twice. Name two different models.")
     reference, *others = models.values()
     for other in others:
         both = f"{reference.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != reference.identity.tokenizer_fingerprint:
-            raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
+            raise DataError(
+                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with one tokenizer."
+            )
         reference_settings = _list_reading_settings(reference)
         other_settings = _list_reading_settings(other)
         differences = []
@@ -175,8 +177,8 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
                 differences.append(f"{name} ({value}, {other_settings[name]})")
         if differences:
             raise DataError(
-                f"{both} do not read texts in the same way: {', '.join(differences)}; give their entries in "
-                "config/models.yaml the same and audit again"
+                f"{both} do not read texts in the same way: {', '.join(differences)}. Use the same settings in "
+                "config/models.yaml and audit again."
             )
 
 

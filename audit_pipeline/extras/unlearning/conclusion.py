@@ -134,8 +134,8 @@ def _count_reproduced(row: Row | None) -> int:
     """Count the documents to be forgotten that the model after still reproduces."""
     if row is None or row["value"] is None:
         return 0
-    value: float = row["value"]
-    return round(value * row["n"])
+    count: float = row["value"] * row["n"]
+    return round(count)
 
 
 def _format_reproduced(row: Row, facts: Mapping[str, str], has_retrained: bool) -> str:
