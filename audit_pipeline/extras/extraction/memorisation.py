@@ -30,7 +30,7 @@ from audit_pipeline.tables import BEST_TOKENS
 
 Starts = npt.NDArray[np.integer]
 
-FINE_STEP = 10
+FINE_STEP_CHARACTERS = 10
 """The distance between the starts of fine windows, in characters (the grid of Cooper et al. 2025)."""
 SLACK = 0.8
 """Half a coarse suffix counts as likely down to this many nats per token below the threshold. The reason is that a fine
@@ -56,7 +56,12 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
 
 
 def choose_fine_starts(
-    starts: Sequence[int], half_on: Sequence[int], halves: Floats, threshold: float, half: int, step: int = FINE_STEP
+    starts: Sequence[int],
+    half_on: Sequence[int],
+    halves: Floats,
+    threshold: float,
+    half: int,
+    step: int = FINE_STEP_CHARACTERS,
 ) -> list[int]:
     """Choose the characters at which fine windows begin.
 
@@ -93,9 +98,9 @@ def choose_fine_starts(
 
 THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
 """The probabilities of a suffix for which covered shares are reported."""
-STRONGEST = 10
+MAX_STRONGEST = 10
 """The number of passages that are reported per document."""
-GAP = 8
+MAX_GAP_CHARACTERS = 8
 """Suffixes at most this many characters apart form one run, because windows may cut the text between them into
 different tokens."""
 
@@ -224,8 +229,8 @@ class Memorisation:
         covered: For each of ``THRESHOLDS``, the share of characters in suffixes at least as likely by ``log_p_top``.
         greedy: The share of characters in suffixes of first choices, or None if first choices are unknown.
         covered_set_apart: The share of characters in windows that are set apart.
-        longest_run: The longest run of characters in suffixes of the lowest threshold, with gaps of up to ``GAP``
-            characters.
+        longest_run: The longest run of characters in suffixes of the lowest threshold. Gaps of up to
+            ``MAX_GAP_CHARACTERS`` characters belong to a run.
         longest_run_words: The length of the same run in words separated by white space.
         strongest: The numbers of the windows that are most likely by ``log_p`` and do not overlap.
     """
@@ -256,7 +261,7 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
         return _count_covered_characters(windows, mask) / max(n_characters, 1)
 
     likely = [(windows.log_p_top >= math.log(threshold)) & ~apart for threshold in THRESHOLDS]
-    runs = _find_covered_runs(windows, likely[0], GAP)
+    runs = _find_covered_runs(windows, likely[0], MAX_GAP_CHARACTERS)
     begin, end = max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
     greedy = None
     if windows.matches is not None:
@@ -271,7 +276,7 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
         covered_set_apart=compute_covered_share(apart),
         longest_run=end - begin,
         longest_run_words=len(text[begin:end].split()),
-        strongest=select_strongest_windows(windows, ~apart, STRONGEST),
+        strongest=select_strongest_windows(windows, ~apart, MAX_STRONGEST),
     )
 
 
@@ -291,13 +296,13 @@ def _count_covered_characters(windows: Windows, mask: Mask) -> int:
     return sum(end - begin for begin, end in _find_covered_runs(windows, mask))
 
 
-def select_strongest_windows(windows: Windows, mask: Mask, most: int | None = None) -> tuple[int, ...]:
+def select_strongest_windows(windows: Windows, mask: Mask, max_windows: int | None = None) -> tuple[int, ...]:
     """Select the most likely windows by ``log_p`` whose suffixes do not overlap.
 
     Args:
         windows: The n windows of a document.
         mask: A mask of shape (n,) of the windows to select from.
-        most: The maximum number of windows. By default every window of the mask overlaps a selected window.
+        max_windows: The maximum number of windows. By default every window of the mask overlaps a selected window.
 
     Returns:
         The numbers of the windows, most likely first.
@@ -309,7 +314,7 @@ def select_strongest_windows(windows: Windows, mask: Mask, most: int | None = No
         end = windows.end[number]
         if all(end <= windows.begin[other] or begin >= windows.end[other] for other in chosen):
             chosen.append(number)
-        if len(chosen) == most:
+        if len(chosen) == max_windows:
             break
     return tuple(chosen)
 

@@ -31,11 +31,11 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Prefix
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend
 
-OTHER_PREFIXES = 10
+MAX_OTHER_DOCUMENTS = 10
 """The maximum number of other documents whose prefixes are tried for a suffix."""
-LEAST_OTHERS = 5
+MIN_OTHER_DOCUMENTS = 5
 """The minimum number of other documents. With fewer documents, a single document would decide."""
-TIMES_LIKELIER = 10.0
+MEMORISED_RATIO = 10.0
 """The ratio that separates memorised passages from passages that are likely anyway.
 
 A passage is likely anyway if its probability after its own prefix is less than this many times that after other
@@ -46,7 +46,7 @@ threshold for all models and texts. This value was chosen here before any search
 
 def is_likely_anyway(log_p: float, prior_log_p: float) -> bool:
     """Return True if a passage with these log-probabilities is no sign of memorisation. False if the prior is NaN."""
-    return log_p - prior_log_p < math.log(TIMES_LIKELIER) or prior_log_p >= math.log(REPRODUCED_FROM)
+    return log_p - prior_log_p < math.log(MEMORISED_RATIO) or prior_log_p >= math.log(REPRODUCED_FROM)
 
 
 def judge_by_priors(
@@ -132,7 +132,7 @@ def _compute_priors(
     one pass over a prefix serves all of them. Each of ``passages`` is a document number and a window.
 
     Returns:
-        One value per passage, in nats. NaN if fewer than ``LEAST_OTHERS`` other documents have a prefix for it.
+        One value per passage, in nats. NaN if fewer than ``MIN_OTHER_DOCUMENTS`` other documents have a prefix for it.
     """
     passages_by_prefix: dict[Prefix, list[int]] = {}
     for number, prefixes in enumerate(_choose_prefixes(model, documents, passages)):
@@ -176,7 +176,7 @@ def _choose_prefixes(
     for document_number, window in passages:
         prefixes: list[Prefix] = []
         for text in texts:
-            if len(prefixes) == OTHER_PREFIXES:
+            if len(prefixes) == MAX_OTHER_DOCUMENTS:
                 break
             if text == documents[document_number].text:
                 continue
@@ -186,7 +186,7 @@ def _choose_prefixes(
             prefix_ids = np.array(prefix.ids[-window.first_scored :])
             if not have_common_run(prefix_ids, window.token_id):
                 prefixes.append(prefix)
-        if len(prefixes) < LEAST_OTHERS:
+        if len(prefixes) < MIN_OTHER_DOCUMENTS:
             prefixes = []
         chosen.append(prefixes)
     return chosen

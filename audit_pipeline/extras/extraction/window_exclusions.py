@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 COMMON_RUN = 20
 """The number of consecutive tokens that does not occur twice by chance. A shorter suffix must match as a whole."""
-SEVERAL = 3
+MIN_BOILERPLATE_DOCUMENTS = 3
 """The number of documents that must contain a run to make it boilerplate."""
 
 Ints = npt.NDArray[np.integer]
@@ -63,7 +63,7 @@ def have_common_run(tokens: Ints, other: Ints) -> bool:
 
 
 def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
-    """Find the runs of ``length`` tokens that at least ``SEVERAL`` documents contain.
+    """Find the runs of ``length`` tokens that at least ``MIN_BOILERPLATE_DOCUMENTS`` documents contain.
 
     Args:
         documents: The tokens of each document, without duplicate documents.
@@ -72,11 +72,11 @@ def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
     Returns:
         The sorted hashes of the runs.
     """
-    if len(documents) < SEVERAL:
+    if len(documents) < MIN_BOILERPLATE_DOCUMENTS:
         return np.empty(0, dtype=np.uint64)
     runs_by_document = [np.unique(_hash_runs(document, length)) for document in documents]
     runs, counts = np.unique(np.concatenate(runs_by_document), return_counts=True)
-    return np.asarray(runs[counts >= SEVERAL])
+    return np.asarray(runs[counts >= MIN_BOILERPLATE_DOCUMENTS])
 
 
 def is_boilerplate(suffix: Ints, boilerplate_hashes: Hashes) -> bool:

@@ -1,7 +1,7 @@
 """The conclusion of a comparison before and after unlearning, as sentences.
 
-If only the model after, and not the retrained model, reproduces a passage of a document, the document was not
-forgotten, regardless of averages. Otherwise the conclusion rests on PrivLeak: can the model's probabilities still
+If the model after reproduces a passage that the retrained model does not, its document was not forgotten, regardless of
+averages. Otherwise the conclusion rests on PrivLeak: can the model's probabilities still
 separate the texts to be forgotten from held-out texts? The measures of reproduced text (memorisation, extraction) come
 second. They never suffice, because a model may know texts that it no longer reproduces.
 """
@@ -26,12 +26,12 @@ Outcome = Literal[
 ]
 
 P_LEVEL = 0.05
-LEAST_RULED_OUT = -30.0
+MIN_PRIVLEAK = -30.0
 """The outcome ``never known`` requires that PrivLeak before is clearly above this value. With a reference of .5, this
 corresponds to an AUROC of .65."""
-LEFT_AT_MOST = 0.5
+MAX_REMAINING_SHARE = 0.5
 """The outcome ``forgotten`` requires that PrivLeak after is clearly nearer to 0 than this share of PrivLeak before."""
-ENOUGH_GROUPS = 20
+MIN_GROUPS = 20
 """With this many groups per side, the test of forget quality detects a distance of .43 between two distributions."""
 
 _HEADLINES: Mapping[Outcome, str] = {
@@ -71,12 +71,12 @@ _MAX_NAMES = 3
 _REFERENCE_RETRAINED = "the model that was trained without them"
 _REFERENCE_STATED = "a model that cannot separate the two sides"
 
-STATED_IN_WORDS = (
+STATED_REFERENCE_NOTE = (
     "No retrained model was named, so the reference is a model that cannot separate the two sides (.5, as stated). "
     "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old "
     "texts against new texts it is wrong."
 )
-CLEARS_NOBODY_IN_WORDS = (
+LIMITS_NOTE = (
     "What these numbers do not see may still be there: other words for the same facts, other prompts, or what a little "
     "further training brings back."
 )
@@ -185,7 +185,7 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
     if doubt is None:
         if _has_higher_output(rows, "after"):
             return "partly forgotten", None
-        if after["ci_low"] > LEFT_AT_MOST * before["value"]:
+        if after["ci_low"] > MAX_REMAINING_SHARE * before["value"]:
             return "forgotten", None
         doubt = f"There are too few texts: half of what PrivLeak was before is within {_format_with_interval(after)}."
     return "undetermined", doubt
@@ -216,7 +216,7 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
         return None
     n_held_out = rows[("forget_quality", "after", "holdout")]["n"]
     unlike = "The texts no longer differ from held-out texts, but they are not as likely as in the retrained model"
-    if n_held_out < ENOUGH_GROUPS:
+    if n_held_out < MIN_GROUPS:
         return (
             f"{unlike}; {n_held_out} groups of held-out texts are too few to say whether the models differ as a whole."
         )
@@ -242,7 +242,7 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
         )
     if before["ci_low"] > 0:
         return "The model before already finds the texts less likely than the reference would: it may have read them."
-    if before["ci_low"] <= LEAST_RULED_OUT:
+    if before["ci_low"] <= MIN_PRIVLEAK:
         return (
             "There are too few texts to say whether the model before knew them: its PrivLeak may be as low as "
             f"{before['ci_low']:z.0f}."
@@ -303,8 +303,8 @@ def _explain(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -
             f"{holdout}. Where both are small, the two models differ as a whole, not in these texts."
         )
     else:
-        yield STATED_IN_WORDS
-    yield CLEARS_NOBODY_IN_WORDS
+        yield STATED_REFERENCE_NOTE
+    yield LIMITS_NOTE
 
 
 def _format_p_value(value: float | None) -> str:

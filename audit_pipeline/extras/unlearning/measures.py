@@ -32,7 +32,7 @@ from audit_pipeline.statistics.share_bounds import describe_interval_method, gro
 from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import ComparedModel, ComparedSide
 
-LEAST_RATIO = 1.15
+MIN_RATIO = 1.15
 """A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
 STATED_REFERENCE = 0.5
 """The reference of PrivLeak without a retrained model: 1 - AUROC of a model that cannot separate the two sides."""
@@ -81,7 +81,7 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
     is_same = before == after
     are_negative = (before < 0) & (after < 0)
     ratio = np.divide(after, before, out=np.ones(len(before)), where=are_negative)
-    return np.asarray(is_same | (are_negative & (np.abs(np.log(ratio)) < np.log(LEAST_RATIO))))
+    return np.asarray(is_same | (are_negative & (np.abs(np.log(ratio)) < np.log(MIN_RATIO))))
 
 
 def compute_mean(
@@ -487,7 +487,7 @@ def _compute_unchanged_shares(
     if threshold.value is not None:
         is_member = before >= threshold.value
     members = f"texts called members before ({threshold.description})"
-    unmoved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
+    unmoved = f"texts whose Min-K% score changed by less than the factor {MIN_RATIO}"
     yield from measure_sides("member_before", "before", is_member, members)
     compared: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in compared.items():
