@@ -12,7 +12,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.detector_inputs import explain_missing_columns
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.unlearning import inputs
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
     FIRST_CHOICE_COLUMNS,
     FIRST_CHOICES,
     ComparedValues,

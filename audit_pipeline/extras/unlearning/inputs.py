@@ -17,7 +17,7 @@ from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import compute_lowest_means
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.memorisation import LIKELIEST
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
     DOCUMENT_MEASURES,
     FIRST_CHOICE_COLUMNS,
     MIN_40,
@@ -27,6 +27,8 @@ from audit_pipeline.extras.unlearning.measures import (
     ReproducedDocuments,
     ThresholdBefore,
     Values,
+)
+from audit_pipeline.extras.unlearning.measures import (
     compute_exact_memorization,
     compute_extraction_strength,
 )

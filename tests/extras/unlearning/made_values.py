@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
     MIN_40,
     MIN_K,
     TEXT_MEASURES,

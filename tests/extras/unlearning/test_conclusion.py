@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from made_values import SIDE, compare, model
 
-from audit_pipeline.extras.unlearning.conclusion import STATED_REFERENCE_NOTE, Conclusion, Outcome, conclude_unlearning
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparedValues,
     ReproducedDocuments,
     compare_documents,
     find_still_reproduced,
 )
+from audit_pipeline.extras.unlearning.conclusion import STATED_REFERENCE_NOTE, Conclusion, Outcome, conclude_unlearning
 
 Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)
