@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.extras.unlearning.measures import (
-    compute_exact_memorization,
-    compute_extraction_strength,
-)
+from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import PREFIX, RealModel, as_published, golden_values, needs_golden_values

@@ -12,11 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.extras.unlearning.comparison_rows import (
-    OUTPUTS,
-    REPRODUCED,
-    STILL_REPRODUCED,
-)
+from audit_pipeline.extras.unlearning.comparison_rows import OUTPUTS, REPRODUCED, STILL_REPRODUCED
 from audit_pipeline.extras.unlearning.measures import ALL_EQUAL
 
 Outcome = Literal[

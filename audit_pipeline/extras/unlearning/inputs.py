@@ -28,10 +28,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     ThresholdBefore,
     Values,
 )
-from audit_pipeline.extras.unlearning.measures import (
-    compute_exact_memorization,
-    compute_extraction_strength,
-)
+from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.score_columns import relabel_for_comparison

@@ -13,10 +13,7 @@ from made_rows import example, examples_table, make_row
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.unlearning.comparison_rows import (
-    ComparedValues,
-    ThresholdBefore,
-)
+from audit_pipeline.extras.unlearning.comparison_rows import ComparedValues, ThresholdBefore
 from audit_pipeline.extras.unlearning.inputs import (
     find_calibration_texts,
     read_document_values,
