@@ -1,7 +1,8 @@
-"""The optional features. Each package declares what it brings in modules that are found by their names.
+"""The optional features, one package per feature.
 
-These are commands (``commands``), files of config/ (``config``), needs of detectors (``need``), sensors and sections of
-the report. The features' assets are in ``assets/``.
+A package contributes commands (module ``commands``), files of config/ (``config``), needs of detectors (``need``),
+sensors and sections of the report. :func:`find_modules` finds these modules by name. The assets of the features are in
+``assets/``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import ModuleType
 
 
 def find_modules(name: str) -> Iterator[ModuleType]:
-    """Import the modules of the packages here whose name is ``name`` or ends with it after an underscore."""
+    """Import and yield the features' modules whose name is ``name`` or ends with ``_name``."""
     for package in pkgutil.iter_modules(__path__):
         for module in pkgutil.iter_modules([str(Path(folder, package.name)) for folder in __path__]):
             if module.name == name or module.name.endswith(f"_{name}"):

@@ -1,5 +1,5 @@
-"""Controls with known truth: models trained here on texts that are known, and control models that never saw them.
+"""Controls with known truth: models that are trained here on known texts, and twins that never read these texts.
 
-What belongs here: which texts are members and how often, training on them, the manifest that says so, and studies of
-what makes members easier to detect. What does not: the detectors, their metrics, and audits of models of others.
+This package draws the members and their occurrences, trains on them, writes the manifest and runs studies. A study
+shows which settings make members easier to detect. Detectors, metrics and audits of other models are elsewhere.
 """

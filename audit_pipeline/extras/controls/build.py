@@ -1,6 +1,7 @@
-"""Training a control and keeping what came of it: two models, the texts they were trained on, and a manifest.
+"""The training of a control, and its files: two models, the texts that they were trained on, and a manifest.
 
-With the training of a causal language model on known texts, and of the tokenizer of one that is trained from nothing.
+The training loop is written here, because transformers' Trainer does not fix the order of texts by role and seed. The
+order makes a control repeatable.
 """
 
 from __future__ import annotations
@@ -52,10 +53,13 @@ START = "<|endoftext|>"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE of at most ``vocabulary`` tokens, learnt on ``texts``; ``START`` begins and ends a text.
+    """Train a byte-level BPE tokenizer. The token ``START`` begins and ends a text.
 
-    Members and held-out texts must both be in ``texts``: a tokenizer that knew one side's words better would separate
-    the sides by itself.
+    Args:
+        texts: The texts to learn from. They must include both members and held-out texts. Otherwise the tokenizer would
+            know the words of one side better, and would separate the sides by itself.
+        vocabulary: The maximum number of tokens.
+        context: The maximum length of an input in tokens.
     """
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -66,24 +70,33 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # In one order whatever the order of the texts: merges that are equally frequent are taken as they come.
+    # Merges with equal frequency depend on the order of the texts, so the texts are sorted.
     tokenizer.train_from_iterator(sorted(texts), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=START, eos_token=START, pad_token=START, model_max_length=context
     )
 
 
-_IGNORED = -100
-_NORM_LIMIT = 1.0
-# Below this many parameters, the threads of an operation wait for each other longer than they work.
+_IGNORED_LABEL = -100
+_MAX_GRADIENT_NORM = 1.0
 ONE_THREAD_BELOW = 20_000_000
+"""The number of parameters below which the threads of an operation wait for each other longer than they work."""
 
 OnTrainingStep = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained model and what the training came to: steps, tokens (with repeats), seconds, mean loss of each epoch."""
+    """A trained model and the course of its training.
+
+    Attributes:
+        model: The model.
+        steps: The number of optimiser steps.
+        tokens: The number of tokens, including repeated texts.
+        seconds: The duration.
+        losses: The mean loss of each epoch, in nats per token.
+        device: The device of the training.
+    """
 
     model: Any
     steps: int
@@ -94,7 +107,7 @@ class TrainingResult:
 
 
 def build_untrained_model(architecture: Architecture, vocabulary: int, start_id: int, seed: int) -> Any:
-    """Return a model with random weights that ``seed`` decides."""
+    """Build a model with random weights. The same seed yields the same weights."""
     shape = {
         "vocab_size": vocabulary,
         "hidden_size": architecture.hidden_size,
@@ -124,23 +137,36 @@ def train(
     device: str,
     on_step: OnTrainingStep | None = None,
 ) -> TrainingResult:
-    """Train ``model`` on ``texts`` in every epoch, in an order that ``role`` and seed decide.
+    """Train a causal language model on texts.
 
-    A text that ``texts`` hold several times is trained on as often. The learning rate is constant (Shi et al. 2024,
-    section 6.1). Every text is one sequence after a start token, and the loss is taken over its tokens, as detectors
-    read them. AdamW without weight decay, gradients clipped to norm 1; batches of ``entry.batch_size`` texts, padded to
-    the longest. ``on_step`` gets step, steps and loss.
+    Each text is one sequence after a start token. The loss covers the tokens of the text, as detectors read them. The
+    learning rate is constant (Shi et al. 2024, section 6.1). The optimiser is AdamW without weight decay, with
+    gradients clipped to norm 1. Batches have ``entry.batch_size`` texts, padded to the longest text.
+
+    Args:
+        model: The model, which is trained in place.
+        tokenizer: The tokenizer of the model.
+        start_id: The id of the start token.
+        texts: The texts of an epoch. A text that occurs several times is trained on as often.
+        entry: The settings of the control.
+        role: The role of the model. Together with the seed it decides the order of texts in each epoch.
+        device: The device to train on.
+        on_step: Receives the number of the step, the number of all steps, and the loss.
     """
-    distinct = list(dict.fromkeys(texts))
-    ids_of = dict(zip(distinct, tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
+    distinct_texts = list(dict.fromkeys(texts))
+    encoded = tokenizer(distinct_texts, add_special_tokens=False)["input_ids"]
+    ids_by_text = dict(zip(distinct_texts, encoded, strict=True))
     steps = entry.epochs * -(-len(texts) // entry.batch_size)
     model = model.to(device).train()
-    # fused: one kernel for all parameters, where a small model would spend its time in the interpreter.
+    # With fused, one kernel updates all parameters. Otherwise a small model spends its time in the interpreter.
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=entry.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )
-    began, tokens, step, losses = time.perf_counter(), 0, 0, []
-    # Dropout of a base model draws from this generator: the same run gives the same weights.
+    began = time.perf_counter()
+    tokens = 0
+    step = 0
+    losses: list[float] = []
+    # Dropout of a base model draws from this generator, so the seed makes the weights repeatable.
     with _limit_threads(model, device), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(digest(entry.seed, role, "dropout"), 16) % 2**63)
         for epoch in range(entry.epochs):
@@ -148,13 +174,14 @@ def train(
             random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311 - repeatable
             total = 0.0
             for start in range(0, len(order), entry.batch_size):
-                batch = [torch.tensor([start_id, *ids_of[text]]) for text in order[start : start + entry.batch_size]]
+                batch_texts = order[start : start + entry.batch_size]
+                batch = [torch.tensor([start_id, *ids_by_text[text]]) for text in batch_texts]
                 ids = pad_sequence(batch, batch_first=True, padding_value=start_id).to(device)
                 mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True).to(device)
-                labels = ids.masked_fill(mask == 0, _IGNORED)
+                labels = ids.masked_fill(mask == 0, _IGNORED_LABEL)
                 loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), _NORM_LIMIT)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
                 optimiser.step()
                 optimiser.zero_grad(set_to_none=True)
                 step += 1
@@ -169,14 +196,18 @@ def train(
 
 @contextmanager
 def _limit_threads(model: Any, device: str) -> Iterator[None]:
-    """One thread for a small model on the processor: quicker on a busy machine, and the same sums on every one."""
-    before = torch.get_num_threads()
-    small = device == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < ONE_THREAD_BELOW
-    torch.set_num_threads(1 if small else before)
+    """Use one thread for a small model on the CPU. It is faster on a busy machine, and sums are the same everywhere."""
+    n_threads = torch.get_num_threads()
+    if device == "cpu" and _count_parameters(model) < ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_threads)
+
+
+def _count_parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 OnControlStep = Callable[[Role, int, int, float], None]
@@ -184,7 +215,14 @@ OnControlStep = Callable[[Role, int, int, float], None]
 
 @dataclass(frozen=True)
 class ControlReport:
-    """What training came to: the version, where it lies, the manifest as written, and whether it was trained before."""
+    """The result of :func:`ensure_control_trained`.
+
+    Attributes:
+        version: The version of the control.
+        folder: The folder of its files.
+        manifest: The content of its manifest.
+        trained: Whether it was trained now. False if this version was trained before.
+    """
 
     version: str
     folder: Path
@@ -200,9 +238,17 @@ def ensure_control_trained(
     device: str | None = None,
     on_step: OnControlStep | None = None,
 ) -> ControlReport:
-    """Train the model that is exposed to the members, and the control model, unless this version is trained already.
+    """Train the exposed model and the twin, unless this version is already trained.
 
-    Raises DataError where there are no documents, or too few windows in them.
+    Args:
+        entry: The settings of the control.
+        paths: The data folder.
+        step: The step for the ledger.
+        device: The device to train on. By default the best available one.
+        on_step: Receives the role, the number of the step, the number of all steps, and the loss.
+
+    Raises:
+        DataError: If documents are missing or have too few windows.
     """
     documents, versions = read_control_documents(entry, paths)
     version = compute_control_version(entry, versions)
@@ -210,7 +256,7 @@ def ensure_control_trained(
     try:
         require_intact_control(folder)
     except (FileNotFoundError, ValueError):
-        # The folder is damaged, or a run died while it wrote it.
+        # The folder is damaged, or a run ended while it wrote the folder.
         (folder / MANIFEST).unlink(missing_ok=True)
     else:
         _write_control_pointer(entry.name, version, paths)
@@ -234,7 +280,7 @@ def ensure_control_trained(
         data_version=version,
         upstream={f"documents/{source}": source_version for source, source_version in versions.items()},
     )
-    # Last of the folder's files: it says that the folder is whole.
+    # The manifest is written last, because its presence means that the folder is complete.
     write_json(folder / MANIFEST, manifest)
     _write_control_pointer(entry.name, version, paths)
     for other in paths.control_pointer(entry.name).parent.iterdir():
@@ -253,9 +299,19 @@ def train_into(
     roles: Sequence[Role] = (EXPOSED, TWIN),
     on_step: OnControlStep | None = None,
 ) -> dict[str, Any]:
-    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` next to them.
+    """Train models into ``folder``/<role> (safetensors and tokenizer), and write the texts to ``folder``.
 
-    Returns what the manifest says of it.
+    Args:
+        folder: The folder of the control's files.
+        texts: The drawn texts.
+        entry: The settings of the control.
+        device: The device to train on.
+        paths: The data folder, which contains the card of a base model.
+        roles: The models to train.
+        on_step: Receives the role, the number of the step, the number of all steps, and the loss.
+
+    Returns:
+        The part of the manifest that describes the training.
     """
     write_table(folder / TEXTS, build_texts_table(texts))
     base = None
@@ -264,55 +320,81 @@ def train_into(
         tokenizer = train_tokenizer((text.text for text in texts), shape.vocabulary, shape.context)
         start_id = int(tokenizer.convert_tokens_to_ids(START))
     else:
-        # Its weights are read in float32 whatever its entry says.
-        base = load_tokenized(apply_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
-        if base.entry.adapter is not None:
-            raise DataError(f"control {entry.name}: its base {entry.base} has an adapter; name a model that has none")
-        if base.start_token_id is None:
-            raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name it in its entry")
-        tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id
+        base, start_id = _load_base(entry, entry.base, paths)
+        tokenizer = read_with_transformers(base.located)[0]
+
+    initial_models: dict[Role, Any] = {}
+    n_workers = 1
+    is_small = entry.architecture.parameter_count < ONE_THREAD_BELOW
+    # Small models are trained in parallel. Each uses one thread and no random numbers, so that the weights are the same
+    # to the last bit. They are initialised here, because threads share the state of the random generator.
+    if base is None and device == "cpu" and is_small:
+        n_workers = len(roles)
+        initial_models = {role: _initialise_model(entry, tokenizer, start_id, base) for role in roles}
 
     def train_role(role: Role) -> dict[str, Any]:
-        done = train(
-            begun[role] if role in begun else _initialise_model(entry, tokenizer, start_id, base),
+        model = initial_models.get(role)
+        if model is None:
+            model = _initialise_model(entry, tokenizer, start_id, base)
+        report_step: OnTrainingStep | None = None
+        if on_step is not None:
+            report_step = partial(on_step, role)
+        result = train(
+            model,
             tokenizer,
             start_id,
-            [text.text for text in texts for _ in range(getattr(text, role))],
+            _repeat_texts(texts, role),
             entry,
             role=role,
             device=device,
-            on_step=None if on_step is None else partial(on_step, role),
+            on_step=report_step,
         )
-        done.model.to("cpu").save_pretrained(folder / role, safe_serialization=True)
+        result.model.to("cpu").save_pretrained(folder / role, safe_serialization=True)
         tokenizer.save_pretrained(folder / role)
+        losses = [round(loss, 4) for loss in result.losses]
         return {
-            "parameters": sum(parameter.numel() for parameter in done.model.parameters()),
-            "steps": done.steps,
-            "tokens": done.tokens,
-            "seconds": round(done.seconds, 1),
-            "losses": [round(loss, 4) for loss in done.losses],
-            "device": done.device,
+            "parameters": _count_parameters(result.model),
+            "steps": result.steps,
+            "tokens": result.tokens,
+            "seconds": round(result.seconds, 1),
+            "losses": losses,
+            "device": result.device,
         }
 
-    # Side by side where each takes one thread and draws nothing: the weights are the same to the last bit.
-    small = entry.architecture.parameter_count < ONE_THREAD_BELOW
-    side_by_side = base is None and device == "cpu" and small
-    begun = {role: _initialise_model(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
-    with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(len(roles) if side_by_side else 1) as pool:
+    with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(n_workers) as pool:
         models = dict(zip(roles, pool.map(train_role, roles), strict=True))
+    text_rows = [[text.text, text.role, text.exposed, text.twin] for text in texts]
     return {
         "settings": entry.model_dump(mode="json"),
         "roles": dict(Counter(text.role for text in texts)),
         "start_token": tokenizer.convert_ids_to_tokens(start_id),
         "vocabulary": len(tokenizer),
-        "texts_sha256": digest([[text.text, text.role, text.exposed, text.twin] for text in texts]),
+        "texts_sha256": digest(text_rows),
         "models": models,
         "packages": dict(package_versions()),
     }
 
 
+def _load_base(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[TokenizedModel, int]:
+    """Return the base model of a control and the id of its start token. Its weights are read in float32."""
+    base = load_tokenized(apply_overrides(resolve_model(name, load_models()), dtype="float32"), paths)
+    if base.entry.adapter is not None:
+        raise DataError(f"control {entry.name}: its base {name} has an adapter; name a model that has none")
+    if base.start_token_id is None:
+        raise DataError(f"control {entry.name}: its base {name} has no start token; name it in its entry")
+    return base, base.start_token_id
+
+
+def _repeat_texts(texts: Sequence[DrawnText], role: Role) -> list[str]:
+    """Return the texts of an epoch. Each text occurs as often as the role is trained on it."""
+    repeated: list[str] = []
+    for text in texts:
+        repeated += [text.text] * getattr(text, role)
+    return repeated
+
+
 def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
-    """Return the texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
+    """Build the table of texts with their roles and occurrences, in order (schema CONTROL_TEXTS)."""
     rows = [{**vars(text), "sha256": text_sha256(text.text)} for text in texts]
     return table_from_rows(rows, CONTROL_TEXTS)
 
@@ -322,10 +404,10 @@ def _initialise_model(
 ) -> Any:
     if base is None:
         return build_untrained_model(entry.architecture, len(tokenizer), start_id, entry.seed)
-    # On a copy in memory: load_weights is where formats and damaged files are dealt with.
+    # The training changes only this copy in memory. load_weights handles all formats and damaged files.
     model = load_weights(base, "cpu").requires_grad_(requires_grad=True)
     if hasattr(model.config, "quantization_config"):
-        # What is saved are plain weights.
+        # The trained model is saved with plain weights.
         del model.config.quantization_config
     return model
 

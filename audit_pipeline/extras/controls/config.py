@@ -1,4 +1,4 @@
-"""config/controls.yaml and studies.yaml: the models that are trained here on known texts, and studies of them."""
+"""The files config/controls.yaml and studies.yaml: models that are trained on known texts, and studies of them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-# Distinguished first, so that a mistake is reported for one form only.
+# The discriminator chooses the form before validation, so that a mistake is reported for one form only.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
     Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
 ]
 
-# Beyond it e to the minus mean is no number of the machine's, and the draws would be of another distribution.
-_LARGEST_MEAN = 700
+# For larger means, exp(-mean) underflows, and the draws would follow another distribution.
+_MAX_POISSON_MEAN = 700
 
 
 class Architecture(StrictSettings):
-    """A model that is trained from nothing. Sizes are those of transformers' configurations of the family."""
+    """The architecture of a model that is trained from scratch, in the terms of transformers' configurations."""
 
-    family: Literal["llama", "gpt_neox"] = Field(default="llama", description="whose architecture it is")
+    family: Literal["llama", "gpt_neox"] = Field(default="llama", description="family of the architecture")
     hidden_size: AtLeastOne = Field(default=128, description="width of a layer; a multiple of twice the heads")
-    layers: AtLeastOne = Field(default=4, description="how many layers")
-    heads: AtLeastOne = Field(default=4, description="attention heads of a layer")
+    layers: AtLeastOne = Field(default=4, description="number of layers")
+    heads: AtLeastOne = Field(default=4, description="attention heads per layer")
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
-    context: AtLeastOne = Field(default=512, description="tokens that it reads at once")
+    context: AtLeastOne = Field(default=512, description="length of the context in tokens")
     vocabulary: Annotated[int, Field(ge=300, strict=True)] = Field(
-        default=4096, description="tokens that its tokenizer has"
+        default=4096, description="maximum number of tokens of the tokenizer"
     )
 
     @model_validator(mode="after")
@@ -56,83 +56,94 @@ class Architecture(StrictSettings):
 
     @property
     def parameter_count(self) -> int:
-        """Return the number of parameters without those of norms; the places of the context are counted as well."""
+        """Return the number of parameters without norms, but with position embeddings."""
         layer = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.intermediate_size
         return self.hidden_size * (self.vocabulary + self.context) + self.layers * layer
 
 
 class ControlEntry(StrictSettings):
-    """One control: its corpus, how its texts are drawn, and how its two models are trained."""
+    """The settings of a control: its corpus, the draw of its texts, and the training of its two models."""
 
     name: Name
-    description: Text = Field(description="what the control is, for people")
+    description: Text = Field(description="description of the control for readers")
     sources: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
         description="sources (config/sources.yaml) whose documents are the corpus"
     )
-    words: AtLeastOne = Field(default=64, description="length of a text")
+    words: AtLeastOne = Field(default=64, description="length of a text in words")
     unit: UnitName = Field(
         default="whitespace",
-        description="what counts as a word: whitespace divides words; jieba, for Chinese, segments the text",
+        description="unit of length: words between white space, or for Chinese the words that jieba segments",
     )
     randomise: Literal["window", "document"] = Field(
         default="window",
-        description="window: each text's role is drawn by itself; document: one role for a document with all its texts",
+        description="unit of the draw: window (each text has its own role) or document (all its texts share a role)",
     )
-    members: AtLeastOne = Field(description="how many texts the model is trained on")
-    held_out: AtLeastOne = Field(description="how many texts are kept from both models")
-    surrounding: Count = Field(default=0, description="how many other texts both models are trained on, once per epoch")
+    members: AtLeastOne = Field(description="number of texts that the exposed model is trained on")
+    held_out: AtLeastOne = Field(description="number of texts that neither model is trained on")
+    surrounding: Count = Field(
+        default=0, description="number of other texts that both models are trained on, once per epoch"
+    )
     occurrences: Occurrences = Field(
-        default=1.0, description="how often a member is trained on in an epoch; of a list, chance gives each member one"
+        default=1.0, description="repetitions of a member per epoch; from a list, each member gets a random number"
     )
     draw: Literal["fixed", "poisson"] = Field(
         default="fixed",
-        description="fixed: occurrences is that number; poisson: it is the mean of a random number (0 times: held out)",
+        description=(
+            "fixed: repeat each member occurrences times; poisson: use occurrences as the mean of a random number "
+            "(0 times: held out)"
+        ),
     )
-    epochs: AtLeastOne = Field(default=1, description="how often the model is trained on all its texts")
-    learning_rate: Positive = Field(default=3e-3, description="of AdamW, constant")
-    batch_size: AtLeastOne = Field(default=16, description="texts of one step")
+    epochs: AtLeastOne = Field(default=1, description="number of passes over all texts")
+    learning_rate: Positive = Field(default=3e-3, description="constant learning rate of AdamW")
+    batch_size: AtLeastOne = Field(default=16, description="number of texts per step")
     base: Text | None = Field(
-        default=None, description="a model to train on from; None: the architecture, from nothing"
+        default=None, description="model to start from; None: train the architecture from scratch"
     )
-    architecture: Architecture = Field(
-        default=Architecture(), description="the model that is trained where there is no base"
-    )
-    seed: Seed = Field(default=0, description="every random choice follows from it")
+    architecture: Architecture = Field(default=Architecture(), description="model to train if there is no base")
+    seed: Seed = Field(default=0, description="seed of every random choice")
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if isinstance(self.occurrences, tuple):
             if self.draw == "poisson":
-                raise ValueError("occurrences: several numbers are fixed; draw: poisson takes one mean")
+                raise ValueError("occurrences: a list requires draw: fixed, because draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
                 raise ValueError("occurrences: a number occurs twice")
             if self.members < len(self.occurrences):
                 raise ValueError(
                     f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of "
-                    "occurrences; ask for one each at least"
+                    "occurrences; increase members to at least one per number"
                 )
         elif self.draw == "fixed" and self.occurrences != int(self.occurrences):
-            raise ValueError("occurrences: a fixed number is a whole number; draw: poisson takes a mean")
-        elif self.draw == "poisson" and self.occurrences > _LARGEST_MEAN:
-            raise ValueError(f"occurrences: the mean of a poisson draw is at most {_LARGEST_MEAN}")
+            raise ValueError("occurrences: a fixed number is a whole number; use draw: poisson for a mean")
+        elif self.draw == "poisson" and self.occurrences > _MAX_POISSON_MEAN:
+            raise ValueError(f"occurrences: the mean of a poisson draw is at most {_MAX_POISSON_MEAN}")
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
         return self
 
     @property
     def settings_digest(self) -> str:
-        """Digest of all that decides the texts and the weights, but for the documents themselves."""
+        """Return the digest of everything that decides the texts and the weights, except the documents."""
         return digest(self.model_dump(mode="json", exclude={"description"}))
 
     def with_settings(self, **settings: object) -> ControlEntry:
-        """Return the entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
+        """Return a validated copy of the entry with other settings.
 
-        Raises ConfigError for a setting that there is not, or a value that it may not have.
+        Args:
+            settings: Settings of the entry or of its architecture, such as ``hidden_size``.
+
+        Raises:
+            ConfigError: If a setting is unknown or a value is invalid.
         """
-        inner = {name: value for name, value in settings.items() if name in Architecture.model_fields}
-        outer = {name: value for name, value in settings.items() if name not in inner}
-        fields = {**self.model_dump(), **outer}
-        fields["architecture"] = {**self.architecture.model_dump(), **inner}
+        fields = self.model_dump()
+        architecture = self.architecture.model_dump()
+        for name, value in settings.items():
+            if name in Architecture.model_fields:
+                architecture[name] = value
+            else:
+                fields[name] = value
+        fields["architecture"] = architecture
         try:
             return validate_as(ControlEntry, fields)
         except InvalidEntryError as error:
@@ -140,17 +151,17 @@ class ControlEntry(StrictSettings):
 
 
 class StudyEntry(StrictSettings):
-    """One study: a control trained again with one setting at each of its values, the others as they are, and seeds."""
+    """The settings of a study, which trains a control again for each value of a setting and for each seed."""
 
     name: Name
-    description: Text = Field(description="what the study is, for people")
-    control: Name = Field(description="the control that is trained again")
+    description: Text = Field(description="description of the study for readers")
+    control: Name = Field(description="control to train again")
     vary: Annotated[dict[Text, tuple[float | int | str, ...]], Field(min_length=1)] = Field(
-        description="settings of the control, each with the values that it is given in turn"
+        description="settings of the control, each with its values"
     )
-    seeds: AtLeastOne = Field(default=1, description="how many times each is trained, with another seed")
+    seeds: AtLeastOne = Field(default=1, description="number of trainings per value, each with another seed")
     detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
-        default=("loss", "min_k", "min_k_plus_plus"), description="the detectors whose results are compared"
+        default=("loss", "min_k", "min_k_plus_plus"), description="detectors to compare"
     )
 
 
@@ -169,20 +180,22 @@ FILE = EntryFile(
 def _find_invalid_variations(
     studies: Entries[StudyEntry], files: Mapping[str, object]
 ) -> Mapping[str, Sequence[Fault]]:
-    """What a study varies and its control does not have, or not with that value; by study."""
-    found: dict[str, list[Fault]] = defaultdict(list)
+    """Return by study the settings that its control does not have, or not with the value of the study."""
+    faults: dict[str, list[Fault]] = defaultdict(list)
     controls = files[FILE_NAME]
+    if not isinstance(controls, Entries):
+        return faults
     for name, study in studies.items():
-        control = controls.get(study.control) if isinstance(controls, Entries) else None
+        control = controls.get(study.control)
         if control is None:
             continue
-        variations = [(key, place, value) for key, values in study.vary.items() for place, value in enumerate(values)]
-        for setting, place, value in variations:
-            try:
-                control.with_settings(**{setting: value})
-            except ConfigError as error:
-                found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
-    return found
+        for setting, values in study.vary.items():
+            for number, value in enumerate(values):
+                try:
+                    control.with_settings(**{setting: value})
+                except ConfigError as error:
+                    faults[name].append(Fault(("vary", setting, number), f"vary.{setting}: {value}: {error}"))
+    return faults
 
 
 STUDIES_FILE = EntryFile(
@@ -199,18 +212,19 @@ STUDIES_FILE = EntryFile(
 
 
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
-    """Return the controls of controls.yaml; none where there is no such file.
+    """Return the controls of controls.yaml, or no controls if the file is missing.
 
-    Raises ConfigError, naming the file, where none of it can be read.
+    Raises:
+        ConfigError: If the file is unreadable. The message contains its path.
     """
     return FILE.load(folder)
 
 
 def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
-    """Return the studies of studies.yaml, as :func:`load_controls`."""
+    """Return the studies of studies.yaml, as :func:`load_controls` does."""
     return STUDIES_FILE.load(folder)
 
 
 def list_control_sources(controls: Sequence[ControlEntry]) -> list[str]:
-    """Return the sources whose documents ``controls`` are drawn from, each once."""
+    """Return the sources of the controls' documents without duplicates."""
     return list(dict.fromkeys(source for control in controls for source in control.sources))

@@ -1,7 +1,7 @@
-"""Which windows of a corpus are members, which are held out, and how often each member is trained on.
+"""The random assignment of a corpus's windows: members, held-out texts, and the occurrences of each member.
 
-Roles are drawn at random among windows (or documents) of one pool, so that members and held-out texts differ in
-nothing but that the model was trained on the former: the labels of the benchmark are randomised by design.
+Roles are drawn at random among the windows (or documents) of one pool. Therefore members and held-out texts differ only
+in that the model was trained on the members. The labels of the benchmark are randomised by design.
 """
 
 from __future__ import annotations
@@ -27,39 +27,55 @@ VERSION = 1
 
 
 def compute_control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
-    """sha256 (16 hex digits) of all that decides texts and weights: settings, documents, this code's version.
+    """Compute the digest (16 hex digits) of everything that decides texts and weights.
 
-    The weights follow from it on one machine and version of torch; another may round otherwise, and the manifest says
-    which it was.
+    This is the settings, the documents and the version of this code. On one machine with one version of torch, the
+    digest determines the weights. Others may round differently. The manifest states the versions that were used.
     """
     return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
 
 
 def read_control_documents(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
-    """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
+    """Return the documents that a control is drawn from, and the version of each source.
+
+    Raises:
+        DataError: If a source has not been fetched.
+    """
     tables = {source: read_documents(paths, source) for source in entry.sources}
-    return pa.concat_tables(tables.values()), {name: compute_documents_version(table) for name, table in tables.items()}
+    versions = {source: compute_documents_version(table) for source, table in tables.items()}
+    return pa.concat_tables(tables.values()), versions
 
 
 def compute_wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
-    """Return the version that the control would be trained in now; None where its documents are not there."""
+    """Return the version that training would produce now, or None if the documents are missing."""
     try:
-        return compute_control_version(
-            entry, {source: read_documents_version(paths, source) for source in entry.sources}
-        )
+        source_versions = {source: read_documents_version(paths, source) for source in entry.sources}
     except DataError:
         return None
+    return compute_control_version(entry, source_versions)
 
 
-MEMBER, HELD_OUT, TWIN, SURROUNDING = "member", "held_out", "twin", "surrounding"
+MEMBER = "member"
+HELD_OUT = "held_out"
+TWIN = "twin"
+SURROUNDING = "surrounding"
 ROLES = (MEMBER, HELD_OUT, TWIN, SURROUNDING)
 
 
 @dataclass(frozen=True)
 class DrawnText:
-    """One window: its role, and how often each of the two models is trained on it in an epoch.
+    """A window of a document with its role.
 
-    ``group``: what is randomised, the window or its whole document. A window that is not drawn yet has no role.
+    Attributes:
+        document_id: The document.
+        group: The unit of randomisation: the window or its whole document.
+        collection: The collection of the document.
+        language: The language of the document.
+        published: The date of the document.
+        text: The text of the window.
+        role: The role, or an empty text before the draw.
+        exposed: How often the exposed model is trained on the text per epoch.
+        twin: How often the twin is trained on the text per epoch.
     """
 
     document_id: str
@@ -74,71 +90,108 @@ class DrawnText:
 
 
 def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
-    """The texts of ``entry`` out of ``documents`` (schema DOCUMENTS, any order), by role and in the order of drawing.
+    """Draw the texts of a control.
 
-    Every document is cut into windows of exactly ``entry.words`` words, in order; a text that occurs twice
-    in the corpus is left out altogether, since no role of its own could be given to it. What is randomised is the
-    window or, for ``randomise: document``, the document with all its windows. The model is trained on the members and
-    the surrounding windows; the control model (role twin) on as many windows that are neither members nor held out,
-    with the same number of occurrences, and the same surrounding ones. A member whose Poisson draw is 0 is never
-    trained on: it is held out. Where the entry names several numbers of occurrences, chance divides the members among
-    them, into parts that differ by one text at most.
+    Each document is cut into windows of exactly ``entry.words`` words. A text that occurs twice in the corpus is left
+    out, because its copies could get different roles. The unit of randomisation is the window, or the document with all
+    its windows for ``randomise: document``.
 
-    Raises DataError where the corpus holds too few windows.
+    The exposed model is trained on the members and the surrounding windows. The twin is trained on the same surrounding
+    windows, and on as many other windows as there are members, with the same numbers of occurrences. A member whose
+    Poisson draw is 0 becomes held out. If the entry lists several numbers of occurrences, the members are divided at
+    random into parts that differ by at most one text.
+
+    Args:
+        documents: The documents in any order (schema DOCUMENTS).
+        entry: The settings of the control.
+
+    Returns:
+        The texts by role, in the order of the draw.
+
+    Raises:
+        DataError: If the corpus has too few windows.
     """
     pool = _cut_into_windows(documents, entry)
-    needed = {MEMBER: entry.members, HELD_OUT: entry.held_out, TWIN: entry.members, SURROUNDING: entry.surrounding}
+    role_counts = {
+        MEMBER: entry.members,
+        HELD_OUT: entry.held_out,
+        TWIN: entry.members,
+        SURROUNDING: entry.surrounding,
+    }
     if entry.randomise == "document":
-        chosen = _assign_roles_by_document(pool, needed, entry)
-    elif len(pool) < sum(needed.values()):
-        raise DataError(_format_shortage(entry, needed, len(pool)))
+        chosen = _assign_roles_by_document(pool, role_counts, entry)
     else:
-        order = iter(sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.group)))
-        chosen = {role: list(islice(order, needed[role])) for role in ROLES}
-    # A generator of its own for each, so that another corpus size or mean leaves the members as they are.
-    counts = {role: _draw_occurrences(entry, role) for role in (MEMBER, TWIN)}
+        chosen = _assign_roles_by_window(pool, role_counts, entry)
     drawn = []
-    for role in ROLES:
-        for place, window in enumerate(chosen[role]):
-            times = 1 if role == SURROUNDING else counts[role][place] if role in counts else 0
-            own_role = HELD_OUT if role == MEMBER and times == 0 else role
-            exposed, twin = (times if role in (own, SURROUNDING) else 0 for own in (MEMBER, TWIN))
-            drawn.append(replace(window, role=own_role, exposed=exposed, twin=twin))
+    # Each role has its own random generator. Then another corpus size or mean does not change the members.
+    for window, count in zip(chosen[MEMBER], _draw_occurrences(entry, MEMBER), strict=True):
+        role = MEMBER
+        if count == 0:
+            role = HELD_OUT
+        drawn.append(replace(window, role=role, exposed=count))
+    for window in chosen[HELD_OUT]:
+        drawn.append(replace(window, role=HELD_OUT))
+    for window, count in zip(chosen[TWIN], _draw_occurrences(entry, TWIN), strict=True):
+        drawn.append(replace(window, role=TWIN, twin=count))
+    for window in chosen[SURROUNDING]:
+        drawn.append(replace(window, role=SURROUNDING, exposed=1, twin=1))
     return drawn
 
 
 def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
+    """Cut documents into windows in order, without texts that occur twice."""
     unit = get_word_unit(entry.unit)
     windows: list[DrawnText] = []
     for document in sorted(documents.to_pylist(), key=lambda row: row["document_id"]):
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
             text = unit.join(words[start : start + entry.words])
-            if len(unit.split(text)) == entry.words:
-                identity = document["document_id"]
-                group = identity if entry.randomise == "document" else f"{identity}:{start}"
-                collection, language, published = (document[name] for name in ("collection", "language", "published"))
-                windows.append(DrawnText(identity, group, collection, language, published, text))
-    times = Counter(window.text for window in windows)
-    return [window for window in windows if times[window.text] == 1]
+            # Some units split the joined text into other words.
+            if len(unit.split(text)) != entry.words:
+                continue
+            group = document["document_id"]
+            if entry.randomise == "window":
+                group = f"{group}:{start}"
+            windows.append(
+                DrawnText(
+                    document_id=document["document_id"],
+                    group=group,
+                    collection=document["collection"],
+                    language=document["language"],
+                    published=document["published"],
+                    text=text,
+                )
+            )
+    text_counts = Counter(window.text for window in windows)
+    return [window for window in windows if text_counts[window.text] == 1]
+
+
+def _assign_roles_by_window(
+    pool: Sequence[DrawnText], role_counts: Mapping[str, int], entry: ControlEntry
+) -> dict[str, list[DrawnText]]:
+    if len(pool) < sum(role_counts.values()):
+        raise DataError(_format_shortage(entry, role_counts, len(pool)))
+    order = iter(sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.group)))
+    return {role: list(islice(order, role_counts[role])) for role in ROLES}
 
 
 def _assign_roles_by_document(
     pool: Sequence[DrawnText], role_counts: Mapping[str, int], entry: ControlEntry
 ) -> dict[str, list[DrawnText]]:
-    """Whole documents to roles in random order, each to the role that lacks the largest share of its windows."""
-    units: dict[str, list[DrawnText]] = defaultdict(list)
+    """Assign whole documents in random order, each to the role that lacks the largest share of its windows."""
+    windows_by_document: dict[str, list[DrawnText]] = defaultdict(list)
     for window in pool:
-        units[window.group].append(window)
+        windows_by_document[window.group].append(window)
     chosen: dict[str, list[DrawnText]] = {role: [] for role in ROLES}
-    for unit in sorted(units, key=lambda name: digest(entry.seed, entry.name, "role", name)):
-        lacking = {
-            role: (role_counts[role] - len(chosen[role])) / role_counts[role] for role in ROLES if role_counts[role]
-        }
-        role = max(lacking, key=lambda name: lacking[name])
-        if lacking[role] <= 0:
+    for document in sorted(windows_by_document, key=lambda name: digest(entry.seed, entry.name, "role", name)):
+        missing_shares = {}
+        for role in ROLES:
+            if role_counts[role]:
+                missing_shares[role] = (role_counts[role] - len(chosen[role])) / role_counts[role]
+        role = max(missing_shares, key=lambda name: missing_shares[name])
+        if missing_shares[role] <= 0:
             break
-        chosen[role] += units[unit]
+        chosen[role] += windows_by_document[document]
     for role in ROLES:
         if len(chosen[role]) < role_counts[role]:
             raise DataError(_format_shortage(entry, role_counts, len(pool)))
@@ -148,17 +201,20 @@ def _assign_roles_by_document(
 
 
 def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
-    """Return how often each text of ``role`` is trained on, in the order of drawing."""
+    """Return how often each text of a role is trained on, in the order of the draw."""
     if isinstance(entry.occurrences, tuple):
-        # That order is random already: dealing the numbers out in turn divides the texts by chance.
+        # The order of the draw is random, so that repeating the numbers in turn divides the texts at random.
         return list(islice(cycle(entry.occurrences), entry.members))
     if entry.draw == "fixed":
         return [int(entry.occurrences)] * entry.members
     draw = random.Random(int(digest(entry.seed, entry.name, "occurrences", role), 16))  # noqa: S311 - reproducible
-    limit, counts = math.exp(-entry.occurrences), []
-    # A Poisson draw by counting exponential gaps (Knuth): a few steps at the means that are of use here.
+    limit = math.exp(-entry.occurrences)
+    counts = []
+    # Knuth's Poisson draw counts exponential gaps. It is implemented here, because numpy does not guarantee the same
+    # numbers in every version. The means here are small, so it takes few steps.
     for _ in range(entry.members):
-        product, count = draw.random(), 0
+        product = draw.random()
+        count = 0
         while product > limit:
             product *= draw.random()
             count += 1
@@ -168,8 +224,11 @@ def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
 
 def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window_count: int) -> str:
     parts = ", ".join(f"{count} {role}" for role, count in role_counts.items() if count)
+    sources = ", ".join(entry.sources)
+    verb = "hold"
+    if len(entry.sources) == 1:
+        verb = "holds"
     return (
         f"control {entry.name}: {sum(role_counts.values())} windows of {entry.words} words are needed ({parts}), "
-        f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {window_count} "
-        f"by {entry.randomise}; ask for fewer or shorter texts"
+        f"but {sources} {verb} {window_count} by {entry.randomise}; ask for fewer or shorter texts"
     )

@@ -1,4 +1,7 @@
-"""What makes members easier to detect: a control trained again with one setting changed (Shi et al. 2024, 6)."""
+"""Studies of the settings that make members easier to detect.
+
+A study trains a control again with one setting changed (Shi et al. 2024, section 6).
+"""
 
 from __future__ import annotations
 
@@ -32,21 +35,23 @@ from audit_pipeline.tables import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 _SHOTS = 7
-_COPIED = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
+_COPIED_COLUMNS = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
 
 Log = Callable[[str], None]
 
 
 def list_conditions(study: StudyEntry, control: ControlEntry) -> list[tuple[str, object, ControlEntry]]:
-    """Every training of a study: a setting, its value, and the control as it then is; the other settings are as the
-    control has them. Each is done with every seed.
+    """Return all trainings of a study: the name of a setting, its value, and the control with this value.
+
+    The other settings are those of the control. Each value has one training per seed.
     """
-    return [
-        (setting, value, control.with_settings(**{setting: value, "seed": control.seed + number}))
-        for setting, values in study.vary.items()
-        for value in values
-        for number in range(study.seeds)
-    ]
+    conditions: list[tuple[str, object, ControlEntry]] = []
+    for setting, values in study.vary.items():
+        for value in values:
+            for number in range(study.seeds):
+                changed = control.with_settings(**{setting: value, "seed": control.seed + number})
+                conditions.append((setting, value, changed))
+    return conditions
 
 
 def run_study(
@@ -58,47 +63,56 @@ def run_study(
     device: str | None = None,
     log: Log = print,
 ) -> pa.Table:
-    """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
+    """Train and measure all conditions of a study, and store the results. The models are deleted.
 
-    Conditions that are the same training under two names are trained once. Raises DataError where a control cannot be
-    drawn from its documents.
+    Conditions with the same settings are trained once.
+
+    Args:
+        study: The study.
+        control: The control of the study.
+        paths: The data folder.
+        step: The step for the ledger.
+        device: The device to train on. By default the best available one.
+        log: Receives a line per condition.
+
+    Returns:
+        The results (schema CONTROL_STUDIES).
+
+    Raises:
+        DataError: If a control cannot be drawn from its documents.
     """
     documents, versions = read_control_documents(control, paths)
     rows: list[dict[str, object]] = []
-    done: dict[str, tuple[Evaluation, Mapping[str, Any]]] = {}
-    planned = list_conditions(study, control)
-    for number, (setting, value, entry) in enumerate(planned, 1):
-        log(f"{study.name}: {number} of {len(planned)}: {setting} {value}, seed {entry.seed}")
+    results: dict[str, tuple[Evaluation, Mapping[str, Any]]] = {}
+    conditions = list_conditions(study, control)
+    for number, (setting, value, entry) in enumerate(conditions, 1):
+        log(f"{study.name}: {number} of {len(conditions)}: {setting} {value}, seed {entry.seed}")
         key = entry.settings_digest
-        if key not in done:
-            done[key] = train_and_measure(draw_texts(documents, entry), entry, study.detectors, paths, device=device)
-        evaluation, training = done[key]
-        rows += [
-            {
-                "study": study.name,
-                "control": study.control,
-                "setting": setting,
-                "value": canonical_json(value),
-                "seed": entry.seed,
-                **{name: row[name] for name in _COPIED},
-                "auroc": row["value"],
-                "training_tokens": training["tokens"],
-                "parameters_of_model": training["parameters"],
-                "final_loss": training["losses"][-1],
-                "run_id": step.run_id,
-            }
-            for row in evaluation.table.to_pylist()
-            if row["metric"] == "auroc"
-        ]
+        if key not in results:
+            texts = draw_texts(documents, entry)
+            results[key] = train_and_measure(texts, entry, study.detectors, paths, device=device)
+        evaluation, training = results[key]
+        for row in evaluation.table.to_pylist():
+            if row["metric"] != "auroc":
+                continue
+            rows.append(
+                {
+                    "study": study.name,
+                    "control": study.control,
+                    "setting": setting,
+                    "value": canonical_json(value),
+                    "seed": entry.seed,
+                    **{name: row[name] for name in _COPIED_COLUMNS},
+                    "auroc": row["value"],
+                    "training_tokens": training["tokens"],
+                    "parameters_of_model": training["parameters"],
+                    "final_loss": training["losses"][-1],
+                    "run_id": step.run_id,
+                }
+            )
     table = table_from_rows(rows, CONTROL_STUDIES)
-    store.write(
-        paths,
-        step,
-        CONTROL_STUDIES,
-        study.name,
-        table,
-        upstream={f"documents/{name}": version for name, version in versions.items()},
-    )
+    upstream = {f"documents/{name}": version for name, version in versions.items()}
+    store.write(paths, step, CONTROL_STUDIES, study.name, table, upstream=upstream)
     return table
 
 
@@ -112,11 +126,21 @@ def train_and_measure(
     device: str | None = None,
     overrides: Overrides | None = None,
 ) -> tuple[Evaluation, Mapping[str, Any]]:
-    """Train one model of ``entry`` on ``texts`` in a temporary folder, and score members against held-out texts.
+    """Train one model in a temporary folder, and compare the scores of members and held-out texts.
 
-    Returns the findings, and what the manifest says of the training (steps, tokens, losses and so on).
-    ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
-    either side, which they give away.
+    Detectors with prefixes use the first texts of each side. Their membership is then known to the detector.
+
+    Args:
+        texts: The drawn texts.
+        entry: The settings of the control.
+        detectors: The names of the detectors.
+        paths: The data folder, which contains the card of a base model. Nothing is written there.
+        role: The model to train: exposed or twin.
+        device: The device to train on. By default the best available one.
+        overrides: Other parameters of the detectors.
+
+    Returns:
+        The evaluation, and the manifest's values of the training (steps, tokens, losses and so on).
     """
     device = device or choose_default_device()
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
@@ -125,12 +149,11 @@ def train_and_measure(
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenized(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
-        roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
-        known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
-        inputs = UserInputs(known=known)
+        inputs = UserInputs(known={NON_MEMBERS: _select_shots(texts, HELD_OUT), MEMBERS: _select_shots(texts, MEMBER)})
         session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
         examples = build_control_examples(texts, entry)
-        ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+        ids = examples.column("example_id").to_pylist()
+        windows = examples.column("text").to_pylist()
         session.run(windows, lambda _: forward)
         scored = session.score(ids, windows)
     benchmark: str = examples.column("benchmark")[0].as_py()
@@ -138,11 +161,16 @@ def train_and_measure(
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
-    return evaluate(scores, examples, split, Pair(benchmark, entry.name), "study"), manifest["models"][role]
+    evaluation = evaluate(scores, examples, split, Pair(benchmark, entry.name), "study")
+    return evaluation, manifest["models"][role]
+
+
+def _select_shots(texts: Sequence[DrawnText], role: str) -> list[str]:
+    return [text.text for text in texts if text.role == role][:_SHOTS]
 
 
 def build_control_examples(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
-    """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated: the control's own benchmark."""
+    """Build the control's own benchmark: members and held-out texts, all of them to evaluate (schema EXAMPLES)."""
     settings = ControlledSettings(
         builder="controlled",
         description=entry.description,

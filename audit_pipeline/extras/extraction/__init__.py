@@ -1,5 +1,5 @@
-"""What a model can be made to say of a document: probabilistic extraction.
+"""Probabilistic extraction: the probability that a model reproduces passages of a document.
 
-What belongs here: where windows of a document begin, running a model on them, and what is concluded of a document. What
-does not: the forward pass (token_statistics/), commands and what they print (cli/).
+This package chooses the windows of a document, runs a model on them and draws conclusions about the document. The
+forward pass is in token_statistics/. Commands and their output are in commands.py and command_output.py.
 """

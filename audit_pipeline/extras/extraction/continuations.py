@@ -1,13 +1,16 @@
-"""Continuations: what a model generates after a prefix, and how near that is to the true text.
+"""Continuations that a model generates after a prefix, compared with the true text.
 
-How much of a document was reproduced is measured as by Ahmed et al. 2026, in a plain form: the words of the true text
-in blocks of at least ``BLOCK_WORDS`` words that both texts have, in the same order.
+The share of a document that was recalled is measured as by Ahmed et al. 2026, in a plain form. A word is recalled if it
+belongs to a block of at least ``BLOCK_WORDS`` words that both texts contain in the same order.
 
-How likely a model gives a suffix nearly word for word is a lower bound, by beam search (Cooper et al. 2026). Every
-token of a continuation is drawn from the ``BEST_TOKENS`` likeliest, as for ``log_p_top``. Continuations are as long as
-the suffix. Those that can no longer end near it are dropped, and the likeliest of the others are continued, the suffix
-itself always among them. A beam that ends near the suffix whatever follows counts whole and is run no further: this
-makes the bound larger than the paper's sum over finished beams.
+The probability of a suffix that is reproduced nearly verbatim has a lower bound by beam search (Cooper et al. 2026).
+Each token of a continuation is sampled from the ``BEST_TOKENS`` most likely tokens, as for ``log_p_top``. Continuations
+are as long as the suffix. The search drops continuations that can no longer end near the suffix, and follows the most
+likely of the others. It always follows the suffix itself. If a continuation ends near the suffix regardless of its next
+tokens, its whole probability counts and the search stops following it. Therefore the bound is larger than the paper's
+sum over finished beams.
+
+The beam search is implemented here, because transformers' beam search returns the best beams and not this sum.
 """
 
 from __future__ import annotations
@@ -33,20 +36,23 @@ from audit_pipeline.tables import BEST_TOKENS
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
-_DRAWS_AT_ONCE = 64
+_DRAWS_PER_BATCH = 64
 
 
 def generate_suffix(model: TokenizedModel, forward: ForwardPass, window: EncodedText) -> str:
-    """Generate what the model gives in place of the suffix of ``window`` when it always takes its first choice."""
+    """Generate greedily as many tokens as the suffix of ``window`` has, after the window's prefix."""
     prefix, suffix = split_prefix_and_suffix(window)
     return model.tokenizer.decode(generate_greedily(forward, prefix, len(suffix)))
 
 
 def compare_given_text(suffix: str, given_text: str) -> dict[str, object]:
-    """Compare the text of a suffix with what the model gives in its place, as the columns of EXTRACTION_WINDOWS.
+    """Compare the text of a suffix with the model's continuation.
 
-    ``given_text``: as much of it as may be quoted; ``suffix_words``: words of the suffix; ``words_in_common``: the
-    longest run of words that both share. Words are separated by white space.
+    Words are separated by white space.
+
+    Returns:
+        Columns of EXTRACTION_WINDOWS: an excerpt of the continuation and the number of words of the suffix. The column
+        ``words_in_common`` is the length of the longest run of words that both texts share.
     """
     words = suffix.split()
     common = SequenceMatcher(None, words, given_text.split(), autojunk=False).find_longest_match().size
@@ -54,25 +60,32 @@ def compare_given_text(suffix: str, given_text: str) -> dict[str, object]:
 
 
 def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
-    """The next ``tokens`` after ``prefix`` when the model always takes its first choice."""
+    """Return the next ``tokens`` token ids after ``prefix`` if the model always takes its first choice."""
     with forward.running():
-        [found] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
-    return found
+        [continuation] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
+    return continuation
 
 
 def count_hits(forward: ForwardPass, window: EncodedText, draws: int, seed: int) -> int:
-    """Count how many of ``draws`` continuations of the prefix of ``window`` are its suffix word for word.
+    """Count the sampled continuations of a window's prefix that equal its suffix.
 
-    Every token is drawn from the ``BEST_TOKENS`` likeliest. The same seed draws the same continuations on the same
-    machine. Drawing is transformers' own, which shares nothing with the pass that the probability comes from.
+    Sampling uses transformers' own code. It shares nothing with the pass that computes the probability.
+
+    Args:
+        forward: The loaded model.
+        window: The window.
+        draws: The number of continuations. Each token is sampled from the ``BEST_TOKENS`` most likely tokens.
+        seed: The seed. The same seed yields the same continuations on the same machine.
     """
     prefix, suffix = split_prefix_and_suffix(window)
     hits = 0
-    devices = [forward.device] if forward.device.type == "cuda" else []
-    with forward.running(), torch.random.fork_rng(devices=devices):
+    cuda_devices = []
+    if forward.device.type == "cuda":
+        cuda_devices.append(forward.device)
+    with forward.running(), torch.random.fork_rng(devices=cuda_devices):
         torch.manual_seed(seed)
-        for begin in range(0, draws, _DRAWS_AT_ONCE):
-            count = min(_DRAWS_AT_ONCE, draws - begin)
+        for batch_begin in range(0, draws, _DRAWS_PER_BATCH):
+            count = min(_DRAWS_PER_BATCH, draws - batch_begin)
             drawn = _generate_token_ids(forward, prefix, len(suffix), count, do_sample=True, top_k=BEST_TOKENS)
             hits += sum(continuation == suffix for continuation in drawn)
     return hits
@@ -81,28 +94,34 @@ def count_hits(forward: ForwardPass, window: EncodedText, draws: int, seed: int)
 def _generate_token_ids(
     forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **options: Any
 ) -> list[list[int]]:
-    ids, network = torch.tensor([prefix] * count, device=forward.device), forward.model
+    ids = torch.tensor([prefix] * count, device=forward.device)
+    network = forward.model
     settings = GenerationConfig(pad_token_id=0, max_new_tokens=tokens, **options)
-    # transformers takes what is not set from the model's own configuration: its penalties and suppressed tokens would
-    # give other draws than those whose probability is reported.
-    of_model = network.generation_config
+    # transformers fills missing settings from the model's own configuration. Its penalties and suppressed tokens would
+    # change the distribution whose probability is reported.
+    model_settings = network.generation_config
     network.generation_config = settings
     try:
-        found = network.generate(  # type: ignore[operator]
+        sequences = network.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
         )
     finally:
-        network.generation_config = of_model
-    return [token_ids[len(prefix) :].tolist() for token_ids in found]
+        network.generation_config = model_settings
+    return [sequence[len(prefix) :].tolist() for sequence in sequences]
 
 
 BLOCK_WORDS = 20
+"""The minimum number of consecutive words that count as recalled."""
 
 
 @dataclass(frozen=True)
 class Recall:
-    """How much of a true text is in a given one: ``recalled`` of its ``words`` are in blocks, and the last block ends
-    before the character ``last_end`` of the true text; 0 where there is no block.
+    """The words of a true text that a generated text contains.
+
+    Attributes:
+        words: The number of words of the true text.
+        recalled: The number of its words in blocks.
+        last_end: The character of the true text after the last block. 0 if there is no block.
     """
 
     words: int
@@ -111,16 +130,24 @@ class Recall:
 
     @property
     def share(self) -> float | None:
-        """The share of the words that are in blocks; None where the text is shorter than a block."""
-        return self.recalled / self.words if self.words >= BLOCK_WORDS else None
+        """Return the share of words in blocks, or None if the text is shorter than a block."""
+        if self.words < BLOCK_WORDS:
+            return None
+        return self.recalled / self.words
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model generated for the characters ``begin`` to ``end`` of a document, in ``tokens`` tokens.
+    """The comparison of a generated continuation with a document.
 
-    ``words``, ``recalled`` and ``recall``: as :class:`Recall` has them. ``left_at``: the character of the document
-    after which the model gives no further block of it.
+    Attributes:
+        tokens: The number of generated tokens.
+        begin: The first character of the document that the continuation should reproduce.
+        end: The character after the part that the continuation should reproduce.
+        words: The number of words of this part.
+        recalled: The number of its words in blocks.
+        recall: The share of its words in blocks, or None if it is shorter than a block.
+        left_at: The character of the document after the last block.
     """
 
     tokens: int
@@ -135,47 +162,82 @@ class Continuation:
 def continue_document(
     model: TokenizedModel, forward: ForwardPass, document: str, prefix: int, tokens: int
 ) -> Continuation:
-    """Give the model the first ``prefix`` tokens of a document and let it continue by its first choices, for ``tokens``
-    tokens or as many as the document has. Raises DataError where the document ends with the prefix.
+    """Continue a document greedily after its first tokens, and compare the continuation with the document.
+
+    Args:
+        model: The model.
+        forward: The loaded model.
+        document: The whole text.
+        prefix: The number of the document's tokens that the model reads.
+        tokens: The maximum number of tokens to generate. The end of the document limits it, too.
+
+    Raises:
+        DataError: If the document ends with the prefix.
     """
     [text] = encode(model, [document])
-    ids = text.token_id[: min(count_tokens_with_characters(text), prefix + tokens)].tolist()
-    if len(ids) <= prefix:
-        raise DataError(f"the document has no token after its first {prefix:,}, so there is nothing to continue to")
-    start = [] if text.start_token_id is None else [text.start_token_id]
-    generated = _generate_beyond_context(model, forward, start, ids[:prefix], len(ids) - prefix)
-    begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
-    # A token that ends a text is no part of a word.
+    n_tokens = min(count_tokens_with_characters(text), prefix + tokens)
+    ids = text.token_id[:n_tokens].tolist()
+    if n_tokens <= prefix:
+        raise DataError(
+            f"the document ends within its first {prefix:,} tokens, so nothing can be continued. Use a shorter prefix."
+        )
+    start = []
+    if text.start_token_id is not None:
+        start.append(text.start_token_id)
+    generated = _generate_beyond_context(model, forward, start, ids[:prefix], n_tokens - prefix)
+    begin = int(text.char_end[prefix - 1])
+    end = int(text.char_end[n_tokens - 1])
+    # Special tokens, such as the end of a text, belong to no word.
     decoded = model.tokenizer.decode([token for token in generated if token not in model.tokenizer.special_ids])
-    found = measure_recall(document[begin:end], decoded)
-    return Continuation(len(generated), begin, end, found.words, found.recalled, found.share, begin + found.last_end)
+    recall = measure_recall(document[begin:end], decoded)
+    return Continuation(
+        tokens=len(generated),
+        begin=begin,
+        end=end,
+        words=recall.words,
+        recalled=recall.recalled,
+        recall=recall.share,
+        left_at=begin + recall.last_end,
+    )
 
 
 def measure_recall(true_text: str, generated_text: str) -> Recall:
-    """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` shares.
+    """Count the words of ``true_text`` in blocks of at least ``BLOCK_WORDS`` words that ``generated_text`` shares.
 
     Words are separated by white space. A word that differs ends a block.
     """
     words = list(re.finditer(r"\S+", true_text))
     matcher = SequenceMatcher(None, [word.group() for word in words], generated_text.split(), autojunk=False)
-    blocks = [block for block in matcher.get_matching_blocks() if block.size >= BLOCK_WORDS]
-    last = max((block.a + block.size for block in blocks), default=0)
-    return Recall(len(words), sum(block.size for block in blocks), words[last - 1].end() if last else 0)
+    recalled = 0
+    last_word = 0
+    for block in matcher.get_matching_blocks():
+        if block.size >= BLOCK_WORDS:
+            recalled += block.size
+            last_word = max(last_word, block.a + block.size)
+    last_end = 0
+    if last_word:
+        last_end = words[last_word - 1].end()
+    return Recall(len(words), recalled, last_end)
 
 
 def _generate_beyond_context(
     model: TokenizedModel, forward: ForwardPass, start: Sequence[int], prompt: Sequence[int], tokens: int
 ) -> list[int]:
-    """The next ``tokens`` after ``prompt``, the model's own words among the context.
+    """Return the next ``tokens`` token ids after ``prompt``. The generated tokens become part of the context.
 
-    Where its context is full, the model restarts from the start token and the last tokens of it: as many as a pass over
-    a long text has before the tokens that it scores.
+    If the context is full, the model restarts from the start token and the last tokens. Their number is the number of
+    context tokens in a pass over a long text.
     """
     window, stride = window_and_stride(model)
-    room, ids = window - len(start), list(prompt)
-    while (missing := len(prompt) + tokens - len(ids)) > 0:
-        last = ids if len(ids) < room else ids[stride - room :]
-        ids += generate_greedily(forward, [*start, *last], min(missing, room - len(last)))
+    max_ids = window - len(start)
+    n_total = len(prompt) + tokens
+    ids = list(prompt)
+    while len(ids) < n_total:
+        context = ids
+        if len(ids) >= max_ids:
+            context = ids[stride - max_ids :]
+        count = min(n_total - len(ids), max_ids - len(context))
+        ids += generate_greedily(forward, [*start, *context], count)
     return ids[len(prompt) :]
 
 
@@ -183,66 +245,90 @@ Ints = npt.NDArray[np.int64]
 
 
 def bound_near_verbatim(forward: ForwardPass, window: EncodedText, differing: int, beams: int) -> float:
-    """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
+    """Compute a lower bound of the log-probability of a continuation near the suffix of a window.
 
-    Near is what differs from the suffix in at most ``differing`` tokens, place by place. ``beams`` is how many
-    continuations are followed at a time. The bound is the same for the same model and window: nothing is drawn. Minus
-    infinity where no followed continuation ends near the suffix.
+    A continuation is near if at most ``differing`` tokens differ from the suffix, position by position. The bound is
+    deterministic, because nothing is sampled.
+
+    Args:
+        forward: The loaded model.
+        window: The window.
+        differing: The maximum number of tokens that may differ.
+        beams: The number of continuations to follow at a time.
+
+    Returns:
+        The bound in nats. Minus infinity if no followed continuation ends near the suffix.
     """
     prefix, suffix = split_prefix_and_suffix(window)
-    log_p, n_differing, is_text = np.zeros(1), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.bool_)
-    certain: list[Floats] = []
+    # Arrays of shape (n_beams,): log-probability, number of differing tokens, and whether the beam equals the suffix.
+    beam_log_p = np.zeros(1)
+    beam_differing = np.zeros(1, dtype=np.int64)
+    beam_is_suffix = np.ones(1, dtype=np.bool_)
+    certain_log_p: list[Floats] = []
     with forward.running():
         followed = _Beams(forward, prefix)
-        for remaining, token in zip(reversed(range(len(suffix))), suffix, strict=True):
-            ids, log_next = _select_likeliest(followed.logits(), token)
-            every, on_text = log_p[:, None] + log_next, is_text[:, None] & (ids == token)
-            so_far = n_differing[:, None] + (ids != token)
-            is_certain = so_far + remaining <= differing
-            certain.append(every[is_certain])
-            open_ = np.flatnonzero((so_far <= differing) & ~is_certain)
-            # The text itself first, then the likeliest.
-            order = np.lexsort((-every.flat[open_], ~on_text.flat[open_]))
-            chosen = open_[order[:beams]]
+        for n_remaining, token in zip(reversed(range(len(suffix))), suffix, strict=True):
+            ids, token_log_p = _select_likeliest(followed.logits(), token)
+            # Arrays of shape (n_beams, BEST_TOKENS): every beam with each of its next tokens.
+            log_p = beam_log_p[:, None] + token_log_p
+            is_suffix = beam_is_suffix[:, None] & (ids == token)
+            n_differing = beam_differing[:, None] + (ids != token)
+            is_certain = n_differing + n_remaining <= differing
+            certain_log_p.append(log_p[is_certain])
+            candidates = np.flatnonzero((n_differing <= differing) & ~is_certain)
+            # The suffix itself comes first, then the most likely continuations.
+            order = np.lexsort((-log_p.flat[candidates], ~is_suffix.flat[candidates]))
+            chosen = candidates[order[:beams]]
             if not len(chosen):
                 break
             followed.extend(chosen // ids.shape[1], ids.flat[chosen])
-            log_p, n_differing, is_text = every.flat[chosen], so_far.flat[chosen], on_text.flat[chosen]
-    return min(0.0, float(np.logaddexp.reduce(np.concatenate(certain))))
+            beam_log_p = log_p.flat[chosen]
+            beam_differing = n_differing.flat[chosen]
+            beam_is_suffix = is_suffix.flat[chosen]
+    return min(0.0, float(np.logaddexp.reduce(np.concatenate(certain_log_p))))
 
 
 class _Beams:
-    """Continuations of one prefix, run through the model in one batch."""
+    """Continuations of one prefix that run through the model in one batch."""
 
     def __init__(self, forward: ForwardPass, prefix: Sequence[int]) -> None:
         self._model = forward.model
-        self._ids = self._new = torch.tensor([prefix], device=forward.device)
-        # Where the check at loading did not confirm cached keys and values, every beam is run from its start again.
-        self._cache = DynamicCache(config=forward.model.config) if forward.packed else None
+        self._ids = torch.tensor([prefix], device=forward.device)
+        self._new = self._ids
+        # Cached keys and values are used only if the check at loading confirmed them. Otherwise beams are recomputed.
+        self._cache: DynamicCache | None = None
+        if forward.packed:
+            self._cache = DynamicCache(config=forward.model.config)
 
     def logits(self) -> torch.Tensor:
-        """The logits of the token after each continuation: [beams, V], float32."""
+        """Return the logits of the next token of each continuation: float32 of shape (n_beams, n_vocabulary)."""
         if self._cache is None:
-            found = self._model(input_ids=self._ids, use_cache=False)
+            output = self._model(input_ids=self._ids, use_cache=False)
         else:
-            found = self._model(input_ids=self._new, past_key_values=self._cache, use_cache=True)
-        logits: torch.Tensor = found.logits
+            output = self._model(input_ids=self._new, past_key_values=self._cache, use_cache=True)
+        logits: torch.Tensor = output.logits
         return logits[:, -1].float()
 
     def extend(self, parents: Ints, tokens: Ints) -> None:
-        """Replace the continuations by those numbered ``parents``, each followed by one of ``tokens``."""
-        of = torch.from_numpy(parents).to(self._ids.device)
+        """Replace the continuations by the continuations ``parents``, each followed by its token of ``tokens``."""
+        rows = torch.from_numpy(parents).to(self._ids.device)
         self._new = torch.from_numpy(tokens).to(self._ids.device)[:, None]
-        self._ids = torch.cat([self._ids[of], self._new], dim=1)
+        self._ids = torch.cat([self._ids[rows], self._new], dim=1)
         if self._cache is not None:
-            self._cache.reorder_cache(of)
+            self._cache.reorder_cache(rows)
 
 
 def _select_likeliest(logits: torch.Tensor, token: int) -> tuple[Ints, Floats]:
-    """The ``BEST_TOKENS`` likeliest tokens of each row of ``logits`` [beams, V], and the log-probability of each among
-    them: [beams, BEST_TOKENS]. ``token`` is one of them where it is tied with the last.
+    """Select the ``BEST_TOKENS`` most likely tokens of each row of logits.
+
+    Args:
+        logits: A tensor of shape (n_beams, n_vocabulary).
+        token: A token that is selected if it ties with the last selected token.
+
+    Returns:
+        Two arrays of shape (n_beams, BEST_TOKENS): the token ids, and their log-probabilities among these tokens.
     """
     best = logits.topk(min(BEST_TOKENS, logits.shape[1]), dim=1)
-    tied = (logits[:, token] >= best.values[:, -1]) & ~(best.indices == token).any(dim=1)
-    best.indices[tied, -1] = token
+    is_tied = (logits[:, token] >= best.values[:, -1]) & ~(best.indices == token).any(dim=1)
+    best.indices[is_tied, -1] = token
     return best.indices.cpu().numpy(), torch.log_softmax(best.values.double(), dim=1).cpu().numpy()

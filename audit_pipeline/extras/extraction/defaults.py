@@ -1,28 +1,31 @@
-"""How documents are searched by default."""
+"""The default settings of the search of documents. This module is light, so that commands start fast."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-PREFIX, SUFFIX = 50, 50
-"""How many tokens a model is given, and how many it has to give."""
+PREFIX = 50
+"""The number of tokens that the model reads."""
+SUFFIX = 50
+"""The number of tokens after the prefix whose probability is computed."""
 
 COARSE_TO_FINE = "coarse-to-fine"
-"""Where windows of a document begin: tiled, and closer where a passage could be likely."""
+"""The stride that tiles a document with windows and adds finer windows near likely passages."""
 CHARS = "chars:"
-"""Before the number of characters from one window to the next."""
+"""The start of a stride in characters, such as ``chars:10``."""
 
 BEAMS = 20
-"""How many continuations are followed where a passage is asked for nearly word for word."""
+"""The number of continuations that the near-verbatim search follows at a time."""
 
 
 @dataclass(frozen=True)
 class WindowLengths:
-    """How many tokens the model is given, and how many it is asked for after them."""
+    """The lengths of a window's prefix and suffix, in tokens."""
 
     prefix: int
     suffix: int
 
     @property
     def window(self) -> int:
+        """Return the length of the window in tokens."""
         return self.prefix + self.suffix

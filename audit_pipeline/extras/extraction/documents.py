@@ -1,4 +1,4 @@
-"""Whole documents from users' files, and the few words of them that are quoted."""
+"""Whole documents from users' files, and the short quotations of them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ from audit_pipeline.models.converted_files import TextTokenizer
 from audit_pipeline.readers.formats import has_row_format, open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.readers.whole_files.document import Places, is_single_document
-from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import LocalFilesSettings, fetch_local_files
 from audit_pipeline.store import store as catalogue
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXCERPT_CHARACTERS, EXCERPT_WORDS, Side
 
-_NAMES = ("document_id", "id", "title")
+_NAME_COLUMNS = ("document_id", "id", "title")
 
 
 @dataclass(frozen=True)
 class SearchedDocument:
-    """A text by the name that a finding calls it.
+    """A document that a model is searched for.
 
-    Of a benchmark's document: its title, group, collection and side; of a control's text how many times the model's
-    training held it. ``places``: where the pages or chapters of its file begin. ``edition``: the date that its file
-    gives of this edition.
+    Attributes:
+        name: The name in results.
+        text: The whole text.
+        title: The title, if the document belongs to a source.
+        group: The group of the benchmark.
+        collection: The collection of the benchmark.
+        side: Whether the document is audited or held out.
+        occurrences: How often the training of a control contained the text.
+        places: The first characters of the file's pages or chapters, with their labels.
+        edition: The date of this edition according to the file.
     """
 
     name: str
@@ -48,25 +54,38 @@ class SearchedDocument:
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
-    """The documents of ``path``, and files, parts and rows that are none.
+    """Read the documents of a file or folder.
 
-    A file that is one document, and whatever a folder holds, is read and named as `check` does
-    (:func:`fetch_local_files`); of a file of rows each row is one, by its column document_id, id or title, else by
-    its number. Raises DataError where there is no document, and where two have one name.
+    A single document and a folder are read and named as the command `check` does (:func:`fetch_local_files`). A file of
+    rows has one document per row, with the name in its column document_id, id or title, or else with the row's number.
+
+    Returns:
+        The documents, and the files, parts and rows that were skipped.
+
+    Raises:
+        DataError: If there is no document, or if two documents have the same name.
     """
     if is_single_document(path) or (path.is_dir() and not has_row_format(path)):
         documents, skipped = _fetch_documents(path, text_column)
     else:
-        texts = open_texts(path, text_column, _NAMES)
-        documents = []
-        for row in texts:
-            given = (str(row.values[name]) for name in _NAMES if row.values.get(name) not in (None, ""))
-            documents.append(SearchedDocument(next(given, f"row {row.index}"), row.text))
+        texts = open_texts(path, text_column, _NAME_COLUMNS)
+        documents = [SearchedDocument(_choose_row_name(row.values, row.index), row.text) for row in texts]
         skipped = texts.skipped
-    twice = [name for name, times in Counter(document.name for document in documents).items() if times > 1]
-    if twice:
-        raise DataError(f"{path}: {len(twice)} name(s) belong to several documents: {', '.join(twice[:5])}")
+    name_counts = Counter(document.name for document in documents)
+    duplicates = [name for name, count in name_counts.items() if count > 1]
+    if duplicates:
+        raise DataError(
+            f"{path}: {len(duplicates)} name(s) belong to several documents, so results could not be told apart: "
+            f"{', '.join(duplicates[:5])}. Rename the documents."
+        )
     return documents, skipped
+
+
+def _choose_row_name(values: Mapping[str, Any], index: int) -> str:
+    for column in _NAME_COLUMNS:
+        if values.get(column) not in (None, ""):
+            return str(values[column])
+    return f"row {index}"
 
 
 def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
@@ -74,58 +93,64 @@ def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[Searched
     skipped = SkippedRows()
     for number, (part, reason) in enumerate(fetched.unused):
         skipped.add(Skipped(part, number, reason))
-    documents = [
-        SearchedDocument(found.name, found.text, places=found.places, edition=_format_edition(found))
-        for found in fetched.documents
-    ]
+    documents = []
+    for document in fetched.documents:
+        edition = None
+        if document.edition is not None:
+            edition = str(document.edition)
+        documents.append(SearchedDocument(document.name, document.text, places=document.places, edition=edition))
     if not documents:
-        first = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])
-        raise DataError(f"{path}: no document can be read of {skipped.count:,} file(s) and row(s){first}")
+        problem = ""
+        if skipped.first:
+            problem = f" The first problem: {skipped.first[0].location}: {skipped.first[0].reason}"
+        raise DataError(f"{path}: none of {skipped.count:,} file(s) and row(s) is a readable document.{problem}")
     return documents, skipped
 
 
-def _format_edition(document: Document) -> str | None:
-    return None if document.edition is None else str(document.edition)
-
-
 def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
-    """The document of a source by its document_id (``source:collection:name``).
+    """Return the document of a source by its document_id (``source:collection:name``).
 
-    Raises DataError where the source has not been fetched, or has no document of that name.
+    Raises:
+        DataError: If the source has not been fetched or does not contain the document.
     """
     source = name.partition(":")[0]
     if source == name:
-        raise DataError(f"{name}: a document's id is its source, collection and name, with a colon between them")
-    rows = catalogue.read_documents(paths, source)
-    found = rows.filter(pc.equal(rows["document_id"], name)).to_pylist()
-    if not found:
-        raise DataError(f"the source {source} has no document '{name}'; the table documents lists them")
-    [row] = found
+        raise DataError(f"'{name}' is not a document id. Use SOURCE:COLLECTION:NAME, as in the table documents.")
+    documents = catalogue.read_documents(paths, source)
+    rows = documents.filter(pc.equal(documents["document_id"], name)).to_pylist()
+    if not rows:
+        raise DataError(f"the source {source} has no document '{name}'. The table documents lists its documents.")
+    [row] = rows
     places = parse_places(row["places"])
     return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"], places=places)
 
 
-def parse_places(written: str | None) -> Places:
-    """The places of a document as the column ``places`` of DOCUMENTS has them."""
-    return tuple((offset, label) for offset, label in json.loads(written or "[]"))
+def parse_places(places_json: str | None) -> Places:
+    """Parse the column ``places`` of DOCUMENTS."""
+    return tuple((offset, label) for offset, label in json.loads(places_json or "[]"))
 
 
 def cut_excerpt(text: str, *, last: bool = False) -> str:
-    """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
-    are shown side by side.
+    """Return the beginning of a passage on one line, or its end if ``last`` is true.
+
+    Prefix and suffix appear side by side, so each excerpt has half of the words and characters that may be quoted.
     """
-    words, characters = EXCERPT_WORDS // 2, EXCERPT_CHARACTERS // 2
-    chosen = text.split()[-words:] if last else text.split()[:words]
-    line = " ".join(chosen)
-    return line[-characters:] if last else line[:characters]
+    n_words = EXCERPT_WORDS // 2
+    n_characters = EXCERPT_CHARACTERS // 2
+    words = text.split()
+    if last:
+        return " ".join(words[-n_words:])[-n_characters:]
+    return " ".join(words[:n_words])[:n_characters]
 
 
 @dataclass(frozen=True)
 class Quotation:
-    """A window in words, half as many of prefix and suffix as may be quoted.
+    """The quotation of a window, with half of the words that may be quoted for the prefix and half for the suffix.
 
-    ``pieces`` are the suffix in the model's tokens, ``first_choices`` the model's first choice in place of each, after
-    the document's own words.
+    Attributes:
+        prefix: The end of the prefix.
+        pieces: The beginning of the suffix, cut into the model's tokens.
+        first_choices: The model's most likely token at each piece, after the true text before it.
     """
 
     prefix: str
@@ -134,17 +159,18 @@ class Quotation:
 
 
 def quote_window(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
-    """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
+    """Quote the window of a cached row (schema EXTRACTION) of the document ``text``."""
     begin = row["char_start"][0]
-    # As much of the suffix as may be quoted of one side of a window.
     words = re.finditer(r"\S+", text[begin : row["char_end"][-1]])
-    room = min(max((word.end() for word in islice(words, EXCERPT_WORDS // 2)), default=0), EXCERPT_CHARACTERS // 2)
+    words_end = max((word.end() for word in islice(words, EXCERPT_WORDS // 2)), default=0)
+    max_characters = min(words_end, EXCERPT_CHARACTERS // 2)
     pieces: list[str] = []
-    place = begin
-    for end in row["char_end"]:
-        if max(end, place) - begin > room:
+    piece_begin = begin
+    for token_end in row["char_end"]:
+        piece_end = max(token_end, piece_begin)
+        if piece_end - begin > max_characters:
             break
-        pieces.append(text[place : max(end, place)])
-        place = max(end, place)
+        pieces.append(text[piece_begin:piece_end])
+        piece_begin = piece_end
     choices = [tokenizer.decode([token]) for token in row["argmax_id"][: len(pieces)]]
     return Quotation(cut_excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))

@@ -1,16 +1,16 @@
-"""What windows show of a document: how likely each suffix is, how much the likely ones cover, and where to look closer.
+"""Conclusions from a document's windows: reproduced passages, covered shares, and positions for finer windows.
 
-A window is a prefix followed by a suffix of a given number of tokens. The suffixes of coarse windows follow each other,
-so that every token after the first prefix is in one. A fine window is worth its pass only where the coarse ones show
-that it could be likely.
+A window is a prefix followed by a suffix of a given number of tokens. The suffixes of coarse windows are contiguous, so
+that every token after the first prefix belongs to a suffix. Fine windows are run only if coarse windows show that they
+could be likely.
 
-``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
-for word after its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
-``BEST_TOKENS`` best ones, minus infinity where a token of the suffix is not among them.
+The log-probability ``log_p`` is that of generating a window's suffix verbatim after its prefix, if the model samples
+from its whole distribution (Hayes et al. 2025). For ``log_p_top`` each token is sampled from the ``BEST_TOKENS`` most
+likely tokens. It is minus infinity if a token of the suffix is not among them.
 
-A model's interface need not give the best tokens of every place. What they would decide is then unknown (None): which
-tokens are first choices, or outside of the best. ``log_p_top`` is then ``log_p``, which is never above it where the
-suffix can be drawn from the best at all.
+An interface of a model may omit the most likely tokens of some positions. Then the number of first choices and the
+number of tokens outside the best are unknown (None), and ``log_p_top`` is ``log_p``. This is a lower bound if the
+suffix can be sampled from the best tokens.
 """
 
 from __future__ import annotations
@@ -30,17 +30,24 @@ from audit_pipeline.tables import BEST_TOKENS
 
 Starts = npt.NDArray[np.integer]
 
-FINE_STEP = 10
-"""Characters between the beginnings of fine windows (the grid of Cooper et al. 2025)."""
+FINE_STEP_CHARACTERS = 10
+"""The distance between the starts of fine windows, in characters (the grid of Cooper et al. 2025)."""
 SLACK = 0.8
-"""A half of a coarse suffix counts as likely down to so many nats a token below the threshold: a fine window has other
-tokens before it."""
+"""Half a coarse suffix counts as likely down to this many nats per token below the threshold. The reason is that a fine
+window has other tokens before it."""
 
 
 def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
-    """Numbers of the tokens at which coarse windows begin, for a document whose tokens begin at ``token_starts``.
+    """Return the numbers of the tokens at which coarse windows begin.
 
-    The last one ends with the document. None where the document is shorter than a window.
+    Args:
+        token_starts: The first character of each of the document's tokens.
+        prefix: The length of the prefix in tokens.
+        suffix: The length of the suffix in tokens, and the distance between windows.
+
+    Returns:
+        Sorted token numbers. The last window ends with the document. The list is empty if the document is shorter than
+        a window.
     """
     last = len(token_starts) - prefix - suffix
     if last < 0:
@@ -49,35 +56,56 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
 
 
 def choose_fine_starts(
-    starts: Sequence[int], half_on: Sequence[int], halves: Floats, threshold: float, half: int, step: int = FINE_STEP
+    starts: Sequence[int],
+    half_on: Sequence[int],
+    halves: Floats,
+    threshold: float,
+    half: int,
+    step: int = FINE_STEP_CHARACTERS,
 ) -> list[int]:
-    """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
+    """Choose the characters at which fine windows begin.
 
-    ``starts`` and ``half_on`` [n] are characters: the beginnings of coarse windows and of those whose suffix begins
-    half a suffix later; ``halves`` [n, 2] log-probabilities of the halves of their suffixes; ``half`` the number of
-    tokens in the first half.
+    A fine window begins between two coarse windows. Its suffix contains the second half of the first coarse suffix, or
+    the first half of the second one. If both halves are less likely than the threshold, the fine window is, too.
 
-    The suffix of a fine window that begins between two coarse ones holds the second half of the first one's suffix or
-    the first half of the second one's; where both halves are less likely than the threshold, so is the window.
+    Args:
+        starts: The first characters of the n coarse windows.
+        half_on: For each coarse window, the first character of a window whose suffix begins half a suffix later.
+        halves: The log-probabilities of both halves of each coarse suffix, an array of shape (n, 2), in nats.
+        threshold: The log-probability that a fine window should reach.
+        half: The number of tokens in the first half of a suffix.
+        step: The distance between fine windows, in characters.
+
+    Returns:
+        Sorted characters on the grid of ``step``, without ``starts``.
     """
     likely = halves >= threshold - SLACK * half
-    # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
+    # The same text from a later start may be cut into fewer tokens and still have enough tokens for a window.
     likely[-1:, 1] |= likely[-1:, 0]
-    spans = [(start, on) for start, on, is_likely in zip(starts, half_on, likely[:, 1], strict=True) if is_likely]
-    between = zip(half_on[:-1], starts[1:], likely[1:, 0], strict=True)
-    spans += [(on, following) for on, following, is_likely in between if is_likely]
-    return sorted({at for low, high in spans for at in range(-(-low // step) * step, high + 1, step)} - set(starts))
+    spans: list[tuple[int, int]] = []
+    for start, on, is_likely in zip(starts, half_on, likely[:, 1], strict=True):
+        if is_likely:
+            spans.append((start, on))
+    for on, following, is_likely in zip(half_on[:-1], starts[1:], likely[1:, 0], strict=True):
+        if is_likely:
+            spans.append((on, following))
+    fine: set[int] = set()
+    for low, high in spans:
+        first_on_grid = -(-low // step) * step
+        fine.update(range(first_on_grid, high + 1, step))
+    return sorted(fine - set(starts))
 
 
 THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
-"""The probabilities of a suffix that shares of a document are reported for."""
-STRONGEST = 10
-"""How many passages of a document are named."""
-GAP = 8
-"""Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
+"""The probabilities of a suffix for which covered shares are reported."""
+MAX_STRONGEST = 10
+"""The number of passages that are reported per document."""
+MAX_GAP_CHARACTERS = 8
+"""Suffixes at most this many characters apart form one run, because windows may cut the text between them into
+different tokens."""
 
 LIKELIEST = ("rank", "log_mass_40")
-"""The statistics of a token by which it is known whether, and how likely, it is drawn from the best ones."""
+"""The token statistics that are needed for the probability under sampling from the best tokens."""
 
 _READ = ("token_id", "char_start", "char_end", "logprob", "argmax_id", "rank", "log_mass_40")
 
@@ -87,13 +115,20 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The windows of one document, by their beginning; [n] each.
+    """The n windows of one document, ordered by their start. Each array has the shape (n,) unless noted.
 
-    start: first character of the window. begin, end: characters of its suffix. log_p, log_p_top: see above. outside:
-    tokens of the suffix that are not among the ``BEST_TOKENS`` best. matches: tokens that are the model's first choice,
-    or tied with it. tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix,
-    tokens outside taken as likely as they are: [n, 2]. outside and matches are None where they are unknown, and
-    top_is_known is False where log_p_top is log_p for that.
+    Attributes:
+        start: The first character of each window.
+        begin: The first character of each suffix.
+        end: The character after each suffix.
+        log_p: The log-probability of each suffix under the whole distribution, in nats.
+        log_p_top: The log-probability of each suffix under sampling from the best tokens, in nats.
+        outside: The number of suffix tokens outside the ``BEST_TOKENS`` best, or None if unknown.
+        matches: The number of suffix tokens that are, or tie with, the model's first choice, or None if unknown.
+        tokens: The number of suffix tokens.
+        half: The sums of both halves of the suffix under sampling from the best tokens, of shape (n, 2). Tokens outside
+            the best count with their probability.
+        top_is_known: Whether ``log_p_top`` is known. If not, it equals ``log_p``.
     """
 
     start: Ints
@@ -112,68 +147,92 @@ class Windows:
 
     @property
     def reproduced_greedily(self) -> Mask:
-        """Whether the model is known to give the suffix word for word when it always takes its first choice."""
-        return np.zeros(len(self), dtype=np.bool_) if self.matches is None else np.equal(self.matches, self.tokens)
+        """Return which suffixes are known to consist of the model's first choices."""
+        if self.matches is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        return np.equal(self.matches, self.tokens)
 
     @property
     def reproduced(self) -> Mask:
-        """Whether the model gives the suffix word for word: likely enough when it draws, or by its first choices."""
+        """Return which suffixes the model reproduces: by sampling with enough probability, or by first choices."""
         return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.reproduced_greedily)
 
 
 def windows_from_rows(rows: pa.Table) -> Windows:
-    """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
+    """Build the windows of one document from cached rows (schema EXTRACTION) in the order of ``start``."""
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
     flat = {name: np.asarray(rows[name].combine_chunks().flatten(), dtype=np.float64) for name in _READ}
-    # An empty list: the model's back end does not give it.
-    given = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
-    begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
+    # The list of a statistic is empty if the model's back end does not return it.
+    available = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
+    begins = ends[:-1]
+    lasts = ends[1:]
+    middles = (begins + lasts) // 2
     log_p = flat["logprob"]
-    top_is_known = {*LIKELIEST} <= given
-    within = log_p - flat["log_mass_40"] if top_is_known else log_p
-    outside = _count_in_slices(flat["rank"] >= BEST_TOKENS, begins, lasts) if "rank" in given else None
-    is_first = None
-    if "rank" in given:
-        is_first = flat["rank"] == 0
-    elif "argmax_id" in given:
-        is_first = flat["argmax_id"] == flat["token_id"]
-    sums = _sum_slices(within, begins, lasts)
+    is_first_choice = _find_first_choices(flat, available)
+    outside = None
+    if "rank" in available:
+        outside = _count_in_slices(flat["rank"] >= BEST_TOKENS, begins, lasts)
+    matches = None
+    if is_first_choice is not None:
+        matches = _count_in_slices(is_first_choice, begins, lasts)
+    top_is_known = {*LIKELIEST} <= available
+    within = log_p
+    if top_is_known:
+        within = log_p - flat["log_mass_40"]
+    log_p_top = _sum_slices(within, begins, lasts)
+    if top_is_known and outside is not None:
+        log_p_top = np.where(outside > 0, -np.inf, log_p_top)
     return Windows(
         start=rows.column("start").to_numpy().astype(np.int64),
         begin=flat["char_start"][begins].astype(np.int64),
         end=flat["char_end"][lasts - 1].astype(np.int64),
         log_p=_sum_slices(log_p, begins, lasts),
-        log_p_top=np.where(outside > 0, -np.inf, sums) if top_is_known and outside is not None else sums,
+        log_p_top=log_p_top,
         outside=outside,
-        matches=None if is_first is None else _count_in_slices(is_first, begins, lasts),
+        matches=matches,
         tokens=(lasts - begins).astype(np.int64),
         half=np.stack([_sum_slices(within, begins, middles), _sum_slices(within, middles, lasts)], axis=1),
         top_is_known=top_is_known,
     )
 
 
+def _find_first_choices(flat: dict[str, Floats], available: set[str]) -> Mask | None:
+    if "rank" in available:
+        return np.equal(flat["rank"], 0)
+    if "argmax_id" in available:
+        return np.equal(flat["argmax_id"], flat["token_id"])
+    return None
+
+
 def join_windows(*parts: Windows) -> Windows:
-    """The windows of several parts of one document, by their beginning."""
+    """Join the windows of several parts of one document, ordered by their start."""
     order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
-    joined: dict[str, Any] = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts])[order]
-        for field in fields(Windows)
-        if field.name != "top_is_known" and getattr(parts[0], field.name) is not None
-    }
+    joined: dict[str, Any] = {}
+    for field in fields(Windows):
+        if field.name != "top_is_known" and getattr(parts[0], field.name) is not None:
+            joined[field.name] = np.concatenate([getattr(part, field.name) for part in parts])[order]
     return replace(parts[0], **joined)
 
 
 @dataclass(frozen=True)
 class Memorisation:
-    """The conclusions from the windows of one document. Windows that are set apart count only where it is said.
+    """The conclusions from the windows of one document.
 
-    reproduced, set_apart: how many windows the model reproduces. covered: the share of the document's characters in a
-    suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
-    gives by its first choices, None where these are unknown; covered_set_apart: of windows that are set apart.
-    longest_run: the most characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters
-    included; longest_run_words: the same stretch in words between white space. strongest: numbers of the windows that
-    are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short document no share
-    can be 1.
+    Windows that are set apart count only in ``windows``, ``set_apart`` and ``covered_set_apart``. No suffix contains
+    the first prefix. Therefore no share of a short document can be 1.
+
+    Attributes:
+        characters: The length of the document.
+        windows: The number of windows.
+        reproduced: The number of windows that the model reproduces.
+        set_apart: The number of windows that are set apart.
+        covered: For each of ``THRESHOLDS``, the share of characters in suffixes at least as likely by ``log_p_top``.
+        greedy: The share of characters in suffixes of first choices, or None if first choices are unknown.
+        covered_set_apart: The share of characters in windows that are set apart.
+        longest_run: The longest run of characters in suffixes of the lowest threshold. Gaps of up to
+            ``MAX_GAP_CHARACTERS`` characters belong to a run.
+        longest_run_words: The length of the same run in words separated by white space.
+        strongest: The numbers of the windows that are most likely by ``log_p`` and do not overlap.
     """
 
     characters: int
@@ -189,32 +248,45 @@ class Memorisation:
 
 
 def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
-    """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
-    characters = len(text)
+    """Draw the conclusions for one document.
+
+    Args:
+        windows: The n windows of the document.
+        apart: A mask of shape (n,) of the windows that are set apart.
+        text: The text of the document.
+    """
+    n_characters = len(text)
+
+    def compute_covered_share(mask: Mask) -> float:
+        return _count_covered_characters(windows, mask) / max(n_characters, 1)
+
     likely = [(windows.log_p_top >= math.log(threshold)) & ~apart for threshold in THRESHOLDS]
-    begin, end = max(_find_covered_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
+    runs = _find_covered_runs(windows, likely[0], MAX_GAP_CHARACTERS)
+    begin, end = max(runs, key=lambda run: run[1] - run[0], default=(0, 0))
+    greedy = None
+    if windows.matches is not None:
+        greedy = compute_covered_share(windows.reproduced_greedily & ~apart)
     return Memorisation(
-        characters=characters,
+        characters=n_characters,
         windows=len(windows),
         reproduced=int((windows.reproduced & ~apart).sum()),
         set_apart=int(apart.sum()),
-        covered=tuple(_count_covered_characters(windows, which) / max(characters, 1) for which in likely),
-        greedy=None
-        if windows.matches is None
-        else _count_covered_characters(windows, windows.reproduced_greedily & ~apart) / max(characters, 1),
-        covered_set_apart=_count_covered_characters(windows, apart) / max(characters, 1),
+        covered=tuple(compute_covered_share(mask) for mask in likely),
+        greedy=greedy,
+        covered_set_apart=compute_covered_share(apart),
         longest_run=end - begin,
         longest_run_words=len(text[begin:end].split()),
-        strongest=select_strongest_windows(windows, ~apart, STRONGEST),
+        strongest=select_strongest_windows(windows, ~apart, MAX_STRONGEST),
     )
 
 
 def _find_covered_runs(windows: Windows, mask: Mask, gap: int = 0) -> list[tuple[int, int]]:
-    """The stretches of characters that the suffixes of these windows cover, across gaps of so many characters."""
+    """Return the runs of characters that the suffixes of ``mask`` cover, joined across up to ``gap`` characters."""
     runs: list[tuple[int, int]] = []
     for begin, end in sorted(zip(windows.begin[mask].tolist(), windows.end[mask].tolist(), strict=True)):
         if runs and begin <= runs[-1][1] + gap:
-            runs[-1] = runs[-1][0], max(runs[-1][1], end)
+            run_begin, run_end = runs[-1]
+            runs[-1] = (run_begin, max(run_end, end))
         else:
             runs.append((begin, end))
     return runs
@@ -224,24 +296,31 @@ def _count_covered_characters(windows: Windows, mask: Mask) -> int:
     return sum(end - begin for begin, end in _find_covered_runs(windows, mask))
 
 
-def select_strongest_windows(windows: Windows, mask: Mask, most: int | None = None) -> tuple[int, ...]:
-    """The numbers of the likeliest of the windows of ``mask`` [n] by ``log_p``, no two of whose suffixes overlap.
+def select_strongest_windows(windows: Windows, mask: Mask, max_windows: int | None = None) -> tuple[int, ...]:
+    """Select the most likely windows by ``log_p`` whose suffixes do not overlap.
 
-    ``most``: at most so many; None: as many as there are, so that every window of the mask overlaps one of them.
+    Args:
+        windows: The n windows of a document.
+        mask: A mask of shape (n,) of the windows to select from.
+        max_windows: The maximum number of windows. By default every window of the mask overlaps a selected window.
+
+    Returns:
+        The numbers of the windows, most likely first.
     """
     chosen: list[int] = []
     order = np.argsort(-windows.log_p, kind="stable")
     for number in order[mask[order]].tolist():
-        begin, end = windows.begin[number], windows.end[number]
+        begin = windows.begin[number]
+        end = windows.end[number]
         if all(end <= windows.begin[other] or begin >= windows.end[other] for other in chosen):
             chosen.append(number)
-        if len(chosen) == most:
+        if len(chosen) == max_windows:
             break
     return tuple(chosen)
 
 
 def _sum_slices(values: Floats, begins: Ints, ends: Ints) -> Floats:
-    """The sum of ``values`` from each of ``begins`` to each of ``ends``."""
+    """Sum ``values`` between each of ``begins`` and the matching end."""
     return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Searches a benchmark's documents for what a model can be made to say of them."""
+"""The search of a benchmark's documents for passages that a model reproduces, and the stored results."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocume
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.settings_grid import GridFindings
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
@@ -37,6 +38,7 @@ from audit_pipeline.tables import (
     EXTRACTION,
     NON_MEMBER,
     Pair,
+    Side,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -44,7 +46,7 @@ from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compu
 from audit_pipeline.token_statistics.run import Progress
 
 EXTRACTION_VERSION = "4"
-"""Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
+"""The version of the code that searches and concludes. A new version makes stored results stale."""
 
 
 def extract_pair(
@@ -58,40 +60,58 @@ def extract_pair(
     *,
     generate: bool = True,
 ) -> StageResult:
-    """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
+    """Search the benchmark's documents for passages that the model reproduces verbatim, and store the results.
 
-    Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
-    model that cannot be had is told, and nothing is called predictable then. Without ``generate`` the model is not let
-    go on, and what would come of that is empty: all else is in the cache the second time. Raises DataError where the
-    benchmark is not built, is not fit, or is another control's.
+    If a window does not fit into the model's context, nothing is searched, and each document has the reason. If the
+    reference model cannot be loaded, the result contains the reason, and no window is called predictable.
+
+    Args:
+        pair: The benchmark and model.
+        model: The model.
+        paths: The data folder.
+        backend_of: Loads a model.
+        step: The step for the ledger.
+        settings: The settings of the search.
+        on_progress: Receives the progress of a pass.
+        generate: Whether the model generates text in place of passages. Without it, the columns of generated text are
+            empty, and a second run needs no pass because everything else is cached.
+
+    Raises:
+        DataError: If the benchmark is not built, fails its checks, or belongs to another control.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     documents = read_searched_documents(pair.benchmark, model.entry, paths)
-    reference, no_reference = _load_reference(model, paths)
-    no_window = explain_window_too_long(model, settings.lengths)
-    if no_window is None:
+    reference, no_reference_reason = _load_reference(model, paths)
+    no_window_reason = explain_window_too_long(model, settings.lengths)
+    grid: GridFindings | None = None
+    unreadable_parts: tuple[str, ...] = ()
+    passages: list[Passages] = []
+    if no_window_reason is None:
         search = Search(model, documents, settings, Caches(paths), reference)
-        found = search.run(backend_of, on_progress)
+        extractions = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
-        # The weights of a model behind an interface are not here.
+        # A model behind an interface cannot generate here, because its weights are elsewhere.
         can_generate = generate and model.entry.host.is_here
-        passages = [
-            _generate_for_passages(search, extraction, backend_of, quotes, gives=grid is not None)
-            if can_generate and extraction.document.side == "audited"
-            else Passages(quotes)
-            for extraction, quotes in zip(found, search.quote_strongest(found), strict=True)
-        ]
-        damaged = search.unreadable_parts
+        for extraction, quotes in zip(extractions, search.quote_strongest(extractions), strict=True):
+            if can_generate and extraction.document.side == "audited":
+                passages.append(
+                    _generate_for_passages(search, extraction, backend_of, quotes, with_texts=grid is not None)
+                )
+            else:
+                passages.append(Passages(quotes))
+        unreadable_parts = search.unreadable_parts
     else:
-        nothing, unjudged = windows_from_rows(EXTRACTION.empty_table()), Exclusions((), np.empty(0), np.empty(0))
-        found = [Extraction(document, nothing, np.zeros(0, np.bool_), unjudged) for document in documents]
-        grid, damaged = None, ()
-        passages = [Passages() for _ in documents]
-    tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
+        no_windows = windows_from_rows(EXTRACTION.empty_table())
+        no_exclusions = Exclusions((), np.empty(0), np.empty(0))
+        extractions = [Extraction(document, no_windows, np.zeros(0, np.bool_), no_exclusions) for document in documents]
+        passages = [Passages()] * len(documents)
+    tables = build_extraction_tables(
+        extractions, passages, grid, pair, settings, step.run_id, no_window_reason or TOO_SHORT
+    )
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
-        # How the model is run: its start token among it.
+        # The version includes how the model is run, such as its start token.
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
     }
@@ -100,101 +120,138 @@ def extract_pair(
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
-    data_version, rows = versions[DOCUMENT_MEMORISATION], tables[DOCUMENT_MEMORISATION].to_pylist()
-    searched = Counter(row["side"] for row in rows if row["windows"])
-    reproduced = Counter(row["side"] for row in rows if row["claim"] == "reproduced")
-    values = {
-        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
-        **({"reference model": f"there is none: {no_reference}"} if no_reference is not None else {}),
-        **({"damaged parts set aside": len(damaged)} if damaged else {}),
-        **{"audited documents": searched["audited"], "documents reproduced in part": reproduced["audited"]},
-        **{"held-out documents": searched["held_out"]},
-        **{"held-out documents reproduced in part": reproduced["held_out"]},
-        **{"windows": sum(row["windows"] for row in rows), "data_version": data_version},
-    }
-    # The page of the report has the passages.
+    rows = tables[DOCUMENT_MEMORISATION].to_pylist()
+    data_version = versions[DOCUMENT_MEMORISATION]
+    values = _summarise_results(rows, no_reference_reason, unreadable_parts)
+    values["data_version"] = data_version
+    # The report page shows the passages.
     return StageResult(data_version, UiMetadata(len(rows), values, page=model_page_path(paths.reports, pair.model)))
 
 
+def _summarise_results(
+    rows: Sequence[Mapping[str, Any]], no_reference_reason: str | None, unreadable_parts: Sequence[str]
+) -> dict[str, object]:
+    """Return the values that the UI shows of a pair's documents (schema DOCUMENT_MEMORISATION)."""
+    searched = Counter(row["side"] for row in rows if row["windows"])
+    reproduced = Counter(row["side"] for row in rows if row["claim"] == "reproduced")
+    values: dict[str, object] = {}
+    if rows and not searched:
+        values["reason"] = rows[0]["reason"]
+    if no_reference_reason is not None:
+        values["reference model"] = f"there is none: {no_reference_reason}"
+    if unreadable_parts:
+        values["damaged parts set aside"] = len(unreadable_parts)
+    values["audited documents"] = searched["audited"]
+    values["documents reproduced in part"] = reproduced["audited"]
+    values["held-out documents"] = searched["held_out"]
+    values["held-out documents reproduced in part"] = reproduced["held_out"]
+    values["windows"] = sum(row["windows"] for row in rows)
+    return values
+
+
 def build_search_version(settings: ExtractionSettings) -> str:
-    """The version of the code, and the settings where they are not the usual ones; a price changes nothing."""
+    """Return the code version, followed by the settings if they are not the defaults. A price changes nothing."""
     if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
         return EXTRACTION_VERSION
-    more = "" if settings.characters is None else f", first {settings.characters} characters"
-    more += "" if settings.near_verbatim is None else f", {settings.near_verbatim} may differ"
-    more += ", grid" if settings.grid else ""
-    return f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}{more}"
+    version = f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}"
+    if settings.characters is not None:
+        version += f", first {settings.characters} characters"
+    if settings.near_verbatim is not None:
+        version += f", {settings.near_verbatim} may differ"
+    if settings.grid:
+        version += ", grid"
+    return version
 
 
 def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
-    """How audits search the benchmark's documents; None where they do not, and for one that is in no entry."""
-    known = load_benchmarks()
-    return known[benchmark].settings.extraction if benchmark in known else None
+    """Return the search settings of a benchmark's entry, or None if it has no search or the entry is missing."""
+    benchmarks = load_benchmarks()
+    if benchmark not in benchmarks:
+        return None
+    return benchmarks[benchmark].settings.extraction
 
 
 def read_searched_documents(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
-    """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
+    """Read the whole documents that a built benchmark was drawn from, or its examples if it consists of rows.
 
-    Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
-    ``model`` are not of one control, and where a document is no longer there.
+    Non-members are held out. All other documents are audited.
+
+    Raises:
+        DataError: If the benchmark is not built, belongs to another control than ``model``, or lacks a document.
     """
     built = read_built(paths, benchmark)
-    built.require_matching_control(model.name, model.control.name if model.control is not None else None)
+    control = None
+    if model.control is not None:
+        control = model.control.name
+    built.require_matching_control(model.name, control)
     return read_benchmark_documents(built, paths)
 
 
 def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[SearchedDocument]:
-    """The same of a benchmark that is read already, whatever the model.
+    """Read the documents of a built benchmark for any model, as :func:`read_searched_documents` does.
 
-    Raises DataError where a document is no longer there.
+    Raises:
+        DataError: If a document is missing from the sources.
     """
     rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
-    whole = read_whole_documents(built, paths)
+    whole_documents = read_whole_documents(built, paths)
     texts = EXAMPLES.texts(built.examples)
-    trained: Sequence[int | None] = [None] * len(texts)
+    occurrences: Sequence[int | None] = [None] * len(texts)
     if built.control is not None:
-        # Of both models: the twin, which was trained on none of them, is to show nothing however often the other was.
-        trained = count_training_occurrences(texts, built.control, EXPOSED, paths)
-    found: dict[str, SearchedDocument] = {}
-    for row, text, times in zip(rows, texts, trained, strict=True):
-        own = {"document_id": row["example_id"], "text": text, "title": None, "places": None}
-        document = whole.get(row["document_id"], own)
-        found[document["document_id"]] = SearchedDocument(
-            document["document_id"],
-            document["text"],
-            document["title"],
-            row["group"],
-            row["collection"],
-            "held_out" if row["label"] == NON_MEMBER else "audited",
-            times,
-            parse_places(document["places"]),
+        # The counts of the exposed model also serve for the twin. The twin read none of the texts, so its results
+        # should not depend on these counts.
+        occurrences = count_training_occurrences(texts, built.control, EXPOSED, paths)
+    documents: dict[str, SearchedDocument] = {}
+    for row, text, count in zip(rows, texts, occurrences, strict=True):
+        example = {"document_id": row["example_id"], "text": text, "title": None, "places": None}
+        document = whole_documents.get(row["document_id"], example)
+        side: Side = "audited"
+        if row["label"] == NON_MEMBER:
+            side = "held_out"
+        documents[document["document_id"]] = SearchedDocument(
+            name=document["document_id"],
+            text=document["text"],
+            title=document["title"],
+            group=row["group"],
+            collection=row["collection"],
+            side=side,
+            occurrences=count,
+            places=parse_places(document["places"]),
         )
-    return list(found.values())
+    return list(documents.values())
 
 
 def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, Any]]:
-    """The documents of the sources that the benchmark was drawn from (title, text, url, places), by document_id; none
-    where it is of rows. Raises DataError where one is no longer there.
+    """Read the source documents that a benchmark was drawn from.
+
+    Returns:
+        The columns document_id, title, text, url and places by document_id. Empty if the benchmark consists of rows.
+
+    Raises:
+        DataError: If a document is missing from the sources.
     """
-    wanted = built.examples["document_id"].unique()
-    names: list[str] = wanted.to_pylist()
-    sources = [name for name in built.manifest["source_versions"] if name in all_sources()]
-    found: dict[str, Mapping[str, Any]] = {}
+    document_ids = built.examples["document_id"].unique()
+    known_sources = all_sources()
+    sources = [name for name in built.manifest["source_versions"] if name in known_sources]
+    if not sources:
+        return {}
+    documents: dict[str, Mapping[str, Any]] = {}
     columns = ["document_id", "title", "text", "url", "places"]
     for source in sources:
-        documents = read_documents(paths, source)
-        own = documents.filter(pc.is_in(documents["document_id"], value_set=wanted))
-        found |= {row["document_id"]: row for row in own.select(columns).to_pylist()}
-    gone = [name for name in names if sources and name not in found]
-    if gone:
+        table = read_documents(paths, source)
+        used = table.filter(pc.is_in(table["document_id"], value_set=document_ids))
+        documents |= {row["document_id"]: row for row in used.select(columns).to_pylist()}
+    missing = [name for name in document_ids.to_pylist() if name not in documents]
+    if missing:
         raise DataError(
-            f"{len(gone)} document(s) of {built.name} are no longer in its sources, the first {gone[0]}: build it "
-            f"again: corpus-audit benchmarks --build {built.name}"
+            f"{len(missing)} document(s) of {built.name} are no longer in its sources, such as '{missing[0]}'. Build "
+            f"it again: corpus-audit benchmarks --build {built.name}"
         )
-    return found
+    return documents
 
 
 def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
+    """Return the reference model, or None and the reason if it cannot be loaded."""
     try:
         return load_reference_model(model, paths), None
     except TransientError:
@@ -204,23 +261,37 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
 
 
 def _generate_for_passages(
-    search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, gives: bool
+    search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, with_texts: bool
 ) -> Passages:
-    """What the model generates in place of a document's strongest passages.
+    """Generate text in place of a document's strongest passages.
 
-    How likely it gives the strongest nearly word for word, where the settings ask for it; with ``gives`` its own words,
-    in place of the strongest alone where nothing of the document is reproduced.
+    If the settings request it, the near-verbatim bound of the strongest passage is computed, too.
+
+    Args:
+        search: The search.
+        extraction: The results of the document.
+        backend_of: Loads the model.
+        quotes: The quotations of the passages.
+        with_texts: Whether the model generates text. If it reproduces nothing of the document, it generates text for
+            the strongest passage only.
     """
-    # Imported where it runs: what is cached needs no torch.
+    # The import loads torch, which is not needed if everything is cached.
     from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix  # noqa: PLC0415
 
-    strongest, differing = extraction.memorisation.strongest, search.options.near_verbatim
-    near = None
-    if differing is not None and strongest:
-        near = search.bound_near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
-    windows, given = extraction.windows, {}
-    for number in (strongest if extraction.memorisation.reproduced else strongest[:1]) if gives else ():
-        forward, window = search.load_local_pass(backend_of), search.encode_window(extraction, number)
+    strongest = extraction.memorisation.strongest
+    max_differing = search.options.near_verbatim
+    near_log_p = None
+    if max_differing is not None and strongest:
+        near_log_p = search.bound_near_verbatim(extraction, strongest[0], backend_of, max_differing, BEAMS)
+    if not with_texts:
+        return Passages(quotes, near_log_p=near_log_p)
+    if not extraction.memorisation.reproduced:
+        strongest = strongest[:1]
+    windows = extraction.windows
+    generated = {}
+    for number in strongest:
+        forward = search.load_local_pass(backend_of)
+        text = generate_suffix(search.model, forward, search.encode_window(extraction, number))
         suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
-        given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
-    return Passages(quotes, given, near)
+        generated[number] = compare_given_text(suffix, text)
+    return Passages(quotes, generated, near_log_p)

@@ -1,8 +1,8 @@
-"""Passages that are likely anyway: as likely after prefixes of other documents as after their own.
+"""Passages that are likely anyway: they are as likely after prefixes of other documents as after their own.
 
 A suffix that is as likely after unrelated prefixes as after its own is statistically common, not memorised (Tiwari et
-al. 2026). Only what the model reproduces and nothing else sets apart is asked about: where there is nothing of it, this
-costs nothing.
+al. 2026). The module examines only windows that the model reproduces and that nothing else sets apart. If there are no
+such windows, no pass of the model is needed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import islice
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,19 +31,22 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Prefix
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend
 
-OTHER_PREFIXES = 10
-"""A suffix is asked for after the prefixes of so many other documents, or of as many as there are."""
-LEAST_OTHERS = 5
-"""With fewer other documents nothing is asked: one of them would decide."""
-TIMES_LIKELIER = 10.0
-"""A passage is likely anyway where it is less than so many times likelier after its own prefix than after those of
-other documents, or where it would count as reproduced after these. Tiwari et al. 2026 give no threshold for all models
-and texts; this one was chosen here, before anything was searched with it."""
+MAX_OTHER_DOCUMENTS = 10
+"""The maximum number of other documents whose prefixes are tried for a suffix."""
+MIN_OTHER_DOCUMENTS = 5
+"""The minimum number of other documents. With fewer documents, a single document would decide."""
+MEMORISED_RATIO = 10.0
+"""The ratio that separates memorised passages from passages that are likely anyway.
+
+A passage is likely anyway if its probability after its own prefix is less than this many times that after other
+prefixes. It is also likely anyway if it would count as reproduced after other prefixes. Tiwari et al. 2026 give no
+threshold for all models and texts. This value was chosen here before any search used it.
+"""
 
 
 def is_likely_anyway(log_p: float, prior_log_p: float) -> bool:
-    """Whether a passage with these log-probabilities is no sign of memorisation; not where the second is NaN."""
-    return log_p - prior_log_p < math.log(TIMES_LIKELIER) or prior_log_p >= math.log(REPRODUCED_FROM)
+    """Return True if a passage with these log-probabilities is no sign of memorisation. False if the prior is NaN."""
+    return log_p - prior_log_p < math.log(MEMORISED_RATIO) or prior_log_p >= math.log(REPRODUCED_FROM)
 
 
 def judge_by_priors(
@@ -57,45 +59,63 @@ def judge_by_priors(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Exclusions]:
-    """The judgements of the windows of each document, those that are likely anyway set apart as well.
+    """Set the windows apart that are likely anyway.
 
-    Asked are passages: the strongest windows that do not overlap. Every other window overlaps one of them, and has the
-    verdict of that which it shares most characters with.
+    Priors are computed only for passages: the strongest windows that do not overlap. Every other window overlaps a
+    passage. It gets the result of the passage with which it shares the most characters.
+
+    Args:
+        model: The model that is searched.
+        documents: All documents.
+        windows: The windows of each document.
+        judged: The judgements of each document's windows so far.
+        lengths: The lengths of prefix and suffix.
+        caches: The caches of statistics.
+        backend: Returns the loaded model. It is called only if a statistic is not cached.
+        on_progress: Receives the progress of a pass.
+
+    Returns:
+        The judgements of each document, with the new reasons.
     """
-    masks = [own.reproduced & ~judgement.is_set_apart for own, judgement in zip(windows, judged, strict=True)]
-    asked = [select_strongest_windows(own, mask) for own, mask in zip(windows, masks, strict=True)]
-    passages = [
-        (number, window)
-        for number, places in enumerate(asked)
-        if places
-        for window in encode_windows_at(
-            model, documents[number].text, windows[number].start[sorted(places)].tolist(), lengths
-        )
-    ]
+    masks: list[Mask] = []
+    passage_numbers: list[list[int]] = []
+    passages: list[tuple[int, EncodedText]] = []
+    for document_number, (document_windows, judgement) in enumerate(zip(windows, judged, strict=True)):
+        mask = document_windows.reproduced & ~judgement.is_set_apart
+        numbers = sorted(select_strongest_windows(document_windows, mask))
+        masks.append(mask)
+        passage_numbers.append(numbers)
+        if numbers:
+            starts = document_windows.start[numbers].tolist()
+            encoded = encode_windows_at(model, documents[document_number].text, starts, lengths)
+            passages += [(document_number, window) for window in encoded]
     if not passages:
         return list(judged)
     priors = iter(_compute_priors(model, documents, passages, caches, backend, on_progress))
-    return [
-        _judge_document(own, judgement, mask, {place: next(priors) for place in sorted(places)})
-        for own, judgement, mask, places in zip(windows, judged, masks, asked, strict=True)
-    ]
+    updated = []
+    for document_windows, judgement, mask, numbers in zip(windows, judged, masks, passage_numbers, strict=True):
+        priors_by_window = {number: next(priors) for number in numbers}
+        updated.append(_judge_document(document_windows, judgement, mask, priors_by_window))
+    return updated
 
 
 def _judge_document(windows: Windows, judged: Exclusions, mask: Mask, priors: Mapping[int, float]) -> Exclusions:
-    """The judgement of a document whose passages, by the number of their window, have these ``priors``."""
-    reasons, prior_log_p = list(judged.reasons), judged.prior_log_p.copy()
-    for place, prior in priors.items():
-        prior_log_p[place] = prior
+    """Return the judgement of a document whose passages have the ``priors``, by the number of their window."""
+    reasons = list(judged.reasons)
+    prior_log_p = judged.prior_log_p.copy()
+    for passage, prior in priors.items():
+        prior_log_p[passage] = prior
     for number in np.flatnonzero(mask).tolist():
-        nearest = max(
-            priors,
-            key=lambda place: (
-                min(windows.end[number], windows.end[place]) - max(windows.begin[number], windows.begin[place])
-            ),
-        )
+        nearest = max(priors, key=partial(_compute_overlap, windows, number))
         if is_likely_anyway(float(windows.log_p[nearest]), priors[nearest]):
             reasons[number] = "likely anyway"
     return replace(judged, reasons=tuple(reasons), prior_log_p=prior_log_p)
+
+
+def _compute_overlap(windows: Windows, number: int, other: int) -> int:
+    """Compute how many characters the suffixes of two windows share. Negative if there is a gap between them."""
+    last_begin = max(windows.begin[number], windows.begin[other])
+    return int(min(windows.end[number], windows.end[other]) - last_begin)
 
 
 def _compute_priors(
@@ -106,58 +126,75 @@ def _compute_priors(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[float]:
-    """The log of the mean probability of each passage's suffix after prefixes of other documents.
+    """Compute the log of the mean probability of each passage's suffix after prefixes of other documents.
 
-    passages: the number of the document, and the window. NaN where fewer than ``LEAST_OTHERS`` other documents have a
-    prefix for it. Every token is drawn from the whole distribution, as for ``log_p``. All passages are asked for after
-    the same prefixes as far as they may be, so that a prefix is run once for all.
+    Each token is sampled from the whole distribution, as for ``log_p``. Passages share prefixes if possible, so that
+    one pass over a prefix serves all of them. Each of ``passages`` is a document number and a window.
+
+    Returns:
+        One value per passage, in nats. NaN if fewer than ``MIN_OTHER_DOCUMENTS`` other documents have a prefix for it.
     """
-    chosen = _choose_prefixes(model, documents, passages)
-    asked: dict[Prefix, list[int]] = {}
-    for number, prefixes in enumerate(chosen):
+    passages_by_prefix: dict[Prefix, list[int]] = {}
+    for number, prefixes in enumerate(_choose_prefixes(model, documents, passages)):
         for prefix in prefixes:
-            asked.setdefault(prefix, []).append(number)
+            passages_by_prefix.setdefault(prefix, []).append(number)
     log_p: list[list[float]] = [[] for _ in passages]
-    for prefix, numbers in asked.items():
+    for prefix, numbers in passages_by_prefix.items():
         suffixes = [_cut_suffix(passages[number][1]) for number in numbers]
-        found = compute_prefixed_parts(model, suffixes, prefix, caches, backend, on_progress)
-        for number, value in zip(numbers, found, strict=True):
+        suffix_log_p = compute_prefixed_parts(model, suffixes, prefix, caches, backend, on_progress)
+        for number, value in zip(numbers, suffix_log_p, strict=True):
             log_p[number].append(value)
-    return [float(np.logaddexp.reduce(values)) - math.log(len(values)) if values else math.nan for values in log_p]
+    return [_compute_log_mean(values) for values in log_p]
+
+
+def _compute_log_mean(log_values: Sequence[float]) -> float:
+    if not log_values:
+        return math.nan
+    return float(np.logaddexp.reduce(log_values)) - math.log(len(log_values))
 
 
 def _choose_prefixes(
     model: TokenizedModel, documents: Sequence[SearchedDocument], passages: Sequence[tuple[int, EncodedText]]
 ) -> list[list[Prefix]]:
-    """The prefixes that each passage is asked for after; none where too few other documents have one.
+    """Choose the prefixes of other documents for each passage.
 
-    A document gives one, of as many tokens as the passage's own, from a place that a hash decides. Held-out documents
-    come first. The same text twice is one document. A prefix that shares a run of tokens with the passage's window, of
-    another edition of its document, does not serve: it would be the passage's own.
+    A document provides one prefix of the same length as the passage's own, from a position that a hash decides.
+    Held-out documents come first. Documents with the same text count once. A prefix is rejected if it shares a run of
+    tokens with the passage's window. It then comes from another edition of the passage's document.
+
+    Returns:
+        The prefixes of each passage. The list is empty if too few documents have a prefix.
     """
     order = sorted(documents, key=lambda document: (document.side != "held_out", _hash_text(document.text)))
     texts = list(dict.fromkeys(document.text for document in order))
 
     @cache
-    def cut(text: str, tokens: int) -> Prefix | None:
+    def cut_prefix(text: str, tokens: int) -> Prefix | None:
         return _cut_prefix(model, text, tokens)
 
     chosen = []
-    for number, window in passages:
-        candidates = (cut(text, window.first_scored) for text in texts if text != documents[number].text)
-        serving = (
-            prefix
-            for prefix in candidates
-            if prefix is not None and not have_common_run(np.array(prefix.ids[-window.first_scored :]), window.token_id)
-        )
-        prefixes = list(islice(serving, OTHER_PREFIXES))
-        chosen.append(prefixes if len(prefixes) >= LEAST_OTHERS else [])
+    for document_number, window in passages:
+        prefixes: list[Prefix] = []
+        for text in texts:
+            if len(prefixes) == MAX_OTHER_DOCUMENTS:
+                break
+            if text == documents[document_number].text:
+                continue
+            prefix = cut_prefix(text, window.first_scored)
+            if prefix is None:
+                continue
+            prefix_ids = np.array(prefix.ids[-window.first_scored :])
+            if not have_common_run(prefix_ids, window.token_id):
+                prefixes.append(prefix)
+        if len(prefixes) < MIN_OTHER_DOCUMENTS:
+            prefixes = []
+        chosen.append(prefixes)
     return chosen
 
 
 def _cut_prefix(model: TokenizedModel, text: str, tokens: int) -> Prefix | None:
-    """A prefix of so many tokens as windows of ``text`` have it; None where the text is too short."""
-    # At about eight characters a token at most, there are as many tokens after it.
+    """Cut a prefix of ``tokens`` tokens out of a text as a window would, or return None if the text is too short."""
+    # A token rarely has more than eight characters, so enough tokens follow the start.
     start = _hash_text(text) % max(1, len(text) - 8 * (tokens + 1))
     windows = encode_windows_at(model, text, [start], WindowLengths(tokens, 1))
     if not windows:

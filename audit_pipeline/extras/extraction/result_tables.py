@@ -1,9 +1,10 @@
-"""What was found of documents, one by one and together, as the tables that are kept and the one written for users.
+"""The results of a search as tables: the stored tables of a pair, and the file for users.
 
-Is the strongest window of a document stronger than those of held-out documents? Windows of one document are not
-independent, so a document has one statistic, its strongest window. The strongest of many is stronger than that of few,
-so both sides take equally many: c = min(n, q) windows of a document of n, where q is what most held-out documents have,
-spread evenly over the document. Only the coarse windows count: fine ones are where coarse ones are strong.
+The test of a document compares its strongest window with those of held-out documents. The windows of one document are
+not independent, so a document has one statistic. The strongest of many windows is stronger than that of few windows.
+Therefore each side contributes the same number of windows: c = min(n, q) for a document of n windows, evenly spread
+over the document. q is the number of windows that most held-out documents have. Only coarse windows count, because fine
+windows are near strong coarse windows.
 """
 
 from __future__ import annotations
@@ -44,118 +45,153 @@ from audit_pipeline.tables import (
 )
 
 COVERED_COLUMNS = tuple(f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS)
-"""The columns of the shares of a document, by ``THRESHOLDS``."""
+"""The columns of the covered shares of a document, in the order of ``THRESHOLDS``."""
 HELD_OUT_TEST = ("windows_compared", "n_held_out", "p_value", "q_bh")
-"""The columns of a document's test against the held-out ones."""
+"""The columns of a document's test against the held-out documents."""
 Test = Mapping[str, float | None]
-"""A document's test, by ``HELD_OUT_TEST``; None where it has none."""
+"""A document's test by column of ``HELD_OUT_TEST``. All values are None if the document has no test."""
 
 
 def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Test]:
-    """Each document's test: how many windows were compared with how many documents, its p- and its q-value.
+    """Test each document against the held-out documents.
 
-    audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
-    those that are set apart. A document without a window has no test, and none has one where no held-out document has a
-    window. The p-value holds where a document that the model has not read is exchangeable with the held-out ones.
-    q-values are Benjamini-Hochberg's over the documents.
+    A p-value is valid if a document that the model has not read is exchangeable with the held-out documents. q-values
+    are those of Benjamini and Hochberg over the documents.
+
+    Args:
+        audited: For each document, the log-probabilities of its coarse windows in order. Windows set apart have minus
+            infinity.
+        held_out: The same for each held-out document.
+
+    Returns:
+        One test per document: the number of windows per document, the number of held-out documents, the p-value and the
+        q-value. A document without windows has no test. No document has a test if no held-out document has a window.
     """
-    known = [values for values in held_out if len(values)]
-    most = choose_texts_per_group([len(values) for values in known]) if known else 0
+    with_windows = [values for values in held_out if len(values)]
+    tests: list[Test] = [dict.fromkeys(HELD_OUT_TEST)] * len(audited)
+    if not with_windows:
+        return tests
+    max_windows = choose_texts_per_group([len(values) for values in with_windows])
     tested: dict[int, tuple[int, int, float]] = {}
-    for number, values in enumerate(audited if known else ()):
-        if len(values):
-            count = min(len(values), most)
-            against = [_find_strongest_log_p(log_p, count) for log_p in known if len(log_p) >= count]
-            [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], against)
-            tested[number] = count, len(against), float(p_value)
-    q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh").tolist(), strict=True))
-    return [
-        dict(zip(HELD_OUT_TEST, (*tested.get(number, (None,) * 3), q.get(number)), strict=True))
-        for number in range(len(audited))
-    ]
+    for number, values in enumerate(audited):
+        if not len(values):
+            continue
+        count = min(len(values), max_windows)
+        references = [_find_strongest_log_p(log_p, count) for log_p in with_windows if len(log_p) >= count]
+        [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], references)
+        tested[number] = (count, len(references), float(p_value))
+    adjusted = q_values([p_value for _, _, p_value in tested.values()], "bh").tolist()
+    for number, q_value in zip(tested, adjusted, strict=True):
+        tests[number] = dict(zip(HELD_OUT_TEST, (*tested[number], q_value), strict=True))
+    return tests
 
 
 def _find_strongest_log_p(values: Floats, count: int) -> float:
-    """The strongest of ``count`` windows, spread evenly over the document."""
+    """Return the highest log-probability among ``count`` windows, evenly spread over the document."""
     return float(values[np.linspace(0, len(values) - 1, count).round().astype(int)].max())
 
 
 RULES: tuple[float | None, ...] = (*THRESHOLDS, None)
-"""Which suffixes count: those of at least this probability; None: those of first choices alone."""
+"""The rules by which suffixes count: a minimum probability, or None for suffixes of first choices only."""
 
 
 def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) -> list[dict[str, Any]]:
-    """The rates of every group, collection and number of occurrences, and of all together, each side by itself, as
-    EXTRACTION_RATES has them but for model, benchmark and run_id.
+    """Compute the extraction rates of each group, collection, number of occurrences and of the benchmark.
 
-    The share of characters has the interval of an effective size, each document being a group: none for one document.
-    The share of documents has Clopper and Pearson's. Documents without a window are in none. Where the model's first
-    choices are unknown there is no rate of them.
+    The sides have separate rates. The interval of the share of characters uses an effective sample size with one group
+    per document, so a single document has no interval. The interval of the share of documents is that of Clopper and
+    Pearson. Documents without windows are left out. If first choices are unknown, they have no rate.
+
+    Returns:
+        Rows of EXTRACTION_RATES without the columns model, benchmark and run_id.
     """
     units: dict[tuple[str, str, Side], list[Extraction]] = {}
     for extraction in extractions:
+        if not len(extraction.windows):
+            continue
         document = extraction.document
         names = {"group": document.group, "collection": document.collection, "benchmark": benchmark}
         if document.occurrences is not None:
             names["occurrences"] = str(document.occurrences)
-        for unit, name in names.items() if len(extraction.windows) else ():
+        for unit, name in names.items():
             units.setdefault((unit, name, document.side), []).append(extraction)
-    return [
-        {"unit": unit, "name": name, "side": side, **rate}
-        for (unit, name, side), documents in sorted(units.items(), key=lambda item: item[0])
-        for rate in _compute_unit_rates(documents)
-    ]
+    rows = []
+    for unit, name, side in sorted(units):
+        for rate in _compute_unit_rates(units[unit, name, side]):
+            rows.append({"unit": unit, "name": name, "side": side, **rate})
+    return rows
 
 
 def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str, Any]]:
-    characters = np.array([extraction.memorisation.characters for extraction in extractions], dtype=np.float64)
-    rules = [
-        rule
-        for rule in RULES
-        if rule is not None or all(extraction.memorisation.greedy is not None for extraction in extractions)
-    ]
-    # Where no rule of first choices is counted, the 0.0 in their place is not read.
-    found = [extraction.memorisation for extraction in extractions]
-    shares = np.array([[*memorisation.covered, memorisation.greedy or 0.0] for memorisation in found])
+    """Yield the rates of a group of documents by each rule."""
+    memorisations = [extraction.memorisation for extraction in extractions]
+    characters = np.array([memorisation.characters for memorisation in memorisations], dtype=np.float64)
+    rules: Sequence[float | None] = RULES
+    if any(memorisation.greedy is None for memorisation in memorisations):
+        rules = THRESHOLDS
+    # If first choices are unknown, the last column is not read.
+    shares = np.array([[*memorisation.covered, memorisation.greedy or 0.0] for memorisation in memorisations])
     n_documents = len(extractions)
     documents = np.arange(n_documents)
-    strongest = (extraction.strongest_log_p for extraction in extractions)
-    median = float(np.median([-np.inf if log_p is None else log_p for log_p in strongest]))
+    strongest: list[float] = []
+    for extraction in extractions:
+        log_p = extraction.strongest_log_p
+        if log_p is None:
+            log_p = -math.inf
+        strongest.append(log_p)
+    median = float(np.median(strongest))
+    median_log_p = None
+    if math.isfinite(median):
+        median_log_p = median
     for number, threshold in enumerate(rules):
+        rule = "probability"
+        if threshold is None:
+            rule = "first_choices"
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
-        low, high = clopper_pearson_bounds(n_reached, n_documents)
+        reached_low, reached_high = clopper_pearson_bounds(n_reached, n_documents)
         covered = grouped_rate(shares[:, number], documents, characters)
         yield {
-            **{"threshold": threshold, "rule": "first_choices" if threshold is None else "probability"},
-            **{"n_documents": n_documents, "characters": int(characters.sum()), "covered": covered.value or 0.0},
-            **{"covered_low": covered.interval.low, "covered_high": covered.interval.high},
-            **{"n_reached": n_reached, "reached": n_reached / n_documents},
-            **{"reached_low": float(low), "reached_high": float(high)},
-            "median_log_p": median if math.isfinite(median) else None,
+            "threshold": threshold,
+            "rule": rule,
+            "n_documents": n_documents,
+            "characters": int(characters.sum()),
+            "covered": covered.value or 0.0,
+            "covered_low": covered.interval.low,
+            "covered_high": covered.interval.high,
+            "n_reached": n_reached,
+            "reached": n_reached / n_documents,
+            "reached_low": float(reached_low),
+            "reached_high": float(reached_high),
+            "median_log_p": median_log_p,
         }
 
 
 def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
-    windows = extraction.windows
-    which = windows.reproduced_greedily if threshold is None else windows.log_p_top >= math.log(threshold)
-    return bool((which & ~extraction.judged.is_set_apart).any())
+    mask = extraction.windows.reproduced_greedily
+    if threshold is not None:
+        mask = extraction.windows.log_p_top >= math.log(threshold)
+    return bool((mask & ~extraction.judged.is_set_apart).any())
 
 
-_OF_RUN = ("model", "benchmark", "run_id")
+_RUN_COLUMNS = ("model", "benchmark", "run_id")
 _NEAR = "log_p_near_verbatim"
 _QUOTED = ("prefix_excerpt", "suffix_pieces", "first_choice_pieces")
-_OF_GIVEN = ("given_text", "suffix_words", "words_in_common")
+_GENERATED = ("given_text", "suffix_words", "words_in_common")
+_GRID_SUMMARY = ("grid_settings", "grid_p_value", "grid_q_bh")
 
 
 @dataclass(frozen=True)
 class Passages:
-    """What is kept of a document's passages besides their probability, by the number of their window: their words, and
-    what the model gives in their place. ``near_log_p``: how likely it gives the strongest nearly word for word; None:
-    not asked for.
+    """The quotations and generated texts of a document's passages.
+
+    Attributes:
+        quotes: The quotations by the number of the window.
+        generated: The columns of the model's continuations by the number of the window.
+        near_log_p: The bound of the log-probability of a continuation near the strongest suffix. None if not computed.
     """
 
     quotes: Mapping[int, Quotation] = field(default_factory=dict)
-    given: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    generated: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     near_log_p: float | None = None
 
 
@@ -168,114 +204,146 @@ def build_extraction_tables(
     run_id: str,
     no_window_reason: str,
 ) -> dict[Table, pa.Table]:
-    """Every table of what was found of a pair's documents; ``no_window`` says why a document has no window."""
-    of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
-    windows = pa.concat_tables(
-        [
-            _build_windows_table(extraction, of_document)
-            for extraction, of_document in zip(extractions, passages, strict=True)
-        ]
-        or [_WINDOWS.empty_table()]
-    )
-    for name, value in of_run.items():
+    """Build all tables of a pair.
+
+    Args:
+        extractions: The results of each document.
+        passages: The passages of each document.
+        grid: The results of the grid, or None if no grid was run.
+        pair: The benchmark and model.
+        settings: The settings of the search.
+        run_id: The id of the run.
+        no_window_reason: The reason that is stored for documents without windows.
+
+    Returns:
+        The tables in the order of writing. DOCUMENT_MEMORISATION comes last, because it implies that the others exist.
+    """
+    run_columns = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+
+    def build_table(rows: Sequence[Mapping[str, Any]], table: Table) -> pa.Table:
+        return table_from_rows([{**run_columns, **row} for row in rows], table)
+
+    windows = _concatenate_windows(extractions, passages)
+    for name, value in run_columns.items():
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
-    rates = [{**of_run, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
-    documents = [
-        {**of_run, **row, **of_grid}
-        for row, of_grid in zip(
-            build_document_rows(extractions, settings, no_window_reason), summarise_grid(extractions, grid), strict=True
-        )
-    ]
+    grid_rows: list[dict[str, object]] = []
+    if grid is not None:
+        grid_rows = build_grid_rows(extractions, grid)
+    documents = []
+    document_rows = build_document_rows(extractions, settings, no_window_reason)
+    for row, grid_summary in zip(document_rows, summarise_grid(extractions, grid), strict=True):
+        documents.append({**row, **grid_summary})
     return {
-        EXTRACTION_GRID: table_from_rows(
-            [{**of_run, **row} for row in build_grid_rows(extractions, grid)] if grid is not None else [],
-            EXTRACTION_GRID,
-        ),
+        EXTRACTION_GRID: build_table(grid_rows, EXTRACTION_GRID),
         EXTRACTION_WINDOWS: cast_to_columns(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
-        EXTRACTION_RATES: table_from_rows(rates, EXTRACTION_RATES),
-        # Last: where it is, the others are.
-        DOCUMENT_MEMORISATION: table_from_rows(documents, DOCUMENT_MEMORISATION),
+        EXTRACTION_RATES: build_table(compute_extraction_rates(extractions, pair.benchmark), EXTRACTION_RATES),
+        DOCUMENT_MEMORISATION: build_table(documents, DOCUMENT_MEMORISATION),
     }
 
 
 def compare_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
-    """The test of each audited document against the held-out ones, which have none."""
-    held_out = [extraction.compared for extraction in extractions if extraction.document.side == "held_out"]
-    audited = [extraction.compared for extraction in extractions if extraction.document.side == "audited"]
-    tests = iter(compare_each_with_held_out(audited, held_out))
-    untested = dict.fromkeys(HELD_OUT_TEST)
-    return [next(tests) if extraction.document.side == "audited" else untested for extraction in extractions]
+    """Test each audited document against the held-out documents. Held-out documents have no test."""
+    by_side: dict[Side, list[Floats]] = {"audited": [], "held_out": []}
+    for extraction in extractions:
+        by_side[extraction.document.side].append(extraction.compared)
+    audited_tests = iter(compare_each_with_held_out(**by_side))
+    tests: list[Test] = []
+    for extraction in extractions:
+        if extraction.document.side == "audited":
+            tests.append(next(audited_tests))
+        else:
+            tests.append(dict.fromkeys(HELD_OUT_TEST))
+    return tests
 
 
 def build_grid_rows(extractions: Sequence[Extraction], findings: GridFindings) -> list[dict[str, object]]:
-    """What the grid shows of each document at each setting, as EXTRACTION_GRID has it, but for pair and run."""
-    return [
-        {"document_id": extraction.document.name, "side": extraction.document.side, **row}
-        for extraction, own in zip(extractions, findings.documents, strict=True)
-        for row in iterate_grid_rows(own, findings.grid)
-    ]
+    """Build the rows of EXTRACTION_GRID for each document and setting, without the columns of pair and run."""
+    rows = []
+    for extraction, document_grid in zip(extractions, findings.documents, strict=True):
+        document = {"document_id": extraction.document.name, "side": extraction.document.side}
+        rows += [{**document, **row} for row in iterate_grid_rows(document_grid, findings.grid)]
+    return rows
 
 
 def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | None) -> list[Mapping[str, object]]:
-    """What the grid shows of each document as a whole, as DOCUMENT_MEMORISATION has it."""
+    """Return the columns of DOCUMENT_MEMORISATION that summarise the grid, for each document."""
     if findings is None:
-        return [dict.fromkeys(("grid_settings", "grid_p_value", "grid_q_bh"))] * len(extractions)
+        return [dict.fromkeys(_GRID_SUMMARY)] * len(extractions)
     by_side: dict[Side, list[DocumentGrid]] = {"audited": [], "held_out": []}
-    for extraction, own in zip(extractions, findings.documents, strict=True):
-        by_side[extraction.document.side].append(own)
+    for extraction, document_grid in zip(extractions, findings.documents, strict=True):
+        by_side[extraction.document.side].append(document_grid)
     p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
-    tested = {own: p_value for own, p_value in p_values.items() if p_value is not None}
-    q = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
-    return [
-        {
-            "grid_settings": sum(map(len, own.log_p.values())),
-            "grid_p_value": p_values.get(own),
-            "grid_q_bh": q.get(own),
-        }
-        for own in findings.documents
-    ]
+    tested = {document_grid: p_value for document_grid, p_value in p_values.items() if p_value is not None}
+    adjusted = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
+    summaries: list[Mapping[str, object]] = []
+    for document_grid in findings.documents:
+        n_settings = sum(map(len, document_grid.log_p.values()))
+        values = (n_settings, p_values.get(document_grid), adjusted.get(document_grid))
+        summaries.append(dict(zip(_GRID_SUMMARY, values, strict=True)))
+    return summaries
 
 
 def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
-    """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
-    what the model gives, near or not.
+    """Write the windows of all documents to a file, without quotations and generated texts.
+
+    The file has the other columns of EXTRACTION_WINDOWS. It is written completely or not at all.
     """
-    table = pa.concat_tables(
-        [_build_windows_table(extraction, Passages()) for extraction in extractions] or [_WINDOWS.empty_table()]
-    ).drop_columns([*_QUOTED, *_OF_GIVEN, _NEAR])
-    write_table(out, table)
+    table = _concatenate_windows(extractions, [Passages()] * len(extractions))
+    write_table(out, table.drop_columns([*_QUOTED, *_GENERATED, _NEAR]))
 
 
-_WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])
+_WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _RUN_COLUMNS])
+
+
+def _concatenate_windows(extractions: Sequence[Extraction], passages: Sequence[Passages]) -> pa.Table:
+    """Return the windows of all documents in one table. The schema lacks the columns of the run."""
+    tables = [_WINDOWS.empty_table()]
+    for extraction, document_passages in zip(extractions, passages, strict=True):
+        tables.append(_build_windows_table(extraction, document_passages))
+    return pa.concat_tables(tables)
 
 
 def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
-    windows, judged = extraction.windows, extraction.judged
-    strength = {number: place for place, number in enumerate(extraction.memorisation.strongest, 1)}
-    document, numbers = extraction.document, range(len(windows))
-    quotes, near_log_p = passages.quotes, passages.near_log_p
-    unknown = [None] * len(windows)
-    columns = {
+    document = extraction.document
+    windows = extraction.windows
+    judged = extraction.judged
+    unknown: list[None] = [None] * len(windows)
+    columns: dict[str, Any] = {
         "document_id": [document.name] * len(windows),
-        **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
+        "start": windows.start,
+        "suffix_begin": windows.begin,
+        "suffix_end": windows.end,
+        "tokens": windows.tokens,
         "log_p": windows.log_p,
         "log_p_top_40": np.where(windows.top_is_known & np.isfinite(windows.log_p_top), windows.log_p_top, np.nan),
-        "outside_top_40": unknown if windows.outside is None else windows.outside,
-        "first_choices": unknown if windows.matches is None else windows.matches,
+        "outside_top_40": windows.outside,
+        "first_choices": windows.matches,
         "is_coarse": extraction.is_coarse,
-        **{"set_apart": judged.reasons, "reference_log_p": judged.reference_log_p, "prior_log_p": judged.prior_log_p},
-        "place": [
-            describe_place(document.text, int(windows.begin[number]), document.places) if number in strength else None
-            for number in numbers
-        ],
-        "strength": [strength.get(number) for number in numbers],
-        _NEAR: [near_log_p if strength.get(number) == 1 and near_log_p != -math.inf else None for number in numbers],
-        "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
-        "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
-        "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
-        **{name: [passages.given.get(number, {}).get(name) for number in numbers] for name in _OF_GIVEN},
+        "set_apart": judged.reasons,
+        "reference_log_p": judged.reference_log_p,
+        "prior_log_p": judged.prior_log_p,
+        "place": list(unknown),
+        "strength": list(unknown),
+        _NEAR: list(unknown),
+        "prefix_excerpt": list(unknown),
+        "suffix_pieces": [()] * len(windows),
+        "first_choice_pieces": [()] * len(windows),
     }
-    # From pandas: NaN is null.
+    for name in ("outside_top_40", "first_choices"):
+        if columns[name] is None:
+            columns[name] = unknown
+    for strength, number in enumerate(extraction.memorisation.strongest, 1):
+        columns["strength"][number] = strength
+        columns["place"][number] = describe_place(document.text, int(windows.begin[number]), document.places)
+        if strength == 1 and passages.near_log_p != -math.inf:
+            columns[_NEAR][number] = passages.near_log_p
+    for number, quotation in passages.quotes.items():
+        columns["prefix_excerpt"][number] = quotation.prefix
+        columns["suffix_pieces"][number] = quotation.pieces
+        columns["first_choice_pieces"][number] = quotation.first_choices
+    for name in _GENERATED:
+        columns[name] = [passages.generated.get(number, {}).get(name) for number in range(len(windows))]
+    # With from_pandas, NaN becomes null.
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in _WINDOWS]
     return pa.Table.from_arrays(arrays, schema=_WINDOWS)
 
@@ -283,26 +351,49 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
 def build_document_rows(
     extractions: Sequence[Extraction], settings: ExtractionSettings, no_window: str
 ) -> list[Mapping[str, Any]]:
-    """What was found of each document, as DOCUMENT_MEMORISATION has it, but for pair, run and grid."""
+    """Build the rows of DOCUMENT_MEMORISATION, without the columns of pair, run and grid.
+
+    Args:
+        extractions: The results of each document.
+        settings: The settings of the search.
+        no_window: The reason that is stored for documents without windows.
+    """
     rows: list[Mapping[str, Any]] = []
     for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
-        document, found, reasons = extraction.document, extraction.memorisation, extraction.judged.reasons
-        of_windows: dict[str, Any] = {
-            **dict(zip(COVERED_COLUMNS, found.covered, strict=True)),
-            **{"covered_by_first_choices": found.greedy, "covered_set_apart": found.covered_set_apart},
-            "claim": find_extraction_claim(found.reproduced),
+        document = extraction.document
+        memorisation = extraction.memorisation
+        reasons = extraction.judged.reasons
+        no_window_reason = None
+        shares: dict[str, Any] = {
+            **dict(zip(COVERED_COLUMNS, memorisation.covered, strict=True)),
+            "covered_by_first_choices": memorisation.greedy,
+            "covered_set_apart": memorisation.covered_set_apart,
+            "claim": find_extraction_claim(memorisation.reproduced),
         }
+        if not memorisation.windows:
+            no_window_reason = no_window
+            shares = dict.fromkeys(shares)
         rows.append(
             {
                 "document_id": document.name,
-                **{"title": document.title, "group": document.group, "collection": document.collection},
-                **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
-                **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
-                **{"windows": found.windows, "reason": None if found.windows else no_window},
-                **{"reproduced": found.reproduced, "set_apart": found.set_apart},
-                **{"predictable": reasons.count("predictable"), "likely_anyway": reasons.count("likely anyway")},
-                **(of_windows if found.windows else dict.fromkeys(of_windows)),
-                **{"longest_run": found.longest_run, "longest_run_words": found.longest_run_words},
+                "title": document.title,
+                "group": document.group,
+                "collection": document.collection,
+                "side": document.side,
+                "occurrences": document.occurrences,
+                "characters": memorisation.characters,
+                "prefix_tokens": settings.prefix,
+                "suffix_tokens": settings.suffix,
+                "stride": settings.stride,
+                "windows": memorisation.windows,
+                "reason": no_window_reason,
+                "reproduced": memorisation.reproduced,
+                "set_apart": memorisation.set_apart,
+                "predictable": reasons.count("predictable"),
+                "likely_anyway": reasons.count("likely anyway"),
+                **shares,
+                "longest_run": memorisation.longest_run,
+                "longest_run_words": memorisation.longest_run_words,
                 "log_p": extraction.strongest_log_p,
                 **test,
             }

@@ -1,4 +1,4 @@
-"""Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first."""
+"""The search of whole documents: running the windows of a stride, coarse windows first, and reading the results."""
 
 from __future__ import annotations
 
@@ -56,14 +56,23 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_a
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass
 
-OfDocument = TypeVar("OfDocument")
+PerDocument = TypeVar("PerDocument")
 
-_WINDOWS_AT_A_TIME = 8192
+OnProgress = Callable[[Progress], None] | None
+
+_WINDOWS_PER_BATCH = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """What was found of a document. ``is_coarse`` [n]: the windows that are run whatever others show."""
+    """The results of a search for one document with n windows.
+
+    Attributes:
+        document: The document.
+        windows: Its windows.
+        is_coarse: A mask of shape (n,) of the windows that are run regardless of the results of others.
+        judged: The judgement of its windows.
+    """
 
     document: SearchedDocument
     windows: Windows
@@ -72,24 +81,29 @@ class Extraction:
 
     @cached_property
     def memorisation(self) -> Memorisation:
-        """The conclusions from its windows."""
+        """Return the conclusions from the windows."""
         return conclude_memorisation(self.windows, self.judged.is_set_apart, self.document.text)
 
     @property
     def strongest_log_p(self) -> float | None:
-        """The log-probability of its strongest passage; None without one."""
-        return float(self.windows.log_p[self.memorisation.strongest[0]]) if self.memorisation.strongest else None
+        """Return the log-probability of the strongest passage, or None if there is no passage."""
+        if not self.memorisation.strongest:
+            return None
+        return float(self.windows.log_p[self.memorisation.strongest[0]])
 
     @property
     def compared(self) -> Floats:
-        """The log-probabilities that p-values rest on: of the coarse windows, minus infinity where set apart."""
+        """Return the log-probabilities of the coarse windows for p-values. Windows set apart have minus infinity."""
         return np.where(self.judged.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
 class Search:
-    """The extraction of ``documents`` from a model: its cost, and its run.
+    """The search of documents for passages that a model reproduces.
 
-    ``unreadable_parts`` are parts of the cache that a run found damaged and set aside; their windows were run again.
+    Attributes:
+        model: The model that is searched.
+        options: The settings of the search.
+        unreadable_parts: The damaged parts of the cache that a run set aside. Their windows were run again.
     """
 
     def __init__(
@@ -100,161 +114,197 @@ class Search:
         caches: Caches,
         reference: TokenizedModel | None = None,
     ) -> None:
-        """``reference`` was not trained on the documents; what it reproduces, too, is set apart as predictable.
+        """Prepare the search.
 
-        Raises DataError where a window does not fit into the model's context.
+        Args:
+            model: The model to search.
+            documents: The documents, which are cut to ``options.characters``.
+            options: The settings of the search.
+            caches: The caches of statistics.
+            reference: A model that was not trained on the documents. Windows that it also reproduces are set apart as
+                predictable.
+
+        Raises:
+            DataError: If a window does not fit into the model's context.
         """
-        if (problem := explain_window_too_long(model, options.lengths)) is not None:
+        problem = explain_window_too_long(model, options.lengths)
+        if problem is not None:
             raise DataError(problem)
-        self.model, self.options, self._caches = model, options, caches
+        self.model = model
+        self.options = options
+        self.unreadable_parts: tuple[str, ...] = ()
+        self._caches = caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
-        # Models on servers do not give what a grid is made of.
-        has_grid = options.grid and KINDS["grid"].is_available_from(model.has_statistic)
-        self._room, _ = window_and_stride(model)
-        self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
-        self.unreadable_parts: tuple[str, ...] = ()
+        self._context_length, _ = window_and_stride(model)
+        self._grid: Grid | None = None
+        # Servers do not return the statistics of a grid.
+        if options.grid and KINDS["grid"].is_available_from(model.has_statistic):
+            self._grid = build_grid(options.lengths, self._context_length)
 
     def count_work(self) -> tuple[int, int]:
-        """Windows, and tokens that the model would be run on, before any fine window is known."""
-        parts = [
-            (len(windows), count_tokens_to_run(self.model, windows, self._caches))
-            for windows in self._iterate_first_windows()
-        ]
-        return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
+        """Count the coarse windows, and the tokens that the model would be run on for them."""
+        n_windows = 0
+        n_tokens = 0
+        for windows in self._iterate_first_windows():
+            n_windows += len(windows)
+            n_tokens += count_tokens_to_run(self.model, windows, self._caches)
+        return n_windows, n_tokens
 
     def count_grid_tokens(self) -> int:
-        """Tokens that the model would be run on for the grid."""
-        windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
-        return sum(
-            count_tokens_to_run(self.model, [grid_window.window for grid_window in of_document], self._caches, "grid")
-            for of_document in windows
-        )
+        """Count the tokens that the model would be run on for the grid."""
+        if self._grid is None:
+            return 0
+        n_tokens = 0
+        for grid_windows in self._iterate_grid_windows(self._grid):
+            windows = [grid_window.window for grid_window in grid_windows]
+            n_tokens += count_tokens_to_run(self.model, windows, self._caches, "grid")
+        return n_tokens
 
-    def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
-        """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
+    def run(self, backend_of: BackendOf, on_progress: OnProgress = None) -> list[Extraction]:
+        """Run the search and return the results of each document in order.
+
+        The model is loaded only if a window is not in the cache.
+        """
         backend = partial(backend_of, self.model)
-        for windows in self._iterate_first_windows():
-            self._run_windows(windows, backend, on_progress)
+        for batch in self._iterate_first_windows():
+            self._run_windows(batch, backend, on_progress)
         coarse = list(self._read_windows(map(self._encode_first_windows, self._documents)))
-        fine = [
-            self._encode_fine_windows(document, windows) if self.options.stride == COARSE_TO_FINE else []
-            for document, windows in zip(self._documents, coarse, strict=True)
-        ]
-        for windows in _batch_windows(fine):
-            self._run_windows(windows, backend, on_progress)
-        found = [
-            join_windows(first, more) if len(more) else first
-            for first, more in zip(coarse, self._read_windows(fine), strict=True)
-        ]
+        windows = self._add_fine_windows(coarse, backend, on_progress)
         lengths = self.options.lengths
         judged = judge_windows(
-            self.model, self._documents, found, lengths, self._caches, self._reference, backend_of, on_progress
+            self.model, self._documents, windows, lengths, self._caches, self._reference, backend_of, on_progress
         )
         if self.model.entry.host.is_here:
             judged = judge_by_priors(
-                self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
+                self.model, self._documents, windows, judged, lengths, self._caches, backend, on_progress
             )
-        return [
-            Extraction(document, windows, np.isin(windows.start, first.start), judgement)
-            for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
-        ]
+        extractions = []
+        for document, all_windows, coarse_windows, judgement in zip(
+            self._documents, windows, coarse, judged, strict=True
+        ):
+            is_coarse = np.isin(all_windows.start, coarse_windows.start)
+            extractions.append(Extraction(document, all_windows, is_coarse, judgement))
+        return extractions
 
-    def run_grid(
-        self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None
-    ) -> GridFindings | None:
-        """What the grid shows of each document, in their order; None where it is not asked for, or the model's back end
-        does not give what it is made of. The model is loaded where a window is not in the cache.
+    def _add_fine_windows(
+        self, coarse: Sequence[Windows], backend: Callable[[], Backend], on_progress: OnProgress
+    ) -> list[Windows]:
+        """Run the fine windows of each document and join them with the coarse windows."""
+        if self.options.stride != COARSE_TO_FINE:
+            return list(coarse)
+        fine = [
+            self._encode_fine_windows(document, windows)
+            for document, windows in zip(self._documents, coarse, strict=True)
+        ]
+        for batch in _batch_windows(fine):
+            self._run_windows(batch, backend, on_progress)
+        joined = []
+        for coarse_windows, fine_windows in zip(coarse, self._read_windows(fine), strict=True):
+            if len(fine_windows):
+                joined.append(join_windows(coarse_windows, fine_windows))
+            else:
+                joined.append(coarse_windows)
+        return joined
+
+    def run_grid(self, backend_of: BackendOf, on_progress: OnProgress = None) -> GridFindings | None:
+        """Run the grid and return the results of each document in order.
+
+        The model is loaded only if a window is not in the cache.
+
+        Returns:
+            None if the settings request no grid, or if the model's back end does not return its statistics.
         """
         if self._grid is None:
             return None
-        found = []
+        backend = partial(backend_of, self.model)
+        findings = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
-            windows = [grid_window.window for of_document in group for grid_window in of_document]
-            self._run_windows(windows, partial(backend_of, self.model), on_progress, "grid")
-            found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
-        return GridFindings(self._grid, found)
+            windows = [grid_window.window for grid_windows in group for grid_window in grid_windows]
+            self._run_windows(windows, backend, on_progress, "grid")
+            findings += [read_grid(self.model, grid_windows, self._grid, self._caches) for grid_windows in group]
+        return GridFindings(self._grid, findings)
 
     def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
-        """The strongest passages of each document in words, by the number of their window."""
-        chosen = (list(extraction.memorisation.strongest) for extraction in extractions)
-        windows = (
-            encode_windows_at(
-                self.model,
-                extraction.document.text,
-                extraction.windows.start[numbers].tolist(),
-                self.options.lengths,
-            )
-            for extraction, numbers in zip(extractions, chosen, strict=True)
-        )
+        """Yield the quotations of each document's strongest passages, by the number of their window."""
+        windows = map(self._encode_strongest_windows, extractions)
         for extraction, rows in zip(extractions, self._read_rows(windows), strict=True):
-            by_start = {row["start"]: row for row in rows.to_pylist()}
-            yield {
-                number: quote_window(
-                    extraction.document.text,
-                    by_start[int(extraction.windows.start[number])],
-                    self.model.tokenizer,
-                )
-                for number in extraction.memorisation.strongest
-            }
+            text = extraction.document.text
+            row_by_start = {row["start"]: row for row in rows.to_pylist()}
+            quotations = {}
+            for number in extraction.memorisation.strongest:
+                row = row_by_start[int(extraction.windows.start[number])]
+                quotations[number] = quote_window(text, row, self.model.tokenizer)
+            yield quotations
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
-        """Whether a document has at least one window."""
+        """Return True if a document has at least one window."""
         return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
     def bound_near_verbatim(
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
     ) -> float:
-        """The log of a lower bound of the probability of a continuation near the suffix of a document's window
-        ``number``, never below that of the suffix itself.
+        """Compute a lower bound of the log-probability of a continuation near the suffix of a window.
+
+        The bound is never below the log-probability of the suffix itself.
+
+        Args:
+            extraction: The results of the document.
+            number: The number of the window.
+            backend_of: Loads the model.
+            differing: The maximum number of tokens that may differ from the suffix.
+            beams: The number of continuations to follow at a time.
         """
-        # Generation is imported where it runs: what is cached needs no torch.
+        # The import loads torch, which is not needed if everything is cached.
         from audit_pipeline.extras.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
 
         window = self.encode_window(extraction, number)
         bound = bound_near_verbatim(self.load_local_pass(backend_of), window, differing, beams)
-        # The two were summed over passes of their own, whose last digits differ.
+        # The two values come from separate passes, so their last digits may differ.
         return max(bound, float(extraction.windows.log_p_top[number]))
 
     def load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
-        """Load the model to generate with; its weights have to be on this machine."""
+        """Load the model for generation. Its weights must be on this machine."""
         from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415
 
         return load_local_pass(self.model, backend_of)
 
     def encode_window(self, extraction: Extraction, number: int) -> EncodedText:
-        """Return a document's window ``number`` as tokens."""
+        """Return the tokens of a document's window ``number``."""
         start = int(extraction.windows.start[number])
         [window] = encode_windows_at(self.model, extraction.document.text, [start], self.options.lengths)
         return window
 
+    def _encode_strongest_windows(self, extraction: Extraction) -> list[EncodedText]:
+        starts = extraction.windows.start[list(extraction.memorisation.strongest)].tolist()
+        return encode_windows_at(self.model, extraction.document.text, starts, self.options.lengths)
+
     def _iterate_grid_windows(self, grid: Grid) -> Iterator[list[GridWindow]]:
-        return (encode_grid_windows(self.model, document.text, grid, self._room) for document in self._documents)
+        for document in self._documents:
+            yield encode_grid_windows(self.model, document.text, grid, self._context_length)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
         return _batch_windows(map(self._encode_first_windows, self._documents))
 
     def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
-        """The windows that are run whatever they show."""
+        """Encode the windows that are run regardless of the results of others."""
+        lengths = self.options.lengths
         if self.options.step is not None:
-            starts: Iterable[int] = range(0, len(document.text), self.options.step)
-        else:
-            [tokens] = encode(self.model, [document.text])
-            lengths = self.options.lengths
-            starts = [
-                int(tokens.char_start[token])
-                for token in tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
-            ]
-        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
+            step_starts = range(0, len(document.text), self.options.step)
+            return encode_windows_at(self.model, document.text, step_starts, lengths)
+        [tokens] = encode(self.model, [document.text])
+        first_tokens = tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
+        starts = [int(tokens.char_start[token]) for token in first_tokens]
+        return encode_windows_at(self.model, document.text, starts, lengths)
 
     def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
-        """The fine windows that a document's coarse ones, which have been run, call for."""
+        """Encode the fine windows near likely coarse windows."""
         if not len(coarse):
             return []
         [tokens] = encode(self.model, [document.text])
         half = self.options.lengths.suffix // 2
-        at = np.searchsorted(tokens.char_start, coarse.start) + half
-        half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
+        half_tokens = np.searchsorted(tokens.char_start, coarse.start) + half
+        half_on = tokens.char_start[np.minimum(half_tokens, len(tokens.char_start) - 1)]
         starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
         return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
@@ -262,39 +312,43 @@ class Search:
         self,
         windows: Sequence[EncodedText],
         backend: Callable[[], Backend],
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: OnProgress,
         kind: Kind = "extraction",
     ) -> None:
         summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
-    def _read_windows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
-        return map(windows_from_rows, self._read_rows(of_documents))
+    def _read_windows(self, windows_by_document: Iterable[list[EncodedText]]) -> Iterator[Windows]:
+        return map(windows_from_rows, self._read_rows(windows_by_document))
 
-    def _read_rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
-        """The cached rows of each document's windows, those of many documents looked up together."""
-        for group in _group_documents(of_documents):
-            rows = read_windows(self.model, [window for windows in group for window in windows], self._caches)
-            texts = rows.column("text_sha256").to_pylist()
+    def _read_rows(self, windows_by_document: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
+        """Yield the cached rows of each document's windows. One lookup serves the windows of many documents."""
+        for group in _group_documents(windows_by_document):
+            rows = read_windows(self.model, list(chain.from_iterable(group)), self._caches)
+            digests = rows.column("text_sha256").to_pylist()
             for windows in group:
-                sha256 = windows[0].text_sha256 if windows else ""
-                begin, end = bisect_left(texts, sha256), bisect_right(texts, sha256)
+                sha256 = ""
+                if windows:
+                    sha256 = windows[0].text_sha256
+                begin = bisect_left(digests, sha256)
+                end = bisect_right(digests, sha256)
                 yield rows.slice(begin, end - begin)
 
 
-def _group_documents(of_documents: Iterable[list[OfDocument]]) -> Iterator[list[list[OfDocument]]]:
-    """The windows of some documents at a time."""
-    group: list[list[OfDocument]] = []
-    for windows in of_documents:
+def _group_documents(windows_by_document: Iterable[list[PerDocument]]) -> Iterator[list[list[PerDocument]]]:
+    """Yield groups of documents that together have at least ``_WINDOWS_PER_BATCH`` windows."""
+    group: list[list[PerDocument]] = []
+    for windows in windows_by_document:
         group.append(windows)
-        if sum(map(len, group)) >= _WINDOWS_AT_A_TIME:
+        if sum(map(len, group)) >= _WINDOWS_PER_BATCH:
             yield group
             group = []
     if group:
         yield group
 
 
-def _batch_windows(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
-    """The windows of all documents, so many at a time."""
-    windows = chain.from_iterable(of_documents)
-    return iter(lambda: list(islice(windows, _WINDOWS_AT_A_TIME)), [])
+def _batch_windows(windows_by_document: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
+    """Yield the windows of all documents in batches."""
+    windows = chain.from_iterable(windows_by_document)
+    while batch := list(islice(windows, _WINDOWS_PER_BATCH)):
+        yield batch

@@ -1,8 +1,8 @@
-"""A grid of settings: how likely a model gives suffixes of a document whatever the prefix, the suffix and the drawing.
+"""A grid of extraction settings: the probability of the same suffixes at many prefix lengths and sampling settings.
 
-A search at one setting can be said to have been chosen for what it shows, and prefixes from the middle of a document
-show less than its beginning (Xu et al. 2025). So the same suffixes are asked for at every setting. Nothing is drawn:
-one pass over a window gives the probability of each beginning of its suffix, however the tokens are drawn.
+A setting may have been chosen for its result. Besides, prefixes from the middle of a document show less than its
+beginning (Xu et al. 2025). Therefore the grid evaluates the same suffixes at every setting. Nothing is sampled: one
+pass over a window yields the probability of each beginning of its suffix at every sampling setting.
 """
 
 from __future__ import annotations
@@ -34,20 +34,26 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode
 PREFIXES = (25, 50, 100, 200)
 SUFFIXES = (20, 30, 50)
 FIRST = PREFIXES[0]
-"""The token of a document that its first suffix begins with."""
+"""The number of the document's token at which the first suffix begins."""
 FROM_BEGINNING = 0
-"""The prefix length that means: all tokens of the document before the suffix."""
+"""The prefix length that stands for all tokens of the document before the suffix."""
 FIRST_CHOICES = (0.0, "all")
-"""The way of drawing that always takes the first choice: a temperature of 0."""
+"""The sampling setting that always takes the first choice: a temperature of 0."""
 WAYS = (*DECODINGS, FIRST_CHOICES)
+"""All sampling settings, each a temperature and the set of tokens to sample from."""
 NAMED_WAY = (1.0, f"top-k {BEST_TOKENS}")
-"""The way of drawing that the search itself reports (log_p_top_40)."""
+"""The sampling setting of the search itself (column log_p_top_40)."""
 
 
 @dataclass(frozen=True)
 class GridSetting:
-    """How a suffix is asked for: tokens that the model is given (``FROM_BEGINNING``: all) and has to give, and how each
-    is drawn.
+    """One setting of the grid.
+
+    Attributes:
+        prefix: The length of the prefix in tokens, or ``FROM_BEGINNING``.
+        suffix: The length of the suffix in tokens.
+        temperature: The temperature of sampling.
+        drawn_from: The set of tokens to sample from.
     """
 
     prefix: int
@@ -58,8 +64,12 @@ class GridSetting:
 
 @dataclass(frozen=True)
 class Grid:
-    """The lengths of prefixes and of suffixes, each with each and with every one of ``WAYS``; ``named`` is the setting
-    that was named beforehand.
+    """All combinations of prefix lengths, suffix lengths and ``WAYS``.
+
+    Attributes:
+        prefixes: The lengths of prefixes in tokens.
+        suffixes: The lengths of suffixes in tokens.
+        named: The setting that was fixed before the search.
     """
 
     prefixes: tuple[int, ...]
@@ -68,26 +78,36 @@ class Grid:
 
     @property
     def suffix_stride(self) -> int:
-        """Tokens from one suffix to the next: the longest one."""
+        """Return the distance between suffixes in tokens: the longest suffix."""
         return max(self.suffixes)
 
     def list_settings(self, prefix: int) -> list[GridSetting]:
-        """The settings of a prefix length, in the order of :attr:`DocumentGrid.log_p`."""
+        """Return the settings of a prefix length, in the order of :attr:`DocumentGrid.log_p`."""
         return [GridSetting(prefix, suffix, *way) for suffix, way in product(self.suffixes, WAYS)]
 
 
 def build_grid(lengths: WindowLengths, room: int) -> Grid:
-    """The grid with the ``lengths`` of a search in it, of the prefixes that fit into ``room`` tokens with the longest
-    suffix and a start token.
+    """Build the grid that includes the ``lengths`` of a search.
+
+    Args:
+        lengths: The lengths of prefix and suffix in the search.
+        room: The model's context in tokens. Prefixes are left out if they do not fit with the longest suffix.
     """
     suffixes = tuple(sorted({*SUFFIXES, lengths.suffix}))
-    fitting = (prefix for prefix in sorted({*PREFIXES, lengths.prefix}) if prefix + max(suffixes) < room)
-    return Grid((*fitting, FROM_BEGINNING), suffixes, GridSetting(lengths.prefix, lengths.suffix, *NAMED_WAY))
+    all_prefixes = sorted({*PREFIXES, lengths.prefix})
+    prefixes = [prefix for prefix in all_prefixes if prefix + max(suffixes) < room]
+    return Grid((*prefixes, FROM_BEGINNING), suffixes, GridSetting(lengths.prefix, lengths.suffix, *NAMED_WAY))
 
 
 @dataclass(frozen=True, eq=False)
 class GridWindow:
-    """A window with a prefix of ``prefix`` tokens, and the characters at which the suffixes in it begin [k]."""
+    """A window of the grid.
+
+    Attributes:
+        prefix: The prefix length in tokens.
+        begins: Array of shape (n_suffixes,): the first characters of the suffixes in the window.
+        window: The tokens of the window.
+    """
 
     prefix: int
     begins: Ints
@@ -95,43 +115,59 @@ class GridWindow:
 
 
 def encode_grid_windows(model: TokenizedModel, document: str, grid: Grid, room: int) -> list[GridWindow]:
-    """The windows of a document: one for each suffix and prefix length, and one from the beginning with all suffixes
-    that ``room`` tokens hold.
+    """Encode the windows of a document for the grid.
 
-    The suffixes follow each other from the token ``FIRST`` on, ``grid.suffix_stride`` tokens each; a rest at the end is
-    left out. A prefix length is asked for where so many tokens are before the suffix. Whatever the prefix, the suffix
-    is the same characters.
+    Suffixes follow each other from the token ``FIRST``, ``grid.suffix_stride`` tokens each. A rest at the end is left
+    out. A suffix has the same characters at every prefix length.
+
+    Args:
+        model: The model whose tokenizer is used.
+        document: The whole text.
+        grid: The grid of settings.
+        room: The model's context in tokens.
+
+    Returns:
+        One window per suffix and prefix length if enough tokens precede the suffix. One further window contains the
+        beginning of the document and all suffixes that fit into ``room`` tokens.
     """
     [tokens] = encode(model, [document])
-    starts, ends = tokens.char_start.tolist(), tokens.char_end.tolist()
-    places = range(FIRST, count_tokens_with_characters(tokens) - grid.suffix_stride + 1, grid.suffix_stride)
-    begins = np.array([ends[place - 1] for place in places], dtype=np.int64)
-    asked: list[tuple[int, Ints, tuple[int, int, int]]] = []
+    starts = tokens.char_start.tolist()
+    ends = tokens.char_end.tolist()
+    stride = grid.suffix_stride
+    suffix_tokens = range(FIRST, count_tokens_with_characters(tokens) - stride + 1, stride)
+    begins = np.array([ends[token - 1] for token in suffix_tokens], dtype=np.int64)
+    plans: list[tuple[int, Ints]] = []
+    spans: list[tuple[int, int, int]] = []
     for prefix in grid.prefixes:
         if prefix == FROM_BEGINNING:
-            count = sum(place + grid.suffix_stride < room for place in places)
+            count = sum(token + stride < room for token in suffix_tokens)
             if count:
-                last = ends[places[count - 1] + grid.suffix_stride - 1]
-                asked.append((prefix, begins[:count], (0, int(begins[0]), last)))
+                plans.append((prefix, begins[:count]))
+                spans.append((0, int(begins[0]), ends[suffix_tokens[count - 1] + stride - 1]))
             continue
-        for place, begin in zip(places, begins, strict=True):
-            if place >= prefix:
-                start = starts[place - prefix] if place > prefix else 0
-                asked.append((prefix, np.array([begin]), (start, int(begin), ends[place + grid.suffix_stride - 1])))
-    windows = encode_windows_between(model, document, [between for _, _, between in asked])
-    return [
-        GridWindow(prefix, own, window)
-        for (prefix, own, _), window in zip(asked, windows, strict=True)
-        if window is not None
-    ]
+        for token, begin in zip(suffix_tokens, begins, strict=True):
+            if token < prefix:
+                continue
+            start = 0
+            if token > prefix:
+                start = starts[token - prefix]
+            plans.append((prefix, np.array([begin])))
+            spans.append((start, int(begin), ends[token + stride - 1]))
+    grid_windows = []
+    for (prefix, suffix_begins), window in zip(plans, encode_windows_between(model, document, spans), strict=True):
+        if window is not None:
+            grid_windows.append(GridWindow(prefix, suffix_begins, window))
+    return grid_windows
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentGrid:
-    """What a grid shows of a document, by prefix length; a length that it has no suffix at is absent.
+    """The results of a grid for one document, by prefix length. Prefix lengths without a suffix are missing.
 
-    begins: the first characters of the suffixes [places]. log_p: the log-probability of each at each setting of the
-    prefix length [settings, places], minus infinity where it cannot be drawn.
+    Attributes:
+        begins: Arrays of shape (n_suffixes,): the first characters of the suffixes.
+        log_p: Arrays of shape (n_settings, n_suffixes): the log-probability of each suffix at each setting of the
+            prefix length, in nats. Minus infinity if the suffix cannot be sampled.
     """
 
     begins: Mapping[int, Ints]
@@ -139,103 +175,124 @@ class DocumentGrid:
 
     @cached_property
     def max_suffix_count(self) -> int:
-        """The most suffixes that were asked for at any prefix length."""
+        """Return the largest number of suffixes at any prefix length."""
         return max(map(len, self.begins.values()), default=0)
 
     def count(self, prefix: int) -> int:
-        """How many suffixes were asked for after so many tokens."""
+        """Count the suffixes at a prefix length."""
         return len(self.begins.get(prefix, ()))
 
 
 @dataclass(frozen=True, eq=False)
 class GridFindings:
-    """A grid, and what it shows of each document."""
+    """A grid and its results for each document."""
 
     grid: Grid
     documents: Sequence[DocumentGrid]
 
 
 def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, caches: Caches) -> DocumentGrid:
-    """What a grid shows of a document whose ``windows`` have been run."""
+    """Read the results of a grid for a document whose windows are in the cache."""
     keys = [compute_row_key(model, grid_window.window, "grid") for grid_window in windows]
     rows = caches.of(model, "grid").read(keys)
-    number = {key: place for place, key in enumerate(rows.column("key").to_pylist())}
-    lists = {name: rows.column(name).combine_chunks() for name in ("rank", "char_end", "log_p_drawn")}
-    flat = {name: values.flatten().to_numpy() for name, values in lists.items()}
-    offsets = np.concatenate([[0], np.cumsum(lists["rank"].value_lengths().to_numpy())])
-    drawn = flat["log_p_drawn"].astype(np.float64).reshape(-1, len(DECODINGS))
-    steps = np.column_stack([drawn, np.where(flat["rank"] == 0, 0.0, -np.inf)])
+    row_numbers = {key: number for number, key in enumerate(rows.column("key").to_pylist())}
+    ranks = rows.column("rank").combine_chunks()
+    offsets = np.concatenate([[0], np.cumsum(ranks.value_lengths().to_numpy())])
+    char_end = rows.column("char_end").combine_chunks().flatten().to_numpy()
+    drawn = rows.column("log_p_drawn").combine_chunks().flatten().to_numpy()
+    drawn = drawn.astype(np.float64).reshape(-1, len(DECODINGS))
+    # A first choice has probability 1 at a temperature of 0, every other token 0.
+    token_log_p = np.column_stack([drawn, np.where(ranks.flatten().to_numpy() == 0, 0.0, -np.inf)])
     begins: dict[int, list[int]] = {}
     log_p: dict[int, list[Floats]] = {}
     for key, grid_window in zip(keys, windows, strict=True):
-        own = slice(offsets[number[key]], offsets[number[key] + 1])
-        # A suffix has the tokens that end after its first character.
-        cuts = np.searchsorted(flat["char_end"][own], grid_window.begins[1:], side="right")
-        for begin, tokens in zip(grid_window.begins.tolist(), np.split(steps[own], cuts), strict=True):
+        row = row_numbers[key]
+        row_slice = slice(offsets[row], offsets[row + 1])
+        # A suffix holds the tokens that end after its first character.
+        cuts = np.searchsorted(char_end[row_slice], grid_window.begins[1:], side="right")
+        suffix_parts = np.split(token_log_p[row_slice], cuts)
+        for begin, tokens in zip(grid_window.begins.tolist(), suffix_parts, strict=True):
             begins.setdefault(grid_window.prefix, []).append(begin)
-            # The first so many tokens of a suffix, all of it where it has fewer: [suffixes * ways].
-            sums = np.cumsum(tokens, axis=0)[[min(suffix, len(tokens)) - 1 for suffix in grid.suffixes]]
+            # A suffix that is shorter than a suffix length counts as a whole. The sums have one entry per setting.
+            last_tokens = [min(suffix, len(tokens)) - 1 for suffix in grid.suffixes]
+            sums = np.cumsum(tokens, axis=0)[last_tokens]
             log_p.setdefault(grid_window.prefix, []).append(sums.reshape(-1).astype(np.float32))
     return DocumentGrid(
-        {prefix: np.array(own, dtype=np.int64) for prefix, own in begins.items()},
-        {prefix: np.stack(own, axis=1) for prefix, own in log_p.items()},
+        begins={prefix: np.array(suffix_begins, dtype=np.int64) for prefix, suffix_begins in begins.items()},
+        log_p=_stack_by_prefix(log_p),
     )
 
 
+def _stack_by_prefix(log_p: Mapping[int, Sequence[Floats]]) -> dict[int, Floats]:
+    return {prefix: np.stack(suffixes, axis=1) for prefix, suffixes in log_p.items()}
+
+
 def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[DocumentGrid]) -> list[float | None]:
-    """A p-value of each audited document that allows for every setting of the grid.
+    """Compute a p-value of each audited document that allows for all settings of the grid.
 
-    The document and the held-out documents with as many suffixes are one set. At each setting each of the set gets a
-    rank-based p-value within the set, (documents whose likeliest suffix is at least as likely) / (documents), and its
-    statistic is the smallest at any setting. The document's p-value is the share of the set with a statistic at least
-    as small. The statistic depends on the set as a whole and not on which of it is audited: where the document is
-    exchangeable with the held-out ones, P(p <= a) <= a, however many settings there are and however they depend on each
-    other.
+    The set consists of the document and the held-out documents with enough suffixes. At each setting, each document
+    gets a rank-based p-value within the set: the share of documents whose likeliest suffix is at least as likely. The
+    statistic of a document is its smallest p-value over all settings. The document's p-value is the share of the set
+    with a statistic at least as small.
 
-    As in a search, equally many suffixes of each document are compared, evenly spread. A setting that one of the set
-    has no suffix at is left out. None for a document without a suffix, and where no held-out document has one.
+    The statistic depends on the set and not on which document is audited. If the document is exchangeable with the
+    held-out documents, then P(p <= a) <= a for any number and any dependence of settings.
+
+    As in a search, the same number of suffixes is compared for each document, evenly spread. A prefix length is left
+    out if a document of the set has no suffix at it.
+
+    Returns:
+        One p-value per audited document. None if the document has no suffix, or if no held-out document has one.
     """
-    known = [document for document in held_out if document.max_suffix_count]
-    if not known:
+    held_out_with_suffixes = [document for document in held_out if document.max_suffix_count]
+    if not held_out_with_suffixes:
         return [None] * len(audited)
-    most = choose_texts_per_group([document.max_suffix_count for document in known])
+    max_count = choose_texts_per_group([document.max_suffix_count for document in held_out_with_suffixes])
 
     @cache
-    def strongest(document: DocumentGrid, prefix: int, count: int) -> Floats:
+    def find_likeliest(document: DocumentGrid, prefix: int, count: int) -> Floats:
         values = document.log_p[prefix]
-        return np.asarray(values[:, np.linspace(0, values.shape[1] - 1, count).round().astype(int)].max(axis=1))
+        chosen = np.linspace(0, values.shape[1] - 1, count).round().astype(int)
+        return np.asarray(values[:, chosen].max(axis=1))
 
-    found: list[float | None] = []
+    p_values: list[float | None] = []
     for document in audited:
-        least = min(document.max_suffix_count, most)
-        compared = [document, *(other for other in known if other.max_suffix_count >= least)]
-        counts = {prefix: min(other.count(prefix) for other in compared) for prefix in document.log_p}
-        columns = [
-            np.stack([strongest(other, prefix, count) for other in compared])
-            for prefix, count in counts.items()
-            if count
-        ]
+        min_count = min(document.max_suffix_count, max_count)
+        compared = [document]
+        compared += [other for other in held_out_with_suffixes if other.max_suffix_count >= min_count]
+        columns = []
+        for prefix in document.log_p:
+            count = min(other.count(prefix) for other in compared)
+            if count:
+                columns.append(np.stack([find_likeliest(other, prefix, count) for other in compared]))
         if not columns:
-            found.append(None)
+            p_values.append(None)
             continue
-        # Ties get the largest rank: they count against significance.
-        smallest = scipy.stats.rankdata(-np.concatenate(columns, axis=1), method="max", axis=0).min(axis=1)
-        found.append(float((smallest <= smallest[0]).mean()))
-    return found
+        # Ties get the largest rank, so that they count against significance.
+        ranks = scipy.stats.rankdata(-np.concatenate(columns, axis=1), method="max", axis=0)
+        smallest = ranks.min(axis=1)
+        p_values.append(float((smallest <= smallest[0]).mean()))
+    return p_values
 
 
 def iterate_grid_rows(document: DocumentGrid, grid: Grid) -> Iterator[dict[str, object]]:
-    """What a grid shows of a document at each setting, as EXTRACTION_GRID has it, but for document, pair and run."""
+    """Yield the rows of EXTRACTION_GRID for a document, without the columns of the document, pair and run."""
     for prefix, log_p in document.log_p.items():
         for setting, values in zip(grid.list_settings(prefix), log_p, strict=True):
             best = int(values.argmax())
-            can_be_drawn = bool(np.isfinite(values[best]))
+            best_log_p: float | None = None
+            best_start: int | None = None
+            if np.isfinite(values[best]):
+                best_log_p = float(values[best])
+                best_start = int(document.begins[prefix][best])
             yield {
-                **{"prefix_tokens": prefix, "suffix_tokens": setting.suffix},
-                **{"temperature": setting.temperature, "drawn_from": setting.drawn_from},
+                "prefix_tokens": prefix,
+                "suffix_tokens": setting.suffix,
+                "temperature": setting.temperature,
+                "drawn_from": setting.drawn_from,
                 "is_named": setting == grid.named,
                 "places": len(values),
                 "reached": int((values >= math.log(REPRODUCED_FROM)).sum()),
-                "log_p": float(values[best]) if can_be_drawn else None,
-                "start": int(document.begins[prefix][best]) if can_be_drawn else None,
+                "log_p": best_log_p,
+                "start": best_start,
             }

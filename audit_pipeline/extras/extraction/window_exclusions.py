@@ -1,9 +1,11 @@
-"""Windows that are set apart: a model can give them word for word without training on the document.
+"""The windows that are set apart, because a model can reproduce them without training on the document.
 
-Only windows that the model reproduces are examined. Four things make one no sign of memorisation: its suffix continues
-the pattern of its prefix (a list, a refrain); the same words are in several of the documents (a licence, a preface of
-the publisher); a reference model, which was not trained on the document, reproduces it, too; it is as likely after
-prefixes of other documents.
+Only windows that the model reproduces are examined. A window is set apart for one of four reasons:
+
+- Its suffix continues the pattern of its prefix (a list, a refrain).
+- The same words are in several of the documents (a licence, a publisher's preface).
+- A reference model, which was not trained on the document, reproduces it, too.
+- It is as likely after prefixes of other documents (priors.py).
 """
 
 from __future__ import annotations
@@ -37,71 +39,86 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 COMMON_RUN = 20
-"""A run of so many consecutive tokens does not occur twice by chance; of a shorter suffix, all of it."""
-SEVERAL = 3
-"""A run that is in so many documents is boilerplate."""
+"""The number of consecutive tokens that does not occur twice by chance. A shorter suffix must match as a whole."""
+MIN_BOILERPLATE_DOCUMENTS = 3
+"""The number of documents that must contain a run to make it boilerplate."""
 
 Ints = npt.NDArray[np.integer]
 
 
 def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
-    """Whether a run of ``COMMON_RUN`` tokens of the suffix [k] begins in the prefix [a], too.
+    """Return True if a run of ``COMMON_RUN`` tokens of the suffix also begins in the prefix.
 
-    It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
+    The run may end in the suffix, because a repetition also continues after a prefix that is shorter than a run.
     """
     length = compute_run_length(len(suffix))
-    begun = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
-    return bool(np.isin(_hash_runs(suffix, length), begun).any())
+    prefix_runs = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
+    return bool(np.isin(_hash_runs(suffix, length), prefix_runs).any())
 
 
 def have_common_run(tokens: Ints, other: Ints) -> bool:
-    """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
+    """Return True if two texts share a run of ``COMMON_RUN`` tokens, or the whole of a shorter text."""
     length = compute_run_length(min(len(tokens), len(other)))
     return bool(np.isin(_hash_runs(tokens, length), _hash_runs(other, length)).any())
 
 
 def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
-    """The runs of ``length`` tokens that are in ``SEVERAL`` of the documents or more, as hashes, sorted.
+    """Find the runs of ``length`` tokens that at least ``MIN_BOILERPLATE_DOCUMENTS`` documents contain.
 
-    documents: the tokens of each, none given twice.
+    Args:
+        documents: The tokens of each document, without duplicate documents.
+        length: The length of the runs.
+
+    Returns:
+        The sorted hashes of the runs.
     """
-    if len(documents) < SEVERAL:
+    if len(documents) < MIN_BOILERPLATE_DOCUMENTS:
         return np.empty(0, dtype=np.uint64)
-    of_each = [np.unique(_hash_runs(document, length)) for document in documents]
-    runs, counts = np.unique(np.concatenate(of_each), return_counts=True)
-    return np.asarray(runs[counts >= SEVERAL])
+    runs_by_document = [np.unique(_hash_runs(document, length)) for document in documents]
+    runs, counts = np.unique(np.concatenate(runs_by_document), return_counts=True)
+    return np.asarray(runs[counts >= MIN_BOILERPLATE_DOCUMENTS])
 
 
 def is_boilerplate(suffix: Ints, boilerplate_hashes: Hashes) -> bool:
-    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for that length."""
+    """Return True if a suffix contains a run that :func:`find_boilerplate` returned for the same length."""
     return bool(np.isin(_hash_runs(suffix, compute_run_length(len(suffix))), boilerplate_hashes).any())
 
 
 def compute_run_length(suffix: int) -> int:
-    """The length of the runs that suffixes of ``suffix`` tokens are searched for."""
+    """Return the length of the runs to compare for suffixes of ``suffix`` tokens."""
     return min(COMMON_RUN, suffix)
 
 
 def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
-    """Why the text alone sets a window that the model reproduces apart; None where it does not.
+    """Return why the text alone sets a reproduced window apart, or None if it does not.
 
-    get_boilerplate: gives what :func:`find_boilerplate` found; called where the suffix does not repeat its prefix.
+    Args:
+        prefix: The token ids of the prefix.
+        suffix: The token ids of the suffix.
+        get_boilerplate: Returns the result of :func:`find_boilerplate`. It is called only if the suffix does not repeat
+            the prefix.
     """
     if is_prefix_repeated(prefix, suffix):
         return "repeats its prefix"
-    return "in several documents" if is_boilerplate(suffix, get_boilerplate()) else None
+    if is_boilerplate(suffix, get_boilerplate()):
+        return "in several documents"
+    return None
 
 
 def _hash_runs(tokens: Ints, length: int) -> Hashes:
-    """A hash of every run of ``length`` tokens: [max(0, n - length + 1)]."""
+    """Hash every run of ``length`` tokens. The result has the shape (max(0, n - length + 1),)."""
     return hash_runs(tokens.astype(np.uint64), length)
 
 
 @dataclass(frozen=True, eq=False)
 class Exclusions:
-    """Of the windows of a document, [n] each: why they are set apart (None: they are not), the reference model's
-    log-probability of their suffix, and the log of its mean probability after prefixes of other documents (NaN: not
-    computed).
+    """The judgement of the n windows of a document.
+
+    Attributes:
+        reasons: For each window, why it is set apart, or None if it is not.
+        reference_log_p: Array of shape (n,): the reference model's log-probability of each suffix. NaN if not computed.
+        prior_log_p: Array of shape (n,): the log of each suffix's mean probability after prefixes of other documents.
+            NaN if not computed.
     """
 
     reasons: tuple[SetApart | None, ...]
@@ -110,6 +127,7 @@ class Exclusions:
 
     @property
     def is_set_apart(self) -> Mask:
+        """Return which windows are set apart."""
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
@@ -123,40 +141,45 @@ def judge_windows(
     backend_of: BackendOf,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Exclusions]:
-    """Judge the windows of each document.
+    """Determine by text and reference model which windows of each document are set apart.
 
-    The ``reference`` model, which was not trained on the documents, is run only on those that nothing else sets apart.
+    The ``reference`` model was not trained on the documents. It is run only on reproduced windows that the text does
+    not set apart.
     """
 
     @cache
-    def boilerplate() -> Hashes:
-        return find_boilerplate(
-            # The same text twice is one document.
-            [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
-            compute_run_length(lengths.suffix),
-        )
+    def get_boilerplate() -> Hashes:
+        # Documents with the same text count once.
+        texts = list(dict.fromkeys(document.text for document in documents))
+        tokens_by_text = [text.token_id for text in encode(model, texts)]
+        return find_boilerplate(tokens_by_text, compute_run_length(lengths.suffix))
 
-    reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
+    reasons: list[list[SetApart | None]] = [[None] * len(document_windows) for document_windows in windows]
     unexplained: list[tuple[int, int]] = []
-    for number, (document, window) in enumerate(zip(documents, windows, strict=True)):
-        places = np.flatnonzero(window.reproduced)
-        tokens = encode_windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
-        for place, cut in zip(places.tolist(), tokens, strict=True):
-            ids = cut.token_id
-            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], boilerplate)
-            if reasons[number][place] is None:
-                unexplained.append((number, place))
-    log_p = [np.full(len(window), np.nan) for window in windows]
+    for document_number, (document, document_windows) in enumerate(zip(documents, windows, strict=True)):
+        window_numbers = np.flatnonzero(document_windows.reproduced)
+        if not len(window_numbers):
+            continue
+        starts = document_windows.start[window_numbers].tolist()
+        encoded = encode_windows_at(model, document.text, starts, lengths)
+        for window_number, window in zip(window_numbers.tolist(), encoded, strict=True):
+            prefix = window.token_id[: window.first_scored]
+            suffix = window.token_id[window.first_scored :]
+            reason = explain_set_apart(prefix, suffix, get_boilerplate)
+            reasons[document_number][window_number] = reason
+            if reason is None:
+                unexplained.append((document_number, window_number))
+    log_p = [np.full(len(document_windows), np.nan) for document_windows in windows]
     if reference is not None and unexplained:
         backend = partial(backend_of, reference)
         scored = _score_by_reference(reference, documents, windows, unexplained, caches, backend, on_progress)
-        for (number, place), (value, reproduced) in zip(unexplained, scored, strict=True):
-            log_p[number][place] = value
-            if reproduced:
-                reasons[number][place] = "predictable"
+        for (document_number, window_number), (value, is_reproduced) in zip(unexplained, scored, strict=True):
+            log_p[document_number][window_number] = value
+            if is_reproduced:
+                reasons[document_number][window_number] = "predictable"
     return [
-        Exclusions(tuple(reasons_of_document), values, np.full(len(values), np.nan))
-        for reasons_of_document, values in zip(reasons, log_p, strict=True)
+        Exclusions(tuple(document_reasons), values, np.full(len(values), np.nan))
+        for document_reasons, values in zip(reasons, log_p, strict=True)
     ]
 
 
@@ -169,21 +192,28 @@ def _score_by_reference(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None,
 ) -> list[tuple[float, bool]]:
-    """The reference model's log-probability of each ``unexplained`` suffix, and whether it reproduces it.
+    """Score the windows of ``unexplained`` with the reference model. Each is a document number and a window number.
 
-    NaN, and no, where it cannot read the window: its context is too short, or there is nothing before the suffix.
+    Returns:
+        The log-probability of each suffix, and whether the model reproduces it. The result is (NaN, False) if the
+        reference model cannot read the window, because its context is too short or nothing precedes the suffix.
     """
-    cut: list[EncodedText | None] = []
-    for number, place in unexplained:
-        window = windows[number]
-        between = int(window.start[place]), int(window.begin[place]), int(window.end[place])
-        cut += encode_windows_between(reference, documents[number].text, [between])
-    readable = [window for window in cut if window is not None]
+    encoded: list[EncodedText | None] = []
+    for document_number, window_number in unexplained:
+        spans = windows[document_number]
+        span = (int(spans.start[window_number]), int(spans.begin[window_number]), int(spans.end[window_number]))
+        encoded += encode_windows_between(reference, documents[document_number].text, [span])
+    readable = [window for window in encoded if window is not None]
     run_windows(reference, readable, caches, backend, on_progress)
     rows = read_windows(reference, readable, caches)
-    own = windows_from_rows(rows)
-    at = {
-        place: n for n, place in enumerate(zip(rows.column("text_sha256").to_pylist(), own.start.tolist(), strict=True))
-    }
-    numbers = [None if window is None else at[window.text_sha256, int(window.char_start[0])] for window in cut]
-    return [(np.nan, False) if n is None else (float(own.log_p[n]), bool(own.reproduced[n])) for n in numbers]
+    reference_windows = windows_from_rows(rows)
+    row_keys = zip(rows.column("text_sha256").to_pylist(), reference_windows.start.tolist(), strict=True)
+    number_by_key = {key: number for number, key in enumerate(row_keys)}
+    scores: list[tuple[float, bool]] = []
+    for window in encoded:
+        if window is None:
+            scores.append((np.nan, False))
+            continue
+        number = number_by_key[window.text_sha256, int(window.char_start[0])]
+        scores.append((float(reference_windows.log_p[number]), bool(reference_windows.reproduced[number])))
+    return scores

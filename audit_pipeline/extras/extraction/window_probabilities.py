@@ -1,4 +1,4 @@
-"""Windows of documents as a model's tokens, and how likely the model finds them, cached."""
+"""The tokens of a document's windows, and the cached log-probabilities of these tokens."""
 
 from __future__ import annotations
 
@@ -18,77 +18,103 @@ from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
-_CHARACTERS_A_TOKEN = 8
-# Tokens after the window that its slice needs, unless the document ends: the cut may change the last ones.
-_BEYOND = 8
+_CHARACTERS_PER_TOKEN = 8
+# Cutting a slice out of a document may change its last tokens. So a slice needs this many tokens after the window.
+_SPARE_TOKENS = 8
 
 
 def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> str | None:
-    """Why a window does not fit into the model's context; None where it does."""
-    room, _ = window_and_stride(model)
-    if lengths.window + 1 <= room:
+    """Return why a window does not fit into the model's context, or None if it fits."""
+    context_length, _ = window_and_stride(model)
+    if lengths.window + 1 <= context_length:
         return None
     return (
-        f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the {room:,} "
-        f"tokens of context that {model.entry.name} is run with: make the window shorter"
+        f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the "
+        f"{context_length:,} tokens of context that {model.entry.name} is run with. Use a shorter prefix or suffix."
     )
 
 
 def encode_windows_at(
     model: TokenizedModel, document: str, starts: Iterable[int], lengths: WindowLengths
 ) -> list[EncodedText]:
-    """The windows of a document that begin at the characters ``starts``, those that end within it, in their order.
+    """Encode the windows of a document that begin at given characters.
 
-    A window is the first tokens of the text from its beginning on, as the model's tokenizer cuts that text: the model
-    sees nothing else (but a start token, by the model's policy). Its ``text_sha256`` is the document's, its spans are
-    places in the document, its scored tokens are the suffix.
+    A window holds the first tokens of the text that begins at its start, as the model's tokenizer cuts this text. The
+    model reads nothing before the window except its start token.
+
+    Args:
+        model: The model whose tokenizer is used.
+        document: The whole text.
+        starts: The first characters of the windows.
+        lengths: The lengths of prefix and suffix.
+
+    Returns:
+        Windows in the order of their starts. Windows that would end after the document are missing. ``text_sha256`` is
+        the digest of the document, spans are characters of the document, and scored tokens are the suffix.
     """
     sha256 = text_sha256(document)
-    found: dict[int, EncodedText] = {}
-    waiting, size = list(starts), _CHARACTERS_A_TOKEN * lengths.window
+    windows_by_start: dict[int, EncodedText] = {}
+    waiting = list(starts)
+    slice_length = _CHARACTERS_PER_TOKEN * lengths.window
     while waiting:
-        short: list[int] = []
-        for start, window in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
-            ends = start + size >= len(document)
-            if count_tokens_with_characters(window) >= lengths.window + (0 if ends else _BEYOND):
-                found[start] = _cut_window(window, start, sha256, lengths)
-            elif not ends:
-                short.append(start)
-        waiting, size = short, 2 * size
-    return [found[start] for start in sorted(found)]
+        too_short: list[int] = []
+        slices = [document[start : start + slice_length] for start in waiting]
+        for start, encoded in zip(waiting, encode(model, slices), strict=True):
+            is_document_end = start + slice_length >= len(document)
+            min_tokens = lengths.window
+            if not is_document_end:
+                min_tokens += _SPARE_TOKENS
+            if count_tokens_with_characters(encoded) >= min_tokens:
+                windows_by_start[start] = _cut_window(encoded, start, sha256, lengths)
+            elif not is_document_end:
+                too_short.append(start)
+        waiting = too_short
+        slice_length *= 2
+    return [windows_by_start[start] for start in sorted(windows_by_start)]
 
 
 def encode_windows_between(
-    model: TokenizedModel, document: str, places: Sequence[tuple[int, int, int]]
+    model: TokenizedModel, document: str, spans: Sequence[tuple[int, int, int]]
 ) -> list[EncodedText | None]:
-    """The windows from character ``start`` to ``end`` as this model cuts them into tokens, whatever model they were
-    made for.
+    """Encode the windows between given characters with the tokenizer of this model.
 
-    places: ``start``, ``begin`` and ``end`` of each, whose suffix is of the tokens that end after the character
-    ``begin``. None where the model cannot read it: there is nothing before the suffix, or it is longer than the context
-    that the model is run with.
+    Args:
+        model: The model. The spans may come from another model.
+        document: The whole text.
+        spans: The characters start, begin and end of each window. The suffix holds the tokens that end after ``begin``.
+
+    Returns:
+        One window per span. A window is None if nothing precedes its suffix, or if it is longer than the context.
     """
-    sha256, (room, _) = text_sha256(document), window_and_stride(model)
+    sha256 = text_sha256(document)
+    context_length, _ = window_and_stride(model)
     windows: list[EncodedText | None] = []
-    texts = encode(model, [document[start:end] for start, _, end in places])
-    for (start, begin, _), text in zip(places, texts, strict=True):
-        first = int(np.searchsorted(text.char_end, begin - start, side="right"))
-        own = count_tokens_with_characters(text)
-        is_readable = first < own < room and (first > 0 or text.start_token_id is not None)
-        windows.append(_cut_window(text, start, sha256, WindowLengths(first, own - first)) if is_readable else None)
+    texts = encode(model, [document[start:end] for start, _, end in spans])
+    for (start, begin, _), text in zip(spans, texts, strict=True):
+        prefix_length = int(np.searchsorted(text.char_end, begin - start, side="right"))
+        length = count_tokens_with_characters(text)
+        has_context = prefix_length > 0 or text.start_token_id is not None
+        if prefix_length < length < context_length and has_context:
+            lengths = WindowLengths(prefix_length, length - prefix_length)
+            windows.append(_cut_window(text, start, sha256, lengths))
+        else:
+            windows.append(None)
     return windows
 
 
 def count_tokens_with_characters(text: EncodedText) -> int:
-    """How many tokens there are without those that the tokenizer appends to the text: these have no characters."""
-    own = np.flatnonzero(text.char_end)
-    return int(own[-1]) + 1 if len(own) else 0
+    """Count the tokens of a text without those that the tokenizer appends, because these have no characters."""
+    tokens = np.flatnonzero(text.char_end)
+    if not len(tokens):
+        return 0
+    return int(tokens[-1]) + 1
 
 
 def _cut_window(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> EncodedText:
     cut = slice(lengths.window)
-    char_start, char_end = text.char_start[cut] + start, text.char_end[cut] + start
-    # Of a character in tokens on both sides: the suffix begins where its prefix ends.
+    char_start = text.char_start[cut] + start
+    char_end = text.char_end[cut] + start
+    # If a character belongs to tokens of both sides, the suffix begins at the end of the prefix.
     char_start[lengths.prefix] = char_end[lengths.prefix - 1]
     return replace(
         text,
@@ -101,10 +127,12 @@ def _cut_window(text: EncodedText, start: int, sha256: str, lengths: WindowLengt
 
 
 def split_prefix_and_suffix(window: EncodedText) -> tuple[list[int], list[int]]:
-    """The tokens that the model is given, its start token among them, and those of the suffix."""
-    start = [] if window.start_token_id is None else [window.start_token_id]
+    """Return the token ids of the prefix, including a start token, and of the suffix."""
     ids = window.token_id.tolist()
-    return [*start, *ids[: window.first_scored]], ids[window.first_scored :]
+    prefix = ids[: window.first_scored]
+    if window.start_token_id is not None:
+        prefix = [window.start_token_id, *prefix]
+    return prefix, ids[window.first_scored :]
 
 
 def run_windows(
@@ -115,9 +143,7 @@ def run_windows(
     on_progress: Callable[[Progress], None] | None = None,
     kind: Kind = "extraction",
 ) -> RunSummary:
-    """Run the model on those of ``windows`` that the cache of ``kind`` (extraction or grid) lacks, and write their rows
-    as they come.
-    """
+    """Run the model on the windows that the cache of ``kind`` lacks, and write their rows batch by batch."""
     caches = open_caches(location)
     prepared = _prepare_windows(model, windows, caches.of(model, kind), kind)
     return run_prepared(model, prepared, caches, backend, on_progress=on_progress)
@@ -126,15 +152,15 @@ def run_windows(
 def count_tokens_to_run(
     model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation, kind: Kind = "extraction"
 ) -> int:
-    """How many tokens :func:`run_windows` would run the model on."""
+    """Count the tokens that :func:`run_windows` would run the model on."""
     prepared = _prepare_windows(model, windows, open_caches(location).of(model, kind), kind)
     return sum(window.length for window in prepared.windows)
 
 
 def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
-    """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning.
+    """Return the cached rows of windows, one row per window, by document digest and start (schema EXTRACTION).
 
-    Those with a log-probability that is not known (NaN) are left out: whether they can be drawn is not known either.
+    Rows with an unknown log-probability (NaN) are missing, because such windows cannot be judged.
     """
     keys = (compute_row_key(model, window) for window in windows)
     rows = open_caches(location).of(model, "extraction").read(keys)
@@ -146,14 +172,14 @@ def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location
 
 
 def _prepare_windows(model: TokenizedModel, windows: Sequence[EncodedText], cache: PartCache, kind: Kind) -> Prepared:
-    keys = {compute_row_key(model, window, kind): window for window in windows}
-    missing = cache.missing(keys)
-    absent = {key: window for key, window in keys.items() if key in missing}
-    return prepare_single_windows(kind, absent, cached=len(keys) - len(absent))
+    windows_by_key = {compute_row_key(model, window, kind): window for window in windows}
+    missing_keys = cache.missing(windows_by_key)
+    missing = {key: window for key, window in windows_by_key.items() if key in missing_keys}
+    return prepare_single_windows(kind, missing, cached=len(windows_by_key) - len(missing))
 
 
 def compute_row_key(model: TokenizedModel, window: EncodedText, kind: Kind = "extraction") -> str:
-    """The key of a window's row of ``kind``: whatever can change the row is in it."""
+    """Compute the cache key of a window's row. It includes everything that can change the row."""
     return digest(
         window.text_sha256,
         int(window.char_start[0]),

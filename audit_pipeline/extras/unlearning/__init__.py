@@ -1,5 +1,5 @@
-"""A model before and after it was made to forget texts: what it forgot, and what only looks forgotten.
+"""The comparison of a model before and after unlearning: what it forgot, and what only looks forgotten.
 
-What belongs here: statistics of texts under two or three models, the table of them, and what may be concluded. What
-does not: running a model (token_statistics/), training one (controls/), what a model can be made to say (extraction/).
+This package computes statistics of texts under two or three models, writes the table of them and draws the conclusion.
+Models are run in token_statistics/ and trained in controls/. Passages that a model reproduces are in extraction/.
 """

@@ -17,7 +17,7 @@ from audit_pipeline.pipeline.console import Columns, Row, print_message, print_r
 from audit_pipeline.report.number_format import DASH, format_estimate
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.unlearning.measures import ComparisonFinding
+    from audit_pipeline.extras.unlearning.comparison_rows import ComparisonFinding
 
 
 def _format_unlearning_metric(metric: str) -> str:

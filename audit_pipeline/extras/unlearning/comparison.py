@@ -1,4 +1,4 @@
-"""A comparison before and after, from what is kept of models and benchmarks to its rows, and keeping them."""
+"""The comparison of models before and after unlearning: reading the inputs, and writing the rows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ import numpy as np
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.detector_inputs import explain_missing_columns
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.unlearning.inputs import (
-    find_calibration_texts,
-    read_document_values,
-    read_reproduced,
-    read_sides,
-    read_threshold,
-    read_values,
-)
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning import inputs
+from audit_pipeline.extras.unlearning.comparison_rows import (
+    FIRST_CHOICE_COLUMNS,
     FIRST_CHOICES,
-    READS_OF_FIRST_CHOICES,
     ComparedValues,
     ComparisonFinding,
+    Values,
     compare_documents,
     compare_texts,
     find_still_reproduced,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.roc import Bools, Floats
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep, read_ledger
@@ -47,7 +42,15 @@ CODE_VERSION = "3"
 
 @dataclass(frozen=True, eq=False)
 class UnlearningRequest:
-    """What is compared; ``holdout`` is ``forget`` where its non-members are the held-out texts."""
+    """The models and benchmarks of a comparison.
+
+    Attributes:
+        before: The model before unlearning.
+        after: The model after unlearning.
+        retrained: A model that was trained without the texts, or None.
+        forget: The benchmark of the texts to be forgotten.
+        holdout: The benchmark of the held-out texts. If it equals ``forget``, its non-members are the held-out texts.
+    """
 
     before: TokenizedModel
     after: TokenizedModel
@@ -57,65 +60,87 @@ class UnlearningRequest:
 
     @property
     def models(self) -> Mapping[ComparedModel, TokenizedModel]:
-        """The models by what they are in the comparison."""
-        known: dict[ComparedModel, TokenizedModel | None] = {
-            "before": self.before,
-            "after": self.after,
-            "retrained": self.retrained,
-        }
-        return {role: model for role, model in known.items() if model is not None}
+        """Return the models by their role in the comparison."""
+        models: dict[ComparedModel, TokenizedModel] = {"before": self.before, "after": self.after}
+        if self.retrained is not None:
+            models["retrained"] = self.retrained
+        return models
 
     @property
     def benchmarks(self) -> Sequence[BuiltBenchmark]:
-        """The benchmark of the texts to be forgotten and, where it is another, that of the held-out ones."""
+        """Return the benchmark of the texts to be forgotten, then that of the held-out texts if it is another one."""
         return list({benchmark.name: benchmark for benchmark in (self.forget, self.holdout)}.values())
 
 
 def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[ComparisonFinding], int]:
-    """Compare the models on the texts of both sides, from cached statistics and tables alone.
+    """Compare the models on the texts of both sides, from cached statistics and stored tables only.
 
-    Returns the numbers, and how many texts are left out, as a model scores no token of them. Raises DataError where a
-    model is named twice or reads texts in another way than the others, a side is empty, or a model has not been run on
-    the texts.
+    Returns:
+        The rows of the comparison, and the number of texts that are left out because a model scores none of their
+        tokens.
+
+    Raises:
+        DataError: If a model is named twice, reads texts in another way than the others or has not been run on the
+            texts, or if a side is empty.
     """
     _require_comparable(request.models)
-    sides = read_sides(request.forget, request.holdout)
-    threshold = read_threshold(request.before, request.benchmarks[::-1], paths)
-    values = {role: read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
-    reasons = [
-        explain_missing_columns(model.has_statistic, READS_OF_FIRST_CHOICES) for model in request.models.values()
-    ]
-    no_first_choices = next((reason for reason in reasons if reason is not None), None)
-    unknown = FIRST_CHOICES if no_first_choices is not None else ()
-    read = [column for of in values.values() for name, column in of.items() if name not in unknown]
-    scored = np.all([np.isfinite(column) for column in read], axis=0)
-    known = sides.take(scored)
-    of_scored = {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()}
-    texts, chosen_on = ComparedValues(known.forget, known.groups, of_scored), find_calibration_texts(known, threshold)
+    sides = inputs.read_sides(request.forget, request.holdout)
+    # A threshold of the held-out benchmark is preferred.
+    threshold = inputs.read_threshold(request.before, request.benchmarks[::-1], paths)
+    values = {role: inputs.read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
+    missing_choices_reason = _explain_missing_choices(request.models)
+    is_scored = np.ones(len(sides.forget), dtype=np.bool_)
+    for model_values in values.values():
+        for name, column in model_values.items():
+            if missing_choices_reason is None or name not in FIRST_CHOICES:
+                is_scored &= np.isfinite(column)
+    scored_sides = sides.take(is_scored)
+    scored_values = {role: _select_rows(model_values, is_scored) for role, model_values in values.items()}
+    texts = ComparedValues(scored_sides.forget, scored_sides.groups, scored_values)
+    calibration_mask = inputs.find_calibration_texts(scored_sides, threshold)
+    document_values = inputs.read_document_values(request.models, request.benchmarks, paths)
+    reproduced = inputs.read_reproduced(request.models, request.benchmarks, paths)
     findings = [
-        *compare_texts(texts, threshold, chosen_on, no_first_choices),
-        *compare_documents(read_document_values(request.models, request.benchmarks, paths)),
-        find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
+        *compare_texts(texts, threshold, calibration_mask, missing_choices_reason),
+        *compare_documents(document_values),
+        find_still_reproduced(reproduced),
     ]
-    return findings, int((~scored).sum())
+    return findings, int((~is_scored).sum())
+
+
+def _explain_missing_choices(models: Mapping[ComparedModel, TokenizedModel]) -> str | None:
+    """Return why the first choices of a model are unknown, or None if those of all models are known."""
+    for model in models.values():
+        reason = explain_missing_columns(model.has_statistic, FIRST_CHOICE_COLUMNS)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _select_rows(values: Values, mask: Bools) -> dict[str, Floats]:
+    return {name: column[mask] for name, column in values.items()}
 
 
 def write_comparison(
     request: UnlearningRequest, findings: Sequence[ComparisonFinding], paths: DataPaths, *, run_id: str
 ) -> None:
-    """Write the rows of a comparison, with the data versions of what was read, as far as the lineage knows them."""
-    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
+    """Write the rows of a comparison. The ledger entry lists the data versions of the inputs that it knows."""
+    upstream = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model, benchmark in product(request.models.values(), request.benchmarks):
         partition = Pair(benchmark.name, model.entry.name).partition
         for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
-            if entries := read_ledger(paths).list_entries(table.name, partition):
-                read[f"{table.name}/{partition}"] = entries[-1].data_version
-    compared = {
+            entries = read_ledger(paths).list_entries(table.name, partition)
+            if entries:
+                upstream[f"{table.name}/{partition}"] = entries[-1].data_version
+    retrained_name = None
+    if request.retrained is not None:
+        retrained_name = request.retrained.entry.name
+    shared_columns = {
         "model": request.after.entry.name,
         "benchmark": request.forget.name,
         "before": request.before.entry.name,
         "holdout": request.holdout.name,
-        "retrained": None if request.retrained is None else request.retrained.entry.name,
+        "retrained": retrained_name,
         "run_id": run_id,
     }
     store.write(
@@ -123,8 +148,8 @@ def write_comparison(
         LineageStep.now(run_id, "unlearning", CODE_VERSION),
         UNLEARNING,
         Pair(request.forget.name, request.after.entry.name),
-        table_from_rows([{**compared, **asdict(finding)} for finding in findings], UNLEARNING),
-        upstream=read,
+        table_from_rows([{**shared_columns, **asdict(finding)} for finding in findings], UNLEARNING),
+        upstream=upstream,
         model_fingerprint=request.after.identity.model_fingerprint,
         tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,
         benchmark_digest=request.forget.digest,
@@ -132,28 +157,39 @@ def write_comparison(
 
 
 def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
+    """Raise DataError if the models are not distinct, or if they would not score the same tokens of a text."""
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice: a model is compared with another model")
-    first, *others = models.values()
+            raise DataError(f"{name} is named twice. Name two different models.")
+    reference, *others = models.values()
     for other in others:
-        both = f"{first.entry.name} and {other.entry.name}"
-        if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
-            raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        # All settings, apart from the tokenizer, that decide which tokens of a text are scored and what precedes them.
-        ours, theirs = (
-            {
-                "start_token_policy": model.entry.start_token_policy,
-                "start token": model.start_token_id if model.entry.start_token_policy == "always" else None,
-                "window": model.entry.window,
-                "stride": model.entry.stride,
-            }
-            for model in (first, other)
-        )
-        unlike = [f"{name} ({ours[name]}, {theirs[name]})" for name in ours if ours[name] != theirs[name]]
-        if unlike:
+        both = f"{reference.entry.name} and {other.entry.name}"
+        if other.identity.tokenizer_fingerprint != reference.identity.tokenizer_fingerprint:
             raise DataError(
-                f"{both} do not read texts in the same way: {', '.join(unlike)}; give their entries in "
-                "config/models.yaml the same and audit again"
+                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with one tokenizer."
             )
+        reference_settings = _list_reading_settings(reference)
+        other_settings = _list_reading_settings(other)
+        differences = []
+        for name, value in reference_settings.items():
+            if value != other_settings[name]:
+                differences.append(f"{name} ({value}, {other_settings[name]})")
+        if differences:
+            raise DataError(
+                f"{both} do not read texts in the same way: {', '.join(differences)}. Use the same settings in "
+                "config/models.yaml and audit again."
+            )
+
+
+def _list_reading_settings(model: TokenizedModel) -> dict[str, object]:
+    """Return all settings, except the tokenizer, that decide which tokens are scored and what precedes them."""
+    start_token = None
+    if model.entry.start_token_policy == "always":
+        start_token = model.start_token_id
+    return {
+        "start_token_policy": model.entry.start_token_policy,
+        "start token": start_token,
+        "window": model.entry.window,
+        "stride": model.entry.stride,
+    }

@@ -1,9 +1,9 @@
-"""The conclusion of a comparison before and after, in words.
+"""The conclusion of a comparison before and after unlearning, as sentences.
 
-A passage that the model after gives of a document to be forgotten, and the retrained model does not, is a direct
-observation: that document was not forgotten, whatever averages say. Else PrivLeak carries the conclusion: whether the
-texts to be forgotten can still be separated from held-out texts by the model's probabilities. That the model no longer
-says them (memorisation, extraction) is the second question, and never enough.
+If the model after reproduces a passage that the retrained model does not, its document was not forgotten, regardless of
+averages. Otherwise the conclusion rests on PrivLeak: can the model's probabilities still
+separate the texts to be forgotten from held-out texts? The measures of reproduced text (memorisation, extraction) come
+second. They never suffice, because a model may know texts that it no longer reproduces.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.extras.unlearning.measures import ALL_EQUAL, OUTPUTS, REPRODUCED, STILL_REPRODUCED
+from audit_pipeline.extras.unlearning.comparison_rows import OUTPUTS, REPRODUCED, STILL_REPRODUCED
+from audit_pipeline.extras.unlearning.measures import ALL_EQUAL
 
 Outcome = Literal[
     "forgotten",
@@ -26,12 +27,13 @@ Outcome = Literal[
 ]
 
 P_LEVEL = 0.05
-LEAST_RULED_OUT = -30.0
-"""Never known is said only where PrivLeak before is clearly above this: an AUROC of .65, where the reference is .5."""
-LEFT_AT_MOST = 0.5
-"""Forgotten is said only where PrivLeak after is clearly nearer to 0 than this share of what it was before."""
-ENOUGH_GROUPS = 20
-"""With so many groups a side, the test of forget quality sees a distance of .43 between two distributions."""
+MIN_PRIVLEAK = -30.0
+"""The outcome ``never known`` requires that PrivLeak before is clearly above this value. With a reference of .5, this
+corresponds to an AUROC of .65."""
+MAX_REMAINING_SHARE = 0.5
+"""The outcome ``forgotten`` requires that PrivLeak after is clearly nearer to 0 than this share of PrivLeak before."""
+MIN_GROUPS = 20
+"""With this many groups per side, the test of forget quality detects a distance of .43 between two distributions."""
 
 _HEADLINES: Mapping[Outcome, str] = {
     "forgotten": "Forgotten by these measures: {after} scores the texts like held-out texts.",
@@ -43,7 +45,7 @@ _HEADLINES: Mapping[Outcome, str] = {
     "never known": "Nothing to forget was found: {before} does not clearly know the texts.",
     "undetermined": "These numbers do not settle whether {after} has forgotten the texts.",
 }
-"""One sentence of at most 15 words, whatever the models are called."""
+"""One sentence of at most 15 words per outcome."""
 _MEANINGS: Mapping[Outcome, str] = {
     "forgotten": (
         "{before} separates the texts to be forgotten from held-out texts. {after} does not clearly do so more than "
@@ -61,20 +63,21 @@ _MEANINGS: Mapping[Outcome, str] = {
     ),
     "never known": "{before} does not clearly separate the texts from held-out texts more than {reference}.",
 }
-"""The line under the headline; the other outcomes have their own reasons."""
+"""The line under the headline. The outcomes that are missing here have their own reasons."""
 
 _OUTWEIGHED: tuple[Outcome, ...] = ("forgotten", "never known", "undetermined")
-"""Outcomes that a document gives way to that is to be forgotten and is still reproduced."""
-_NAMED = 3
+"""The outcomes that are replaced by ``still reproduced`` if a document to be forgotten is still reproduced."""
+_MAX_NAMES = 3
+"""The maximum number of documents that a sentence names."""
 _REFERENCE_RETRAINED = "the model that was trained without them"
 _REFERENCE_STATED = "a model that cannot separate the two sides"
 
-STATED_IN_WORDS = (
+STATED_REFERENCE_NOTE = (
     "No retrained model was named, so the reference is a model that cannot separate the two sides (.5, as stated). "
     "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old "
     "texts against new texts it is wrong."
 )
-CLEARS_NOBODY_IN_WORDS = (
+LIMITS_NOTE = (
     "What these numbers do not see may still be there: other words for the same facts, other prompts, or what a little "
     "further training brings back."
 )
@@ -85,7 +88,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The conclusion of a comparison: its kind, a headline of at most 15 words, and the lines under it."""
+    """The conclusion of a comparison.
+
+    Attributes:
+        outcome: The kind of the conclusion.
+        headline: A sentence of at most 15 words.
+        explanation: The lines under the headline.
+    """
 
     outcome: Outcome
     headline: str
@@ -93,52 +102,76 @@ class Conclusion:
 
 
 def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
-    """Return the conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
-    method, reason, documents.
+    """Return the conclusion of one comparison.
 
-    ``before`` and ``after`` are the models' names.
+    Args:
+        rows: The rows of the comparison with the columns metric, role, side, value, ci_low, ci_high, n, method, reason
+            and documents.
+        before: The name of the model before.
+        after: The name of the model after.
     """
-    found = {(row["metric"], row["role"], row["side"]): row for row in rows}
-    retrained = _find_value(found, "auroc_min_40", "retrained", "both") is not None
-    outcome, why = _judge(found)
-    # The documents to be forgotten that the model after still reproduces; None where there are none.
-    reproduced = found.get((STILL_REPRODUCED, "after", "forget"))
-    if reproduced is None or reproduced["value"] is None or round(reproduced["value"] * reproduced["n"]) < 1:
-        reproduced = None
-    if reproduced and outcome in _OUTWEIGHED:
-        outcome = "still reproduced"
-    facts = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
-    if reproduced:
-        facts |= {"count": str(round(reproduced["value"] * reproduced["n"])), "documents": str(reproduced["n"])}
-    lines = [_MEANINGS[outcome].format(**facts)] if outcome in _MEANINGS else []
-    lines += [_format_reproduced(reproduced, facts, retrained)] if reproduced else []
-    return Conclusion(outcome, _HEADLINES[outcome].format(**facts), (*lines, *_explain(found, why, retrained)))
+    rows_by_key = {(row["metric"], row["role"], row["side"]): row for row in rows}
+    has_retrained = _find_value(rows_by_key, "auroc_min_40", "retrained", "both") is not None
+    outcome, reason = _decide_outcome(rows_by_key)
+    facts = {"before": before, "after": after, "reference": _REFERENCE_STATED}
+    if has_retrained:
+        facts["reference"] = _REFERENCE_RETRAINED
+    lines = []
+    reproduced = rows_by_key.get((STILL_REPRODUCED, "after", "forget"))
+    n_reproduced = _count_reproduced(reproduced)
+    if reproduced is not None and n_reproduced:
+        facts["count"] = str(n_reproduced)
+        facts["documents"] = str(reproduced["n"])
+        lines.append(_format_reproduced(reproduced, facts, has_retrained))
+        if outcome in _OUTWEIGHED:
+            outcome = "still reproduced"
+    if outcome in _MEANINGS:
+        lines.insert(0, _MEANINGS[outcome].format(**facts))
+    lines += _explain(rows_by_key, reason, has_retrained)
+    return Conclusion(outcome, _HEADLINES[outcome].format(**facts), tuple(lines))
 
 
-def _format_reproduced(row: Row, facts: Mapping[str, str], retrained: bool) -> str:
+def _count_reproduced(row: Row | None) -> int:
+    """Count the documents to be forgotten that the model after still reproduces."""
+    if row is None or row["value"] is None:
+        return 0
+    count: float = row["value"] * row["n"]
+    return round(count)
+
+
+def _format_reproduced(row: Row, facts: Mapping[str, str], has_retrained: bool) -> str:
     names = list(row.get("documents") or ())
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
-    other = f", and {_REFERENCE_RETRAINED} was not seen to" if retrained else ""
+    named = ""
+    if names:
+        more = ""
+        if len(names) > _MAX_NAMES:
+            more = f" and {len(names) - _MAX_NAMES} more"
+        named = f" ({', '.join(names[:_MAX_NAMES])}{more})"
+    other = ""
+    if has_retrained:
+        other = f", and {_REFERENCE_RETRAINED} was not seen to"
     return (
         f"{facts['after']} reproduces passages of {facts['count']} of {facts['documents']} documents that it was to "
         f"forget{named}{other}."
     )
 
 
-def _judge(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
-    """Known before, if its PrivLeak is clearly below 0; then the outcome by the model after.
+def _decide_outcome(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
+    """Decide the outcome by PrivLeak, and return the reason if it is undetermined.
 
-    An outcome that is undetermined comes with the reason.
+    The model before knew the texts if its PrivLeak is clearly below 0. Then the model after decides.
     """
-    before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
+    before = rows["privleak", "before", "both"]
+    after = rows["privleak", "after", "both"]
     for row in (after, before):
         if row["ci_low"] is None or row["ci_high"] is None:
             return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
-    if before["ci_high"] >= 0:
-        doubt = _explain_unclear_prior(rows, before, after)
-        return ("never known", None) if doubt is None else ("undetermined", doubt)
-    return _judge_known(rows, before, after)
+    if before["ci_high"] < 0:
+        return _judge_known(rows, before, after)
+    doubt = _explain_unclear_prior(rows, before, after)
+    if doubt is not None:
+        return "undetermined", doubt
+    return "never known", None
 
 
 def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
@@ -146,18 +179,30 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
-        # A fall that held-out texts share does not count, and all measures have one chance in twenty together.
-        changes = (rows.get((metric, "change", "both")) for metric in OUTPUTS)
-        fell = any(row is not None and row["ci_high"] is not None and row["ci_high"] < 0 for row in changes)
-        return "only looks forgotten" if fell else "still known", None
+        if _has_fallen_output(rows):
+            return "only looks forgotten", None
+        return "still known", None
     doubt = _explain_unclear_change(rows)
     if doubt is None:
         if _has_higher_output(rows, "after"):
             return "partly forgotten", None
-        if after["ci_low"] > LEFT_AT_MOST * before["value"]:
+        if after["ci_low"] > MAX_REMAINING_SHARE * before["value"]:
             return "forgotten", None
         doubt = f"There are too few texts: half of what PrivLeak was before is within {_format_with_interval(after)}."
     return "undetermined", doubt
+
+
+def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
+    """Return True if a measure of reproduced text clearly fell.
+
+    The rows describe the change minus that of held-out texts, so a fall that held-out texts share does not count. The
+    intervals of all measures hold together with a probability of 95%.
+    """
+    for metric in OUTPUTS:
+        row = rows.get((metric, "change", "both"))
+        if row is not None and row["ci_high"] is not None and row["ci_high"] < 0:
+            return True
+    return False
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
@@ -165,13 +210,14 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
-    # Whether the texts to be forgotten, and they alone, are not as likely as in the retrained model.
-    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
+    # The test continues only if the texts to be forgotten, and no others, differ from the retrained model.
+    forget = _find_value(rows, "forget_quality", "after", "forget")
+    holdout = _find_value(rows, "forget_quality", "after", "holdout")
     if forget is None or holdout is None or not forget < P_LEVEL <= holdout:
         return None
     n_held_out = rows[("forget_quality", "after", "holdout")]["n"]
     unlike = "The texts no longer differ from held-out texts, but they are not as likely as in the retrained model"
-    if n_held_out < ENOUGH_GROUPS:
+    if n_held_out < MIN_GROUPS:
         return (
             f"{unlike}; {n_held_out} groups of held-out texts are too few to say whether the models differ as a whole."
         )
@@ -182,21 +228,22 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
 
 
 def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> str | None:
-    """Return why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
+    """Return why texts whose PrivLeak before is not clearly below 0 cannot be called never known, or None."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
             "two were named in the wrong order."
         )
-    reproduced = [_find_value(rows, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
-    if _has_higher_output(rows, "before") or reproduced[0] > reproduced[1]:
+    reproduced_before = _find_value(rows, REPRODUCED, "before", "forget") or 0
+    reproduced_retrained = _find_value(rows, REPRODUCED, "retrained", "forget") or 0
+    if _has_higher_output(rows, "before") or reproduced_before > reproduced_retrained:
         return (
             "By its probabilities the model before does not clearly separate the texts from held-out texts, but it "
             "says more of them: it may have known them."
         )
     if before["ci_low"] > 0:
         return "The model before already finds the texts less likely than the reference would: it may have read them."
-    if before["ci_low"] <= LEAST_RULED_OUT:
+    if before["ci_low"] <= MIN_PRIVLEAK:
         return (
             "There are too few texts to say whether the model before knew them: its PrivLeak may be as low as "
             f"{before['ci_low']:z.0f}."
@@ -205,30 +252,35 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
 
 
 def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
-    """Return whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
+    """Return True if a model reproduces clearly more of the texts to be forgotten than of held-out texts.
 
-    Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
-    differ.
+    One measure with separate intervals is enough. A measure does not count if the retrained model shows the same
+    difference, because then the sides differ by themselves.
     """
     return any(_is_above(rows, metric, role) and not _is_above(rows, metric, "retrained") for metric in OUTPUTS)
 
 
 def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
-    forget, holdout = (_find_interval(rows.get((metric, role, side))) for side in ("forget", "holdout"))
+    forget = _find_interval(rows.get((metric, role, "forget")))
+    holdout = _find_interval(rows.get((metric, role, "holdout")))
     return forget is not None and holdout is not None and forget[0] > holdout[1]
 
 
 def _find_interval(row: Row | None) -> tuple[float, float] | None:
-    """Return the interval of a mean; where all its values are equal, that value."""
+    """Return the interval of a mean. If all its values are equal, both ends are that value."""
     if row is None or row["value"] is None:
         return None
-    if row["ci_low"] is None or row["ci_high"] is None:
-        return (row["value"], row["value"]) if ALL_EQUAL in row["method"] else None
-    return row["ci_low"], row["ci_high"]
+    if row["ci_low"] is not None and row["ci_high"] is not None:
+        return row["ci_low"], row["ci_high"]
+    if ALL_EQUAL in row["method"]:
+        return row["value"], row["value"]
+    return None
 
 
-def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> Iterable[str]:
-    before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
+def _explain(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -> Iterable[str]:
+    """Yield the lines that explain the outcome. The reason is None if the outcome is determined."""
+    before = rows["privleak", "before", "both"]
+    after = rows["privleak", "after", "both"]
     yield (
         f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the "
         "reference; -100: every text to be forgotten is known; above 0: they are unusually unlikely."
@@ -239,56 +291,69 @@ def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> It
         first_choices = _format_before_and_after(rows, "exact_memorization", "texts")
         yield f"First choices of the model that are the text's own next token: {first_choices}."
     if _find_value(rows, "verbatim_coverage", "after", "forget") is not None:
-        covered, reproduced = (
-            _format_before_and_after(rows, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED)
-        )
+        covered = _format_before_and_after(rows, "verbatim_coverage", "documents")
+        reproduced = _format_before_and_after(rows, REPRODUCED, "documents")
         yield f"Characters that the model gives with a probability of at least .001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _format_suspicious(rows)
-    if retrained:
-        forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
-        p_values = ["not computed" if value is None else f"{value:.2g}" for value in (forget, holdout)]
+    if has_retrained:
+        forget = _format_p_value(_find_value(rows, "forget_quality", "after", "forget"))
+        holdout = _format_p_value(_find_value(rows, "forget_quality", "after", "holdout"))
         yield (
-            f"Forget quality (p-value of no difference from the retrained model): {p_values[0]}, of held-out texts "
-            f"{p_values[1]}. Where both are small, the two models differ as a whole, not in these texts."
+            f"Forget quality (p-value of no difference from the retrained model): {forget}, of held-out texts "
+            f"{holdout}. Where both are small, the two models differ as a whole, not in these texts."
         )
     else:
-        yield STATED_IN_WORDS
-    yield CLEARS_NOBODY_IN_WORDS
+        yield STATED_REFERENCE_NOTE
+    yield LIMITS_NOTE
 
 
-def _format_before_and_after(rows: Mapping[Key, Row], metric: str, things: str) -> str:
+def _format_p_value(value: float | None) -> str:
+    if value is None:
+        return "not computed"
+    return f"{value:.2g}"
+
+
+def _format_before_and_after(rows: Mapping[Key, Row], metric: str, unit: str) -> str:
     parts = []
-    for side, words in (("forget", f"of these {things}"), ("holdout", "of held-out ones")):
-        before, after = (_find_value(rows, metric, role, side) for role in ("before", "after"))
-        parts.append(f"{_format_percent(before)} before and {_format_percent(after)} after {words}")
+    for side, subject in (("forget", f"of these {unit}"), ("holdout", "of held-out ones")):
+        before = _format_percent(_find_value(rows, metric, "before", side))
+        after = _format_percent(_find_value(rows, metric, "after", side))
+        parts.append(f"{before} before and {after} after {subject}")
     return ", ".join(parts)
 
 
 def _format_suspicious(rows: Mapping[Key, Row]) -> str:
-    forget, holdout = (rows[("suspicious", "change", side)] for side in ("forget", "holdout"))
+    forget = rows["suspicious", "change", "forget"]
+    holdout = rows["suspicious", "change", "holdout"]
     if forget["value"] is None:
-        moved = [_format_percent(_find_value(rows, "unchanged", "change", side)) for side in ("forget", "holdout")]
+        unmoved_forget = _format_percent(_find_value(rows, "unchanged", "change", "forget"))
+        unmoved_holdout = _format_percent(_find_value(rows, "unchanged", "change", "holdout"))
         return (
-            f"{moved[0]} of the texts to be forgotten and {moved[1]} of the held-out texts hardly moved. How many of "
-            f"them were known before is not said: {forget['reason']}. Unchanged may mean never known."
+            f"{unmoved_forget} of the texts to be forgotten and {unmoved_holdout} of the held-out texts hardly moved. "
+            f"How many of them were known before is not said: {forget['reason']}. Unchanged may mean never known."
         )
-    of_held_out = "" if holdout["value"] is None else f", {_format_percent(holdout['value'])} of the held-out texts"
-    never = _find_value(rows, "suspicious", "retrained", "forget")
-    read_by_nobody = (
-        "" if never is None else f"; by the same rule {_format_percent(never)} of them in the retrained model"
-    )
+    held_out_share = ""
+    if holdout["value"] is not None:
+        held_out_share = f", {_format_percent(holdout['value'])} of the held-out texts"
+    retrained_value = _find_value(rows, "suspicious", "retrained", "forget")
+    retrained_share = ""
+    if retrained_value is not None:
+        retrained_share = f"; by the same rule {_format_percent(retrained_value)} of them in the retrained model"
     return (
         f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of "
         f"{forget['n']} "
-        f"texts to be forgotten{of_held_out}{read_by_nobody}. A score may be as near in a model that never read the"
+        f"texts to be forgotten{held_out_share}{retrained_share}. A score may be as near in a model that never read the"
         " text."
     )
 
 
 def _find_value(rows: Mapping[Key, Row], metric: str, role: str, side: str) -> float | None:
     row = rows.get((metric, role, side))
-    return None if row is None else row["value"]
+    if row is None:
+        return None
+    value: float | None = row["value"]
+    return value
 
 
 def _format_with_interval(row: Row) -> str:
@@ -300,4 +365,6 @@ def _format_with_interval(row: Row) -> str:
 
 
 def _format_percent(value: float | None) -> str:
-    return "an unknown share" if value is None else f"{100 * value:.1f}%"
+    if value is None:
+        return "an unknown share"
+    return f"{100 * value:.1f}%"

@@ -1,4 +1,4 @@
-"""What a comparison is made from: its texts, what each model makes of them, and what was extracted of its documents."""
+"""The inputs of a comparison: its texts, each model's values of them, and the extraction results of its documents."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import compute_lowest_means
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.memorisation import LIKELIEST
-from audit_pipeline.extras.unlearning.measures import (
-    MEANS,
+from audit_pipeline.extras.unlearning.comparison_rows import (
+    DOCUMENT_MEASURES,
+    FIRST_CHOICE_COLUMNS,
     MIN_40,
     MIN_K,
-    OF_DOCUMENTS,
-    READS_OF_FIRST_CHOICES,
+    TEXT_MEASURES,
     ComparedValues,
     ReproducedDocuments,
     ThresholdBefore,
     Values,
-    compute_exact_memorization,
-    compute_extraction_strength,
 )
+from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
@@ -50,18 +49,20 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 RULES = ("marginal", "certified")
-"""Whose threshold calls a text a member: the first of these that there is."""
+"""The rules whose threshold calls a text a member. The first rule with a threshold is used."""
 ALPHA = 0.05
 _SHARE = 0.4
-_PARTS = {"document_id": "document(s)", "group": "group(s)"}
-"""What texts belong to: columns of EXAMPLES, and what they are called."""
+_UNITS = {"document_id": "document(s)", "group": "group(s)"}
+"""The columns of EXAMPLES that two benchmarks must not share values of, and the nouns for messages."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The texts to be forgotten and the held-out ones, in order: ``forget`` [n] says which is which.
+    """The n texts to be forgotten and held-out texts, in order.
 
-    ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
+    Attributes:
+        examples: The texts with the columns of EXAMPLES, including the labels and splits of their benchmarks.
+        forget: A mask of shape (n,) of the texts to be forgotten.
     """
 
     examples: pa.Table
@@ -69,122 +70,163 @@ class Sides:
 
     @property
     def groups(self) -> list[str]:
+        """Return the group of each text."""
         groups: list[str] = self.examples["group"].to_pylist()
         return groups
 
     def take(self, mask: Bools) -> Sides:
-        """Return those of the texts that a mask chooses."""
+        """Return the texts that a mask selects."""
         return Sides(self.examples.filter(pa.array(mask)), self.forget[mask])
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     """Return the texts of both sides.
 
-    Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
-    its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
-    empty, or a text is on both, or the two benchmarks share documents or groups.
+    If both benchmarks are the same, its members are compared with its non-members, as its metrics do. Audited texts
+    count as members if no text to evaluate is labelled. If the benchmarks differ, all their texts are compared.
+
+    Raises:
+        DataError: If a side is empty, a text is on both sides, or two benchmarks share documents or groups.
     """
     parts = [forget.examples, holdout.examples]
     if forget.name == holdout.name:
-        # In their own rows: audited texts (membership unknown) that are treated as members get new labels for it.
-        evaluated = relabel_for_comparison(forget.examples)
-        evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
-        compared = [evaluated.filter(pc.equal(evaluated["label"], label)) for label in (MEMBER, NON_MEMBER)]
-        ids = forget.examples["example_id"]
-        parts = [forget.examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in compared]
-    for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
+        parts = _split_benchmark(forget)
+    for part, benchmark, purpose in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
         if not len(part):
-            raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
-    both = set(build_model_inputs(parts[0])) & set(build_model_inputs(parts[1]))
-    if both:
-        raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
-    if forget.name != holdout.name:
-        # Windows of one document differ, but a model may have read them all.
-        ours, theirs = (
-            {name: set(benchmark.examples[name].to_pylist()) for name in _PARTS} for benchmark in (forget, holdout)
+            raise DataError(f"{benchmark.name} has no texts to {purpose}: name others with --forget and --holdout")
+    shared_texts = set(build_model_inputs(parts[0])) & set(build_model_inputs(parts[1]))
+    if shared_texts:
+        raise DataError(
+            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}: a text has one side"
         )
-        counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
-        if any(counts.values()):
-            shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
-            raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
-    sides = np.repeat([True, False], [len(part) for part in parts])
-    return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), sides)
+    if forget.name != holdout.name:
+        _require_disjoint(forget, holdout)
+    is_forget = np.repeat([True, False], [len(part) for part in parts])
+    return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), is_forget)
+
+
+def _split_benchmark(benchmark: BuiltBenchmark) -> list[pa.Table]:
+    """Return the members and the non-members among the texts to evaluate, as two tables.
+
+    Audited texts that count as members get new labels for the selection only. The tables keep the original labels.
+    """
+    evaluated = relabel_for_comparison(benchmark.examples)
+    evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
+    parts = []
+    for label in (MEMBER, NON_MEMBER):
+        ids = evaluated.filter(pc.equal(evaluated["label"], label))["example_id"]
+        parts.append(benchmark.examples.filter(pc.is_in(benchmark.examples["example_id"], value_set=ids)))
+    return parts
+
+
+def _require_disjoint(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
+    """Raise DataError if two benchmarks share documents or groups.
+
+    The windows of one document differ, but a model may have read all of them.
+    """
+    shared = []
+    for column, noun in _UNITS.items():
+        forget_values = set(forget.examples[column].to_pylist())
+        count = len(forget_values.intersection(holdout.examples[column].to_pylist()))
+        if count:
+            shared.append(f"{count} {noun}")
+    if shared:
+        raise DataError(
+            f"{forget.name} and {holdout.name} share {' and '.join(shared)}: name held-out texts of other documents"
+        )
 
 
 def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
-    """A model's values of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
+    """Compute a model's values of each text from cached statistics.
 
-    Those of ``FIRST_CHOICES`` are NaN throughout where the model's interface does not give them.
+    Args:
+        model: The model.
+        sides: The n texts.
+        share: The share K of the Min-K% score.
+        paths: The data folder.
 
-    Raises DataError, naming the command, where the model has not been run on all of the texts.
+    Returns:
+        Float arrays of shape (n,) by name. They are NaN if no token of a text is scored. The values of
+        ``FIRST_CHOICES`` are NaN if the model's interface does not return first choices.
+
+    Raises:
+        DataError: If the model has not been run on all texts. The message contains the command.
     """
     texts = build_model_inputs(sides.examples)
     index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
     contexts = sides.examples["context"].to_pylist()
-    found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
-    missing = np.array([statistics is None for statistics in found])
-    if missing.any():
-        counts = sides.take(missing).examples["benchmark"].value_counts().to_pylist()
-        name, count = counts[0]["values"], counts[0]["counts"]
+    statistics_by_text = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
+    is_missing = np.array([statistics is None for statistics in statistics_by_text])
+    if is_missing.any():
+        counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()
+        name = counts[0]["values"]
         raise DataError(
-            f"{model.entry.name} has not been run on {count} texts of {name}: "
+            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
-    rows = np.full((len(found), len(MEANS) + 2), np.nan)
-    for row, statistics in zip(rows, found, strict=True):
+    rows = np.full((len(texts), len(TEXT_MEASURES) + 2), np.nan)
+    for row, statistics in zip(rows, statistics_by_text, strict=True):
         if statistics is None or not len(statistics):
             continue
-        if statistics.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
+        if statistics.explain_absent_columns(FIRST_CHOICE_COLUMNS) is None:
             matches = statistics.argmax_id == statistics.token_id
-            row[:2] = compute_exact_memorization(matches), compute_extraction_strength(matches)
-        lowest = compute_lowest_means(statistics.logprob, (_SHARE, share))
-        row[2:] = statistics.logprob.mean(dtype=np.float64), *lowest
-    return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
+            row[0] = compute_exact_memorization(matches)
+            row[1] = compute_extraction_strength(matches)
+        row[2] = statistics.logprob.mean(dtype=np.float64)
+        row[3:] = compute_lowest_means(statistics.logprob, (_SHARE, share))
+    return dict(zip((*TEXT_MEASURES, MIN_40, MIN_K), rows.T, strict=True))
 
 
 def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
-    """Return which of the texts chose the threshold: [n]."""
+    """Return a mask of shape (n,) of the texts that chose the threshold."""
     examples = sides.examples
-    calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
-    chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], threshold.benchmark or ""))
-    return np.asarray(chosen.to_numpy(zero_copy_only=False))
+    is_calibration = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
+    is_of_benchmark = pc.equal(examples["benchmark"], threshold.benchmark or "")
+    mask = pc.and_(pc.fill_null(is_calibration, False), is_of_benchmark)
+    return np.asarray(mask.to_numpy(zero_copy_only=False))
 
 
 def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
-    """Return the threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
+    """Return the 5% threshold that calls a text a member under ``model``, from the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
-        found = _read_threshold_on(benchmark, model, paths)
-        if isinstance(found, ThresholdBefore):
-            return found
-        reasons.append(found)
+        threshold = _read_threshold_on(benchmark, model, paths)
+        if isinstance(threshold, ThresholdBefore):
+            return threshold
+        reasons.append(threshold)
     return ThresholdBefore(float(DETECTOR.default["k"]), reason="; ".join(reasons))
 
 
 def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> ThresholdBefore | str:
-    """Return the threshold that an audit of the model chose on a benchmark, or why there is none."""
+    """Return the threshold that an audit of the model chose on a benchmark, or the reason if there is none."""
     pair = Pair(benchmark.name, model.entry.name)
-    again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
+    command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, DECISIONS, pair):
-        return f"{pair.model} has no thresholds on {pair.benchmark}: {again}"
-    written = read_latest_run(paths, DECISIONS.name, pair.partition)
-    if (written.benchmark_digest, written.model_fingerprint) != (benchmark.digest, model.identity.model_fingerprint):
-        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {again}"
-    what = f"the thresholds of {pair.model} on {pair.benchmark}"
-    rows = store.read(paths, DECISIONS, pair, run_id=written.run_id, label=what).to_pylist()
-    own = {row["rule"]: row for row in rows if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA}
-    for row in (own[rule] for rule in RULES if rule in own):
-        if row["threshold"] is not None:
+        return f"{pair.model} has no thresholds on {pair.benchmark}: {command}"
+    entry = read_latest_run(paths, DECISIONS.name, pair.partition)
+    is_current_build = entry.benchmark_digest == benchmark.digest
+    if not is_current_build or entry.model_fingerprint != model.identity.model_fingerprint:
+        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {command}"
+    label = f"the thresholds of {pair.model} on {pair.benchmark}"
+    rows_by_rule = {}
+    for row in store.read(paths, DECISIONS, pair, run_id=entry.run_id, label=label).to_pylist():
+        if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA:
+            rows_by_rule[row["rule"]] = row
+    for rule in RULES:
+        row = rows_by_rule.get(rule)
+        if row is not None and row["threshold"] is not None:
             share = float(json.loads(row["parameters"])["k"])
-            words = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
-            return ThresholdBefore(share, float(row["threshold"]), pair.benchmark, words)
-    return f"{pair.benchmark}: {own[RULES[0]]['reason'] if own else 'min_k was not scored'}"
+            description = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
+            return ThresholdBefore(share, float(row["threshold"]), pair.benchmark, description)
+    if not rows_by_rule:
+        return f"{pair.benchmark}: min_k was not scored"
+    return f"{pair.benchmark}: {rows_by_rule[RULES[0]]['reason']}"
 
 
 Row = Mapping[str, Any]
 
 NO_WINDOW = "no document is as long as a window"
-_HOW = ("prefix_tokens", "suffix_tokens", "stride")
+_WINDOW_SETTINGS = ("prefix_tokens", "suffix_tokens", "stride")
 _REFERENCE = "reference_model/"
 
 
@@ -193,44 +235,57 @@ def read_document_values(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ComparedValues:
-    """Return the documents of both sides of which every model's extraction has a window.
+    """Return the documents of both sides that have a window in every model's extraction.
 
-    Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
-    the second. Where extraction was not run, or in another way, there are none, and the reason says so.
+    Args:
+        models: The models by their role.
+        benchmarks: One benchmark, whose audited documents are compared with its held-out documents. Or the benchmark to
+            forget and the held-out benchmark, whose documents are all compared.
+        paths: The data folder.
+
+    Returns:
+        The values of the documents. If extraction was not run, or was run with different settings, there are no
+        documents, and ``reason`` is set.
     """
     rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
     references: set[tuple[tuple[str, str], ...]] = set()
     for benchmark in benchmarks:
-        found: dict[ComparedModel, list[Row]] = {}
+        rows_by_model: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
-            written = _find_comparable_extraction(model, benchmark, models.values(), paths)
-            if isinstance(written, str):
-                return _build_empty_document_values(written)
-            # The reference models by which passages were set apart, with their weights.
-            references.add(tuple(sorted(item for item in written.upstream.items() if item[0].startswith(_REFERENCE))))
+            entry = _find_comparable_extraction(model, benchmark, models.values(), paths)
+            if isinstance(entry, str):
+                return _build_empty_document_values(entry)
+            # The reference models, with their weights, decide which passages were set apart.
+            references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
                     "extraction was not run with the same reference model, or none, each time"
                 )
-            found[role] = _read_extraction(written, paths)
-        together = _join_rows_by_document(found)
-        if together is None:
+            rows_by_model[role] = _read_extraction(entry, paths)
+        documents = _join_rows_by_document(rows_by_model)
+        if documents is None:
             return _build_empty_document_values(
                 f"extraction of {benchmark.name} was run with other windows on one model than on another"
             )
-        is_first = benchmark is benchmarks[0]
-        alone = len(benchmarks) == 1
-        rows += [(document["after"]["side"] == "audited" if alone else is_first, document) for document in together]
+        for document in documents:
+            is_forget = benchmark is benchmarks[0]
+            if len(benchmarks) == 1:
+                is_forget = document["after"]["side"] == "audited"
+            rows.append((is_forget, document))
     if not rows:
         return _build_empty_document_values(NO_WINDOW)
-    sides = np.array([is_forget for is_forget, _ in rows])
-    groups = [document["after"]["group"] for _, document in rows]
     values = {}
     for role in models:
-        own = [document[role] for _, document in rows]
-        found_values = [(row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced") for row in own]
-        values[role] = dict(zip(OF_DOCUMENTS, np.array(found_values, dtype=np.float64).T, strict=True))
-    return ComparedValues(sides, groups, values)
+        values[role] = _build_document_columns([document[role] for _, document in rows])
+    is_forget_column = np.array([is_forget for is_forget, _ in rows])
+    groups = [document["after"]["group"] for _, document in rows]
+    return ComparedValues(is_forget_column, groups, values)
+
+
+def _build_document_columns(rows: Sequence[Row]) -> Values:
+    """Return the measures of documents as float arrays of shape (n_documents,), by name."""
+    values = [(row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced") for row in rows]
+    return dict(zip(DOCUMENT_MEASURES, np.array(values, dtype=np.float64).T, strict=True))
 
 
 def read_reproduced(
@@ -238,66 +293,94 @@ def read_reproduced(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ReproducedDocuments:
-    """Return the documents to be forgotten of which the model after, and not the retrained model, reproduces a passage.
+    """Return the documents to be forgotten, and which of them the model after reproduces but the retrained model not.
 
-    Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
+    This needs only the extraction of the model after. A reproduced passage counts regardless of earlier runs.
     """
-    forget, alone = benchmarks[0], len(benchmarks) == 1
-    found: dict[ComparedModel, list[Row]] = {}
+    forget = benchmarks[0]
+    rows_by_model: dict[ComparedModel, list[Row]] = {}
     for role in ("after", "retrained"):
-        if role in models:
-            written = _find_comparable_extraction(models[role], forget, (), paths)
-            if isinstance(written, Entry):
-                found[role] = _read_extraction(written, paths)
-            elif role == "after":
-                return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
-    rows = [row for row in found["after"] if row["windows"] and (row["side"] == "audited" or not alone)]
-    by_retrained = {row["document_id"] for row in found.get("retrained", ()) if row["claim"] == "reproduced"}
+        if role not in models:
+            continue
+        entry = _find_comparable_extraction(models[role], forget, (), paths)
+        if isinstance(entry, Entry):
+            rows_by_model[role] = _read_extraction(entry, paths)
+        elif role == "after":
+            return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), entry)
+    rows = [row for row in rows_by_model["after"] if row["windows"]]
+    if len(benchmarks) == 1:
+        rows = [row for row in rows if row["side"] == "audited"]
+    retrained_rows = rows_by_model.get("retrained", [])
+    by_retrained = {row["document_id"] for row in retrained_rows if row["claim"] == "reproduced"}
+    is_reproduced = [row["claim"] == "reproduced" and row["document_id"] not in by_retrained for row in rows]
+    reason = None
+    if not rows:
+        reason = NO_WINDOW
+    names = [row["title"] or row["document_id"] for row in rows]
     return ReproducedDocuments(
-        [row["title"] or row["document_id"] for row in rows],
-        [row["group"] for row in rows],
-        np.array([row["claim"] == "reproduced" and row["document_id"] not in by_retrained for row in rows], dtype=bool),
-        None if rows else NO_WINDOW,
+        names=names,
+        groups=[row["group"] for row in rows],
+        reproduced=np.array(is_reproduced, dtype=bool),
+        reason=reason,
     )
 
 
 def _find_comparable_extraction(
     model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
 ) -> Entry | str:
-    """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""
+    """Find the latest extraction of a benchmark with a model.
+
+    Returns:
+        The ledger entry, or the reason why it cannot be compared with the extractions of ``models``.
+    """
     pair = Pair(benchmark.name, model.entry.name)
     if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
-    written = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-    gives_likeliest, *others = (all(map(other.has_statistic, LIKELIEST)) for other in (model, *models))
-    otherwise = None
-    if any(others) and not gives_likeliest:
-        otherwise = "through an interface that does not give the likeliest tokens, and with another model it was not"
-    elif written.model_fingerprint not in (None, model.identity.model_fingerprint):
-        otherwise = "with other weights"
-    elif written.benchmark_digest not in (None, benchmark.digest):
-        otherwise = "on another build of it"
-    return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
+    entry = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+    difference = None
+    if any(map(_has_likeliest_tokens, models)) and not _has_likeliest_tokens(model):
+        difference = "through an interface that does not give the likeliest tokens, and with another model it was not"
+    elif entry.model_fingerprint not in (None, model.identity.model_fingerprint):
+        difference = "with other weights"
+    elif entry.benchmark_digest not in (None, benchmark.digest):
+        difference = "on another build of it"
+    if difference is not None:
+        return f"extraction of {pair.model} on {pair.benchmark} was run {difference}"
+    return entry
+
+
+def _has_likeliest_tokens(model: TokenizedModel) -> bool:
+    return all(map(model.has_statistic, LIKELIEST))
 
 
 def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
     """Return the rows of DOCUMENT_MEMORISATION that a run has written."""
-    what = f"what was extracted of {run.partition.replace('|', ' with ')}"
-    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=what).to_pylist()
+    label = f"what was extracted of {run.partition.replace('|', ' with ')}"
+    table = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=label)
+    rows: list[Row] = table.to_pylist()
     return rows
 
 
 def _join_rows_by_document(
     rows_by_model: Mapping[ComparedModel, list[Row]],
 ) -> list[Mapping[ComparedModel, Row]] | None:
-    """The rows of each document by model, of those with a window; None where the models' windows are not alike."""
-    by_document = {
-        role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in rows_by_model.items()
-    }
-    if len({tuple(row[name] for name in _HOW) for rows in by_document.values() for row in rows.values()}) > 1:
+    """Join the rows of each document that has a window under every model.
+
+    Returns:
+        The rows by model, in the order of the document ids. None if the models' window settings differ.
+    """
+    rows_by_document: dict[ComparedModel, dict[str, Row]] = {}
+    window_settings = set()
+    for role, rows in rows_by_model.items():
+        rows_by_document[role] = {row["document_id"]: row for row in rows if row["windows"]}
+        for row in rows_by_document[role].values():
+            window_settings.add(tuple(row[name] for name in _WINDOW_SETTINGS))
+    if len(window_settings) > 1:
         return None
-    common = sorted(set.intersection(*(set(rows) for rows in by_document.values())))
-    return [{role: rows[document] for role, rows in by_document.items()} for document in common]
+    joined: list[Mapping[ComparedModel, Row]] = []
+    for document_id in sorted(set.intersection(*map(set, rows_by_document.values()))):
+        joined.append({role: rows[document_id] for role, rows in rows_by_document.items()})
+    return joined
 
 
 def _build_empty_document_values(reason: str) -> ComparedValues:

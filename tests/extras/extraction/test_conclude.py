@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.extras.extraction.memorisation import (
-    GAP,
+    MAX_GAP_CHARACTERS,
     Windows,
     conclude_memorisation,
     join_windows,
@@ -135,12 +135,14 @@ def test_shares_of_characters_and_the_longest_run() -> None:
 
 def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
-    windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + GAP, 35), (35, 40)], *sure))
-    apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + GAP, 35), (35, 40)], *sure))
+    windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + MAX_GAP_CHARACTERS, 35), (35, 40)], *sure))
+    apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + MAX_GAP_CHARACTERS, 35), (35, 40)], *sure))
     assert conclude_memorisation(windows, NONE[: len(windows)], TEXT).longest_run == 30
-    assert conclude_memorisation(apart, NONE[: len(apart)], TEXT).longest_run == 19 - GAP
+    assert conclude_memorisation(apart, NONE[: len(apart)], TEXT).longest_run == 19 - MAX_GAP_CHARACTERS
     # The gap is in no suffix: it counts for no share.
-    assert conclude_memorisation(windows, NONE[: len(windows)], TEXT).covered[0] == pytest.approx((30 - GAP) / 100)
+    assert conclude_memorisation(windows, NONE[: len(windows)], TEXT).covered[0] == pytest.approx(
+        (30 - MAX_GAP_CHARACTERS) / 100
+    )
 
 
 def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.priors import LEAST_OTHERS, OTHER_PREFIXES, is_likely_anyway
+from audit_pipeline.extras.extraction.priors import MAX_OTHER_DOCUMENTS, MIN_OTHER_DOCUMENTS, is_likely_anyway
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.window_exclusions import have_common_run
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -101,9 +101,9 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
     assert (refrain.memorisation.reproduced, refrain.memorisation.set_apart) == (0, 1)
     assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
     # A half after each of ten prefixes, but for those that end with a token of a sentence.
-    share = 2 * math.exp(refrain.judged.prior_log_p[number]) * OTHER_PREFIXES
+    share = 2 * math.exp(refrain.judged.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
     assert share == pytest.approx(round(share), abs=1e-6)
-    assert OTHER_PREFIXES / 2 <= round(share) <= OTHER_PREFIXES
+    assert MAX_OTHER_DOCUMENTS / 2 <= round(share) <= MAX_OTHER_DOCUMENTS
     # Of other windows nobody asks.
     for other in found.values():
         asked = np.isfinite(other.judged.prior_log_p)
@@ -149,12 +149,16 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
     refrain = documents_with(bigram.model)[1]
     # The same text twice is one document, one that is too short has no prefix, and none is another edition.
     edition = SearchedDocument("edition", refrain.text[: len(refrain.text) // 2])
-    few = [*OTHERS[: LEAST_OTHERS - 1], SearchedDocument("again", OTHERS[0].text), SearchedDocument("short", "Two.")]
+    few = [
+        *OTHERS[: MIN_OTHER_DOCUMENTS - 1],
+        SearchedDocument("again", OTHERS[0].text),
+        SearchedDocument("short", "Two."),
+    ]
     for number, documents in enumerate(([refrain, *few], [refrain, *few, edition])):
         found = run(bigram, documents, tmp_path / str(number))["refrain"]
         assert (found.memorisation.reproduced, found.memorisation.set_apart) == (1, 0)
         assert np.isnan(found.judged.prior_log_p).all()
-    enough = run(bigram, [refrain, *OTHERS[:LEAST_OTHERS]], tmp_path / "enough")["refrain"]
+    enough = run(bigram, [refrain, *OTHERS[:MIN_OTHER_DOCUMENTS]], tmp_path / "enough")["refrain"]
     assert (enough.memorisation.reproduced, enough.memorisation.set_apart) == (0, 1)
 
 

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.memorisation import GAP, THRESHOLDS, Windows
+from audit_pipeline.extras.extraction.memorisation import MAX_GAP_CHARACTERS, THRESHOLDS, Windows
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
@@ -167,7 +167,7 @@ def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path
     assert len(windows) > 3
     ends = [int(window.char_end[-1]) for window in windows]
     begins = [int(window.char_start[PREFIX]) for window in windows]
-    assert max(begin - end for begin, end in zip(begins[1:], ends, strict=False)) <= GAP
+    assert max(begin - end for begin, end in zip(begins[1:], ends, strict=False)) <= MAX_GAP_CHARACTERS
     assert [int(window.char_start[0]) for window in windows] == starts[: len(windows)]
 
 

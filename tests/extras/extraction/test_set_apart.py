@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.extras.extraction.window_exclusions import (
     COMMON_RUN,
-    SEVERAL,
+    MIN_BOILERPLATE_DOCUMENTS,
     compute_run_length,
     explain_set_apart,
     find_boilerplate,
@@ -44,7 +44,7 @@ def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
 def test_what_stands_in_three_documents() -> None:
     licence = np.arange(500, 500 + 30)
     own = [np.arange(2000 + 100 * number, 2050 + 100 * number) for number in range(4)]
-    documents = [joined(one, licence, one[::-1]) for one in own[:SEVERAL]]
+    documents = [joined(one, licence, one[::-1]) for one in own[:MIN_BOILERPLATE_DOCUMENTS]]
     known = find_boilerplate(documents, COMMON_RUN)
     assert len(known) == len(licence) - COMMON_RUN + 1
     assert is_boilerplate(joined(own[0][:30], licence[5 : 5 + COMMON_RUN]), known)
@@ -59,7 +59,7 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
         pytest.fail("the documents are looked through for nothing")
 
     assert explain_set_apart(RUN, RUN, ask) == "repeats its prefix"
-    known = find_boilerplate([OTHER] * SEVERAL, COMMON_RUN)
+    known = find_boilerplate([OTHER] * MIN_BOILERPLATE_DOCUMENTS, COMMON_RUN)
     assert explain_set_apart(RUN, OTHER, lambda: known) == "in several documents"
     assert explain_set_apart(OTHER, RUN, lambda: known) is None
 
@@ -75,6 +75,6 @@ def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: 
         for document in documents
         for run in {tuple(document[at : at + length]) for at in range(len(document) - length + 1)}
     )
-    expected = runs[tuple(suffix)] >= SEVERAL
+    expected = runs[tuple(suffix)] >= MIN_BOILERPLATE_DOCUMENTS
     tokens = [np.array(document, dtype=np.int32) for document in documents]
     assert is_boilerplate(np.array(suffix, dtype=np.int32), find_boilerplate(tokens, length)) is expected

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit_pipeline.extras.unlearning.measures import (
-    MEANS,
+from audit_pipeline.extras.unlearning.comparison_rows import (
     MIN_40,
     MIN_K,
+    TEXT_MEASURES,
     ComparedValues,
     ComparisonFinding,
     ThresholdBefore,
@@ -29,7 +29,7 @@ def model(seed: int, *, known: float, spoken: float = 0.2) -> Mapping[str, np.nd
     forget = np.arange(2 * SIDE) < SIDE
     score = -4 + chance.normal(scale=0.5, size=2 * SIDE) + known * forget
     said = np.where(forget, spoken, 0.2) + chance.uniform(-0.05, 0.05, size=2 * SIDE)
-    return {**dict(zip(MEANS, (said, said / 4, score), strict=True)), MIN_40: score, MIN_K: score}
+    return {**dict(zip(TEXT_MEASURES, (said, said / 4, score), strict=True)), MIN_40: score, MIN_K: score}
 
 
 def compare(

@@ -24,17 +24,18 @@ def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -
     [
         (
             model("after", tokenizer="another", window=64),
-            "before and after have different tokenizers: token by token, such models cannot be compared",
+            "before and after have different tokenizers, so their tokens cannot be compared. Name models with one "
+            "tokenizer.",
         ),
         (
             model("after", window=64, stride=32),
-            "before and after do not read texts in the same way: window (128, 64), stride (64, 32); give their entries "
-            "in config/models.yaml the same and audit again",
+            "before and after do not read texts in the same way: window (128, 64), stride (64, 32). Use the same "
+            "settings in config/models.yaml and audit again.",
         ),
         (
             model("after", start_token_policy="tokenizer"),
             "before and after do not read texts in the same way: start_token_policy (always, tokenizer), start token "
-            "(1, None); give their entries in config/models.yaml the same and audit again",
+            "(1, None). Use the same settings in config/models.yaml and audit again.",
         ),
     ],
 )

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from made_values import SIDE, compare, model
 
-from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
+    DOCUMENT_MEASURES,
     FIRST_CHOICES,
-    MEANS,
     NO_RETRAINED,
-    OF_DOCUMENTS,
+    TEXT_MEASURES,
     ComparedValues,
     ComparisonFinding,
     compare_documents,
 )
+from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
 from audit_pipeline.statistics.roc import compute_metrics
 
 BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0), model(3, known=0.1)
@@ -32,7 +32,7 @@ def by_key(rows: list[ComparisonFinding]) -> dict[tuple[str, str, str], Comparis
 
 def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
     found = by_key(compare(before=BEFORE, after=AFTER, retrained=RETRAINED))
-    for metric in MEANS:
+    for metric in TEXT_MEASURES:
         columns = {"before": BEFORE[metric], "after": AFTER[metric], "retrained": RETRAINED[metric]}
         columns["change"] = AFTER[metric] - BEFORE[metric]
         for role, column in columns.items():
@@ -135,7 +135,7 @@ def test_documents_are_compared_where_extraction_was_run() -> None:
 
     forget, groups = np.arange(8) < 4, [str(place) for place in range(8)]
     found = by_key(compare_documents(ComparedValues(forget, groups, {"before": of(0.5), "after": of(0.1, unknown=7)})))
-    assert {key[0] for key in found} == set(OF_DOCUMENTS)
+    assert {key[0] for key in found} == set(DOCUMENT_MEASURES)
     assert found["verbatim_coverage", "change", "forget"].value == pytest.approx(-0.4)
     assert found["verbatim_reproduced", "before", "forget"].value == 1
     assert found["verbatim_reproduced", "before", "forget"].ci_low == pytest.approx(0.025 ** (1 / 4))
@@ -145,4 +145,4 @@ def test_documents_are_compared_where_extraction_was_run() -> None:
         assert row.method.startswith("mean over documents; ")
     nothing = compare_documents(ComparedValues(forget[:0], [], {}, "extraction was not run"))
     told = [(row.metric, row.value, row.reason) for row in nothing]
-    assert told == [(metric, None, "extraction was not run") for metric in OF_DOCUMENTS]
+    assert told == [(metric, None, "extraction was not run") for metric in DOCUMENT_MEASURES]

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from made_values import SIDE, compare, model
 
-from audit_pipeline.extras.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude_unlearning
-from audit_pipeline.extras.unlearning.measures import (
+from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparedValues,
     ReproducedDocuments,
     compare_documents,
     find_still_reproduced,
 )
+from audit_pipeline.extras.unlearning.conclusion import STATED_REFERENCE_NOTE, Conclusion, Outcome, conclude_unlearning
 
 Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)
@@ -94,7 +94,7 @@ def test_the_outcome_follows_from_what_the_model_still_tells(
     assert found.outcome == outcome
     assert ("base" if outcome == "never known" else "edited") in found.headline
     told = " ".join(found.explanation)
-    assert (STATED_IN_WORDS in told) == (retrained is None)
+    assert (STATED_REFERENCE_NOTE in told) == (retrained is None)
     assert ("Forget quality" in told) == (retrained is not None)
     assert "0: as in the reference" in told
     assert "Suspicious" in told

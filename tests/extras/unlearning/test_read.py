@@ -13,13 +13,13 @@ from made_rows import example, examples_table, make_row
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.errors import DataError
+from audit_pipeline.extras.unlearning.comparison_rows import ComparedValues, ThresholdBefore
 from audit_pipeline.extras.unlearning.inputs import (
     find_calibration_texts,
     read_document_values,
     read_reproduced,
     read_sides,
 )
-from audit_pipeline.extras.unlearning.measures import ComparedValues, ThresholdBefore
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -32,7 +32,7 @@ Text = tuple[str, int | None, str]
 
 def named(model: str) -> Any:
     identity = SimpleNamespace(model_fingerprint=f"of {model}")
-    return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, gives=lambda _: True)
+    return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, has_statistic=lambda _: True)
 
 
 MODELS: Any = {name: named(name) for name in ("before", "after")}
