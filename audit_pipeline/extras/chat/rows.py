@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
-from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, hash_normalised_words
+from audit_pipeline.extras.chat.matching import MIN_NEAR_WORDS, DocumentMatcher, hash_normalised_words
 from audit_pipeline.extras.chat.prompt_styles import AskRequest
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
 from audit_pipeline.models.usage_budget import Budget
@@ -269,7 +269,7 @@ def _build_row(
         "output_sha256": text_sha256(output),
         "output": output if keeps_text else None,
     }
-    row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, LEAST)
+    row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, MIN_NEAR_WORDS)
     if row["outcome"] == "empty":
         return row
     measured = find_matcher(document.text).measure(output, prompt, target)
