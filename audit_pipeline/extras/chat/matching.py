@@ -1,6 +1,7 @@
 """Measures of how much of a document an answer contains beyond its prompt.
 
-Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words of the prompt.
+Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words of the
+prompt.
 The beginning of an answer is quoted if it repeats the end of the prompt. A model that continues a text may repeat its
 last words. A quoted word matches nothing.
 
