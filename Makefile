@@ -60,6 +60,7 @@ check-types: $(STAMP)
 check-rest: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pytest -n 0 tests/test_style.py tests/test_docs.py
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
 

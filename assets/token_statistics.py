@@ -103,7 +103,9 @@ def token_statistics(run: StageRun) -> StageResult:
             on_progress=notify,
         )
     run.log.info(f"{pair.partition}: {summary.cache_summary}")
-    metadata = UiMetadata(summary.own.texts, {**summary.numbers, "model_fingerprint": model.identity.model_fingerprint})
+    metadata = UiMetadata(
+        summary.text_pass.texts, {**summary.numbers, "model_fingerprint": model.identity.model_fingerprint}
+    )
     built = read_built_digest(pair.benchmark, run.paths)
     version = None if built is None else compute_statistics_version(model, built)
     return StageResult(version, metadata, {"cache_intact": _check_cache(run, summary.unreadable_parts)})

@@ -38,7 +38,7 @@ from scipy.stats import norm
 
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc
-from audit_pipeline.statistics.roc import METRICS, find_place_of_fpr, roc_points
+from audit_pipeline.statistics.roc import METRICS, find_index_at_fpr, roc_points
 from audit_pipeline.statistics.share_bounds import grouped_rate, measure_share
 
 Floats = npt.NDArray[np.float64]
@@ -150,7 +150,7 @@ def measure_threshold_coverage(n: int, auroc: float, repeats: int) -> tuple[floa
     for _ in range(repeats):
         curve = roc_points(generator.normal(size=2 * n) + shift * labels, labels)
         interval = measure_share(metric, curve, sides).interval
-        met = float(norm.sf(curve.threshold[find_place_of_fpr(curve, metric.at_fpr)] - shift))
+        met = float(norm.sf(curve.threshold[find_index_at_fpr(curve, metric.at_fpr)] - shift))
         held += holds(interval, met), holds(interval, population)
     return float(held[0] / repeats), float(held[1] / repeats)
 

@@ -59,7 +59,7 @@ def main() -> None:
             paths = DataPaths(Path(folder))
             model = load_tokenized(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
-            own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).own
+            own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).text_pass
             if dtype == "float32":
                 started = time.perf_counter()
                 table = Session(model, select(one_pass, grid=True), paths).score(ids, texts)

@@ -32,8 +32,8 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, cut_windows, encode, iterate_batches
 
 BATCH = 16

@@ -29,7 +29,8 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
     import torch
 
     from audit_pipeline.tables import KINDS
-    from audit_pipeline.token_statistics.layer_tuning import choose_linear_function, is_faster_with_onednn
+    from audit_pipeline.token_statistics.calibration import is_faster_with_onednn
+    from audit_pipeline.token_statistics.layer_tuning import choose_linear_function
     from audit_pipeline.token_statistics.reductions import sweep
     from audit_pipeline.token_statistics.vocabulary_blocks import Head, HeadLogits, Scratch
 

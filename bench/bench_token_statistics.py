@@ -40,9 +40,9 @@ from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layer_tuning import find_linear_layers, use_linear
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
 

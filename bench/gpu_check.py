@@ -32,8 +32,9 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, iterate_batches
 from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Logits, Reduced, Scratch
 

@@ -1,4 +1,4 @@
-"""Audits, and reading what they found."""
+"""The functions audit, report and warehouse."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.options import BENCHMARK, MODEL, AuditOptions
-from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn, without_library_bars
+from audit_pipeline.pipeline.options import AuditOptions
+from audit_pipeline.token_statistics.engine_choice import EngineName
+from corpus_audit.progress import progress_on_stderr, warn, without_library_bars
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AuditFindings:
-    """What an audit of a model, or of all of a series, found.
+    """The findings of an audit of a model or a series.
 
     Attributes
     ----------
@@ -31,16 +32,16 @@ class AuditFindings:
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
-        The rows of the view ``leaderboard``: a row per benchmark and detector, with AUROC, its interval, the blind
-        control and the claim level.
+        The rows of the view ``leaderboard``, one per benchmark and detector. They hold the AUROC, its interval, the
+        blind control and the claim level.
     answers : list of dict
-        What the report's first screen says of each benchmark: ``headline``, ``explanation``, ``claim_level``, and the
-        rest of the report's JSON copy.
+        The answers on the first screen of the report, one per benchmark. Their keys are those of the report's JSON
+        copy, such as ``headline``, ``explanation`` and ``claim_level``.
     report : pathlib.Path
         The report, an HTML page.
     comparisons : pyarrow.Table
-        A row per benchmark and two detectors that were compared on the same texts: the difference of their AUROCs, its
-        interval and p-value, which is not corrected for the number of pairs.
+        One row per benchmark and pair of detectors, compared on the same texts. It holds the difference of their
+        AUROCs with its interval and p-value. The p-values are not corrected for the number of pairs.
     """
 
     model: str
@@ -55,24 +56,52 @@ class AuditFindings:
         return "\n".join(f"{answer['benchmark']}: {answer['headline']}" for answer in self.answers)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Audit(AuditOptions):
-    """What the function audit is asked."""
+def audit(
+    *,
+    model: str,
+    benchmark: str,
+    refresh: bool = False,
+    again: bool = False,
+    kinds: Sequence[str] = ("base",),
+    logits_budget_gb: float | None = None,
+    device: str | None = None,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    engine: EngineName | None = None,
+    workers: int | None = None,
+    verbose: bool = False,
+) -> AuditFindings:
+    """Audit a model, or a series of them, on one or more benchmarks, as the command `corpus-audit audit` does.
 
-    model: Annotated[str, MODEL]
-    benchmark: Annotated[str, BENCHMARK]
-    verbose: Annotated[bool, VERBOSE] = False
-
-
-@takes(Audit)
-def audit(options: Audit) -> AuditFindings:
-    """Audit a model, or a series, on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
-
-    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+    The audit runs through Dagster, in this process. Finished audits are not repeated. Texts in the cache are not run
+    again.
 
     Parameters
     ----------
-    {parameters}
+    model : str
+        The model: a name in config/models.yaml, a hub id, or a path.
+    benchmark : str
+        A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.
+    refresh : bool, default False
+        Fetch the sources again, even if their documents are stored.
+    again : bool, default False
+        Repeat finished audits. Texts still come from the cache.
+    kinds : Sequence[str], default ('base',)
+        What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.
+    logits_budget_gb : float, optional
+        Maximum size of the full logits of a benchmark, in gigabytes.
+    device : str, optional
+        Device of the model, "cpu" or "cuda". Default: cuda if it is available.
+    max_tokens : int, optional
+        Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.
+    max_cost : float, optional
+        Maximum cost of these tokens, by the prices in the models' entries.
+    engine : {"in_process", "ray"}, optional
+        What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+    workers : int, optional
+        Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
+    verbose : bool, default False
+        Print steps and progress on standard error.
 
     Returns
     -------
@@ -82,52 +111,71 @@ def audit(options: Audit) -> AuditFindings:
     Raises
     ------
     AuditError
-        Where something is wrong that the caller can mend; where some pairs met a fault, after the others are done.
+        If you can correct the cause. If some pairs failed, the error is raised after the other pairs are done.
 
     Warns
     -----
     UserWarning
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
-    # Here and below: `import corpus_audit` answers at once.
+    options = AuditOptions(
+        refresh=refresh,
+        again=again,
+        kinds=kinds,
+        logits_budget_gb=logits_budget_gb,
+        device=device,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+        engine=engine,
+        workers=workers,
+    )
+    # Imports stand inside the functions, so that `import corpus_audit` is fast.
     from audit_pipeline.pipeline.audit_requests import build_audit_request  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.run_audit import run_audit  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
 
-    request = build_audit_request(options.model, options.benchmark, options)
-    with progress_on_stderr(options.verbose), nullcontext() if options.verbose else without_library_bars():
+    request = build_audit_request(model, benchmark, options)
+    with progress_on_stderr(verbose), nullcontext() if verbose else without_library_bars():
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
     warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
     if outcome.failed is not None:
         raise outcome.failed
-    paths, names = DataPaths.from_environment(), tuple(spec.name for spec in outcome.benchmarks)
+    paths = DataPaths.from_environment()
+    benchmarks = tuple(spec.name for spec in outcome.benchmarks)
     models = [entry.name for entry in request.models]
-    shown = request.model.name if len(models) == 1 else options.model
-    return read_audit_findings(shown, models, names, paths.warehouse, paths.report)
+    name = request.model.name if len(models) == 1 else model
+    return read_audit_findings(name, models, benchmarks, paths.warehouse, paths.report)
 
 
 def read_audit_findings(
     name: str, models: Sequence[str], benchmarks: tuple[str, ...], warehouse_file: Path, report_file: Path
 ) -> AuditFindings:
-    """Return what a warehouse holds of models on benchmarks; ``name`` is what they are called together."""
+    """Read the findings of models on benchmarks from a warehouse. ``name`` is the name of the model or series."""
     import pyarrow as pa  # noqa: PLC0415
 
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_comparisons, read_latest_findings  # noqa: PLC0415
 
-    findings, comparisons, answers = [], [], []
+    findings: list[pa.Table] = []
+    comparisons: list[pa.Table] = []
+    answers: list[Mapping[str, Any]] = []
     for model in models:
         findings.append(read_latest_findings(warehouse_file, model, benchmarks))
-        of_model = read_conclusions(warehouse_file, model).answers
-        answers += [of_model[benchmark] for benchmark in benchmarks if benchmark in of_model]
+        answers_by_benchmark = read_conclusions(warehouse_file, model).answers
         for benchmark in benchmarks:
+            if benchmark in answers_by_benchmark:
+                answers.append(answers_by_benchmark[benchmark])
             compared = read_comparisons(warehouse_file, model, benchmark, None)
-            names = {"model": model, "benchmark": benchmark}
-            columns = {key: pa.array([value] * len(compared), pa.string()) for key, value in names.items()}
-            comparisons.append(pa.table({**columns, **dict(zip(compared.column_names, compared.columns, strict=True))}))
+            columns = {
+                "model": pa.array([model] * len(compared), pa.string()),
+                "benchmark": pa.array([benchmark] * len(compared), pa.string()),
+            }
+            for column in compared.column_names:
+                columns[column] = compared[column]
+            comparisons.append(pa.table(columns))
     return AuditFindings(
         name, benchmarks, pa.concat_tables(findings), answers, report_file, pa.concat_tables(comparisons)
     )
@@ -136,24 +184,24 @@ def read_audit_findings(
 def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB connection to all results, for reading.
 
-    It keeps seeing the warehouse that it opened, also if audits write new results. Call again to see those.
-    It reads the warehouse alone: no other file, no data frame of the caller's, no setting. docs/sql.md has queries.
+    The connection keeps the state of the warehouse at the time of the call. Call the function again to see newer
+    results. Other files, data frames of the caller and settings cannot be accessed. docs/sql.md has example queries.
 
     Parameters
     ----------
     folder : str or os.PathLike, optional
-        The folder whose warehouse is read: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the
-        data folder of the commands.
+        A folder with a warehouse: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the data folder
+        of the commands.
 
     Returns
     -------
     duckdb.DuckDBPyConnection
-        To be closed by the caller (``with ca.warehouse() as connection: …``), or left to the end of the process.
+        A connection. Close it, as in ``with ca.warehouse() as connection: …``, or leave it open until the process ends.
 
     Raises
     ------
     AuditError
-        If nothing was audited yet, or the warehouse cannot be read.
+        If the folder has no warehouse yet, or if the warehouse cannot be read.
 
     Examples
     --------
@@ -167,21 +215,22 @@ def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConne
         return open_read_only(DataPaths.from_environment().warehouse)
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder: name one that holds a warehouse (audit.duckdb)")
-    of_workspace = DataPaths.of_workspace(root).warehouse
-    return open_read_only(of_workspace if of_workspace.exists() else DataPaths(root).warehouse)
+        raise DataError(f"{root} is not a folder. Name a folder that holds a warehouse (audit.duckdb).")
+    file = DataPaths.of_workspace(root).warehouse
+    if not file.exists():
+        file = DataPaths(root).warehouse
+    return open_read_only(file)
 
 
 def report(*, show: bool = False, text: bool | None = None, verbose: bool = False) -> Path:
-    """Rebuild the warehouse and the report; as the command `corpus-audit report`.
+    """Rebuild the warehouse and the report, as the command `corpus-audit report` does.
 
     Parameters
     ----------
     show : bool, default False
         Open the report in a browser.
     text : bool, optional
-        Whether excerpts of audited texts, at most 50 words each, are quoted. Default: yes, unless CORPUS_AUDIT_NO_TEXT
-        is set.
+        Quote excerpts of audited texts, of at most 50 words each. Default: yes, unless CORPUS_AUDIT_NO_TEXT is set.
     verbose : bool, default False
         Print steps and progress on standard error.
 
@@ -193,7 +242,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     Raises
     ------
     AuditError
-        Where the data folder cannot be written.
+        If the data folder cannot be written.
     """
     from audit_pipeline.store.paths import (  # noqa: PLC0415
         DataPaths,

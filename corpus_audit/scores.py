@@ -1,63 +1,126 @@
-"""Scores of texts of your own."""
+"""The functions score and evaluate: texts and tables of your own."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from audit_pipeline.pipeline.options import ScoreOptions
+from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
+from audit_pipeline.token_statistics.engine_choice import EngineName
 from corpus_audit.audits import AuditFindings, read_audit_findings
-from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn, without_library_bars
+from corpus_audit.progress import progress_on_stderr, warn, without_library_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Score(ScoreOptions):
-    """What the function score is asked."""
+def score(
+    texts: Iterable[str] | PathLike[str],
+    *,
+    model: str | PathLike[str],
+    detectors: Sequence[str] | None = None,
+    grid: bool = False,
+    parameters: Mapping[str, Mapping[str, bool | int | float | str]] | None = None,
+    text_column: str | None = None,
+    label_column: str = "label",
+    id_column: str | None = None,
+    start_token: Literal["always", "tokenizer"] | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    reference_model: str | None = None,
+    frequencies: PathLike[str] | None = None,
+    prefix_texts: PathLike[str] | None = None,
+    prefix_members: PathLike[str] | None = None,
+    proposer: str = "own-topk",
+    seed: int = 0,
+    device: str | None = None,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    engine: EngineName | None = None,
+    workers: int | None = None,
+    verbose: bool = False,
+) -> pa.Table:
+    """Score texts with membership detectors, as the command `corpus-audit score` does.
 
-    texts: Annotated[
-        Iterable[str] | PathLike[str],
-        "The texts; or a file or folder of them, as a ``pathlib.Path``: .jsonl, .csv, .parquet, .txt and what else "
-        "docs/input-files.md lists.",
-    ]
-    verbose: Annotated[bool, VERBOSE] = field(default=False, kw_only=True)
-
-
-@takes(Score)
-def score(options: Score) -> pa.Table:
-    """Score texts by detectors of membership; as the command `corpus-audit score`.
-
-    The model is run once per text. What was run is cached: the same texts again, or another detector, run no model.
+    The model is run once per text. Its results are cached: scoring the same texts again, or with another detector,
+    runs no model.
 
     Parameters
     ----------
-    {parameters}
+    texts : Iterable[str] or PathLike[str]
+        The texts; or a file or folder of them, as a ``pathlib.Path``. docs/input-files.md lists the formats, among
+        them .jsonl, .csv, .parquet and .txt.
+    model : str or PathLike[str]
+        The model: a name in config/models.yaml, a hub id, or a path.
+    detectors : Sequence[str], optional
+        Names of detectors. `corpus-audit detectors` lists them. Default: all except those that run on request only.
+    grid : bool, default False
+        Compute every setting of each detector's grid, not only the default.
+    parameters : Mapping[str, Mapping[str, bool | int | float | str]], optional
+        Parameters by detector, as in ``{"min_k": {"k": 0.3}}``. With ``grid``, only the other parameters vary.
+    text_column : str, optional
+        Column of the text. Default: text, else input, else the only column.
+    label_column : str, default 'label'
+        Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.
+    id_column : str, optional
+        Column of your own id of each text, which the result keeps. Default: id, if there is one.
+    start_token : {"always", "tokenizer"}, optional
+        Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.
+    dtype : {"float32", "bfloat16", "float16"}, optional
+        Precision of the forward pass. Default: the model's entry.
+    reference_model : str, optional
+        The second model of the detector reference. Default: the model's entry.
+    frequencies : PathLike[str], optional
+        Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.
+    prefix_texts : PathLike[str], optional
+        A file of known non-members, each from a different document. The first of them are the prefix of recall and
+        con_recall. Texts of their documents get no score. The first 32 words identify a document.
+    prefix_members : PathLike[str], optional
+        A file of known members, in the same form: the other prefix of con_recall.
+    proposer : str, default 'own-topk'
+        What generates neighbours: the model itself (own-topk), or a masked language model.
+    seed : int, default 0
+        Seed for generating neighbours.
+    device : str, optional
+        Device of the model, "cpu" or "cuda". Default: cuda if it is available.
+    max_tokens : int, optional
+        Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.
+    max_cost : float, optional
+        Maximum cost of these tokens, by the prices in the models' entries.
+    engine : {"in_process", "ray"}, optional
+        What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+    workers : int, optional
+        Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
+    verbose : bool, default False
+        Print steps and progress on standard error.
 
     Returns
     -------
     pyarrow.Table
-        A row per text, detector and setting, with the columns ``example_index`` (the text's place, from 0),
-        ``detector``, ``parameters`` (JSON), ``score`` (higher: more likely a member), ``status`` (``ok``,
-        ``not_applicable`` or ``failed``), ``reason``, ``label`` and ``group`` as the file has them, and the text's
-        ``sha256``. It holds what the command writes, and fits into memory.
+        One row per text, detector and setting. The command writes the same table. Its columns:
+
+        - ``example_index``, the position of the text, from 0,
+        - ``detector``, and ``parameters`` as JSON,
+        - ``score``, which is higher if the text is more likely a member,
+        - ``status`` (``ok``, ``not_applicable`` or ``failed``) with its ``reason``,
+        - ``label`` and ``group`` as in the file,
+        - ``sha256`` of the text.
 
     Raises
     ------
     AuditError
-        Where something is wrong that the caller can mend: no such model, detector or column, no usable text.
+        If you can correct the cause: an unknown model, detector or column, or no usable text.
 
     Warns
     -----
     UserWarning
-        For texts that cannot be used, which have no rows, and for entries of the configuration that are wrong.
+        For texts that cannot be used, which have no rows, and for wrong entries of the configuration.
 
     Examples
     --------
@@ -65,9 +128,31 @@ def score(options: Score) -> pa.Table:
     >>> table.column("status").to_pylist()
     ['ok']
     """
-    if isinstance(options.texts, str):
-        raise TypeError("texts is a list of texts, or the pathlib.Path of a file; this is one str")
-    # Here and below: `import corpus_audit` answers at once.
+    if isinstance(texts, str):
+        raise TypeError("texts is one str. Give a list of texts, or the pathlib.Path of a file.")
+    options = ScoreOptions(
+        model=model,
+        detectors=detectors,
+        grid=grid,
+        parameters=parameters,
+        text_column=text_column,
+        label_column=label_column,
+        id_column=id_column,
+        start_token=start_token,
+        dtype=dtype,
+        reference_model=reference_model,
+        frequencies=frequencies,
+        prefix_texts=prefix_texts,
+        prefix_members=prefix_members,
+        proposer=proposer,
+        seed=seed,
+        device=device,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+        engine=engine,
+        workers=workers,
+    )
+    # Imports stand inside the functions, so that `import corpus_audit` is fast.
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
@@ -78,26 +163,26 @@ def score(options: Score) -> pa.Table:
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
-    paths, model = DataPaths.from_environment(), str(options.model)
+    paths = DataPaths.from_environment()
     require_writable(paths.root)
     models = load_models()
-    if isinstance(options.texts, PathLike):
-        stream = open_texts(Path(options.texts), options.text_column, [GROUP])
+    if isinstance(texts, PathLike):
+        stream = open_texts(Path(texts), text_column, [GROUP])
     else:
-        stream = stream_from_texts(list(options.texts))
+        stream = stream_from_texts(list(texts))
     request = build_scoring_request(options, stream.rows.file.path)
     with (
-        progress_on_stderr(options.verbose),
-        nullcontext() if options.verbose else without_library_bars(),
+        progress_on_stderr(verbose),
+        nullcontext() if verbose else without_library_bars(),
         tempfile.TemporaryDirectory() as folder,
-        progress_bar(model) as show,
+        progress_bar(str(model)) as on_progress,
     ):
         out = Path(folder, "scores.parquet")
-        listener = ProgressListener(print_step, show_progress, show)
-        done = score_texts(request, resolve_model(model, models), stream, out, paths, listener)
+        listener = ProgressListener(print_step, show_progress, on_progress)
+        result = score_texts(request, resolve_model(str(model), models), stream, out, paths, listener)
         table = pq.read_table(out, memory_map=False)
     warn(models.problems)
-    warn(f"skipped {row.location}: {row.reason}" for row in done.skipped.first)
+    warn(f"skipped {row.location}: {row.reason}" for row in result.skipped.first)
     return table
 
 
@@ -108,25 +193,54 @@ class ArrowTable(Protocol):
         """Return the table as Arrow's stream of record batches."""
 
 
-@dataclass(frozen=True)
-class Evaluate(EvaluateOptions):
-    """What the function evaluate is asked."""
+def evaluate(
+    scores: ArrowTable | PathLike[str],
+    texts: PathLike[str] | None = None,
+    text_column: str | None = None,
+    out: PathLike[str] | None = None,
+    model: str = "a model",
+    benchmark: str | None = None,
+    design: Design | None = None,
+    headline: str | None = None,
+    language: str = "en",
+    calibration: float = 0.5,
+    seed: int = 0,
+    no_text: bool = False,
+) -> AuditFindings:
+    """Write findings and a report from a table of scores, as the command `corpus-audit evaluate` does.
 
-    scores: Annotated[  # type: ignore[assignment]
-        ArrowTable | PathLike[str],
-        "The table that score returned, another ``pyarrow.Table`` or data frame, or the path of a file. Its columns "
-        "are score and label; group, detector and text are used if present. A table in memory is kept in the folder "
-        "that is written.",
-    ]
-
-
-@takes(Evaluate)
-def evaluate(options: Evaluate) -> AuditFindings:
-    """Write findings and a report from a table of scores; as the command `corpus-audit evaluate`. No model is run.
+    No model is run.
 
     Parameters
     ----------
-    {parameters}
+    scores : ArrowTable or PathLike[str]
+        The table that ``score`` returned, another ``pyarrow.Table`` or data frame, or the path of a file. Its columns
+        are score and label. The columns group, detector and text are used if present. A table in memory is stored in
+        the folder of the findings.
+    texts : PathLike[str], optional
+        The file that was scored, for a table of ``score``, which holds no text. The blind control needs the texts. They
+        are found by their sha256.
+    text_column : str, optional
+        Column of the text in ``texts``. Default: text, else input, else the only column.
+    out : PathLike[str], optional
+        The folder for warehouse and report. Default: FILE_findings.
+    model : str, default 'a model'
+        Model name written to the findings.
+    benchmark : str, optional
+        Benchmark name written to the findings. Default: the file's name, or "scores" for a table in memory.
+    design : {"temporal", "exchangeable", "randomised", "selected", "unstated", "unlabelled"}, optional
+        How members and non-members were chosen. Default: unstated, or unlabelled if no text is a member.
+    headline : str, optional
+        The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only
+        detector. If several other detectors are scored, there is no headline.
+    language : str, default 'en'
+        Language of the texts, as ISO 639-1.
+    calibration : float, default 0.5
+        Share of the labelled groups that is used to choose thresholds.
+    seed : int, default 0
+        Seed for choosing the calibration groups.
+    no_text : bool, default False
+        Quote no text in the report and the warehouse.
 
     Returns
     -------
@@ -136,40 +250,55 @@ def evaluate(options: Evaluate) -> AuditFindings:
     Raises
     ------
     AuditError
-        Where something is wrong that the caller can mend: a table that cannot be used or holds nothing to compare.
+        If you can correct the cause: a table that cannot be used, or one with nothing to compare.
 
     Warns
     -----
     UserWarning
-        For rows that cannot be used, and for all that had to be left out or taken as given.
+        For rows that cannot be used, and for what is left out or assumed.
 
     Examples
     --------
     >>> texts = Path("texts.jsonl")
-    >>> found = evaluate(score(texts, model="smollm2-135m"), texts=texts, headline="min_k_plus_plus")
-    >>> found.comparisons.to_pandas()
+    >>> findings = evaluate(score(texts, model="smollm2-135m"), texts=texts, headline="min_k_plus_plus")
+    >>> findings.comparisons.to_pandas()
     """
-    # `import corpus_audit` answers at once.
+    # Imports stand inside the functions, so that `import corpus_audit` is fast.
     from audit_pipeline.pipeline.evaluate_file import evaluate_file, keep_scores  # noqa: PLC0415
     from audit_pipeline.store.paths import to_path_segment  # noqa: PLC0415
 
-    given = {each.name: getattr(options, each.name) for each in fields(EvaluateOptions)}
-    for name in ("texts", "out"):
-        given[name] = None if given[name] is None else Path(given[name])
-    if isinstance(options.scores, str | PathLike):
-        given["scores"] = Path(options.scores)
-    else:
-        table = _to_arrow(options.scores)
-        given["benchmark"] = options.benchmark or "scores"
-        given["out"] = given["out"] or Path(f"{to_path_segment(given['benchmark'])}_findings")
-        given["scores"] = given["out"] / "scores.parquet"
-        given["scores"] = keep_scores(table, EvaluateOptions(**given))
-    done = evaluate_file(EvaluateOptions(**given))
-    warn(f"skipped {row.location}: {row.reason}" for row in done.external_scores.skipped)
-    warn(done.external_scores.notes)
-    return read_audit_findings(
-        done.pair.model, [done.pair.model], (done.pair.benchmark,), done.paths.warehouse, done.report
+    options = EvaluateOptions(
+        scores=Path(),
+        texts=_to_path(texts),
+        text_column=text_column,
+        out=_to_path(out),
+        model=model,
+        benchmark=benchmark,
+        design=design,
+        headline=headline,
+        language=language,
+        calibration=calibration,
+        seed=seed,
+        no_text=no_text,
     )
+    if isinstance(scores, str | PathLike):
+        options = replace(options, scores=Path(scores))
+    else:
+        table = _to_arrow(scores)
+        name = benchmark or "scores"
+        folder = options.out or Path(f"{to_path_segment(name)}_findings")
+        options = replace(options, benchmark=name, out=folder, scores=folder / "scores.parquet")
+        options = replace(options, scores=keep_scores(table, options))
+    result = evaluate_file(options)
+    warn(f"skipped {row.location}: {row.reason}" for row in result.external_scores.skipped)
+    warn(result.external_scores.notes)
+    return read_audit_findings(
+        result.pair.model, [result.pair.model], (result.pair.benchmark,), result.paths.warehouse, result.report
+    )
+
+
+def _to_path(path: PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path)
 
 
 def _to_arrow(scores: ArrowTable) -> pa.Table:
@@ -179,4 +308,4 @@ def _to_arrow(scores: ArrowTable) -> pa.Table:
         return scores
     if hasattr(scores, "__arrow_c_stream__"):
         return pa.table(scores)
-    raise TypeError(f"scores is a table or the path of a file; this is {type(scores).__name__}")
+    raise TypeError(f"scores is a {type(scores).__name__}. Give a table, or the path of a file.")

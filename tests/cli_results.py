@@ -1,4 +1,4 @@
-"""What tests of commands share: what a command printed, the scores that it wrote, and files to give it."""
+"""Helpers of tests of commands: reading printed output and written scores, and writing input files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELLED = {
 
 
 def error_of(result: Result) -> str:
-    """The one line that a user is left with, after the steps and the progress that were told before it."""
+    """Return the error line, which follows lines of steps and progress only."""
     assert result.exit_code == 2, result.output
     *before, last = result.stderr.splitlines()
     assert all(line.startswith("• ") or "tokens, " in line for line in before), result.stderr
@@ -37,13 +37,13 @@ def error_of(result: Result) -> str:
 
 
 def told(result: Result) -> str:
-    """What a command that worked printed."""
+    """Return the standard output of a successful command."""
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def length_of(model: TokenizedModel, text: str) -> int:
-    """How many tokens the tokenizer makes of a text, its own special ones included."""
+    """Return the number of tokens of a text, special tokens included."""
     return len(model.tokenizer.encode([text], add_special_tokens=True)[0].ids)
 
 
@@ -60,11 +60,16 @@ def scores_of(path: Path) -> dict[tuple[int, str, str], dict[str, Any]]:
     return found
 
 
+def remove_padding(table: str) -> str:
+    """Reduce the blanks that align the cells of a pasted table to one, and the rules below its heads to two dashes."""
+    return re.sub("-{2,}(?=[:|])", "--", re.sub(" +", " ", table))
+
+
 _BESIDE_FINDINGS = re.compile(" scored |^(Headline|Also tried) *$")
 
 
 def tables_of_findings(shown: str) -> dict[str, list[str]]:
-    """The lines of each benchmark's table, by benchmark, its head left out."""
+    """Return the lines of the tables by benchmark, without their heads."""
     blocks = [block.splitlines() for block in shown.split("\n\n")]
     tables = {
         lines[0].partition(":")[0]: [line.rstrip() for line in lines[2:] if not _BESIDE_FINDINGS.search(line)]
@@ -76,14 +81,14 @@ def tables_of_findings(shown: str) -> dict[str, list[str]]:
 
 
 def answered(result: Result, code: int = 0) -> dict[str, Any]:
-    """The document, which is all that stands on standard output."""
+    """Return the JSON document. Nothing else may be on standard output."""
     assert result.exit_code == code, result.output
     document: dict[str, Any] = json.loads(result.stdout)
     return document
 
 
 def run_in_a_new_process(*commands: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run commands in turn in one new process, whose last line names the heavy packages that they loaded."""
+    """Run commands in a new process. Its last line lists the heavy packages that they loaded."""
     code = (
         "import sys\n"
         "from audit_pipeline.cli import main\n"

@@ -36,9 +36,10 @@ def only(*packages: str) -> set[str]:
 
 # Package -> what it must not import.
 WALLS = {
+    "http": {*ours_but("errors", "http"), *TORCH, "dagster"},
     "store": {*ours_but("errors", "store", "tables"), *TORCH, "dagster"},
     "tables": {*ours_but("errors", "store", "tables"), *TORCH, "dagster"},
-    "readers": {*ours_but("errors", "store", "tables", "readers", "config"), *TORCH, "dagster"},
+    "readers": {*ours_but("errors", "http", "store", "tables", "readers", "config"), *TORCH, "dagster"},
     "readers.whole_files": {*ours_but("errors", "readers"), *TORCH, "dagster"},
     "sources": {*only("warehouse", "report", "pipeline"), *TORCH, "dagster"},
     "benchmarks": {*only("sources.books", "sources.patents", "sources.wikipedia", "pipeline"), "dagster"},
@@ -61,7 +62,7 @@ WALLS = {
         "dagster",
     },
     "extras.ray": {
-        *ours_but("errors", "store", "tables", "readers", "models", "token_statistics", "extras"),
+        *ours_but("errors", "http", "store", "tables", "readers", "models", "token_statistics", "extras"),
         *TORCH,
         "dagster",
     },
@@ -161,9 +162,16 @@ def test_ray_is_imported_in_one_module() -> None:
     assert {module for module, _ in offences(MODULES, {"ray"})} == {"extras.ray.ray_backend"}
 
 
-def test_one_client_asks_model_servers() -> None:
-    asking = [*modules_of("extras.chat"), *modules_of("extras.servers")]
-    assert {module for module, _ in offences(asking, {"httpx2", "requests"})} == {"extras.servers.client"}
+def test_one_client_sends_all_requests() -> None:
+    """The other modules name types of httpx2 and requests, or set up a library that brings its own client."""
+    libraries = {"httpx2", "requests", "urllib3", "http.client", "aiohttp"}
+    others = [module for module in MODULES if module not in modules_of("http")]
+    assert {module for module, _ in offences(others, libraries)} == {
+        "models.model_proposals",
+        "readers.hub_faults",
+        "readers.package_downloads",
+        "sources.web.polite_client",
+    }
 
 
 def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:

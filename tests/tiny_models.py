@@ -21,7 +21,8 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
+from audit_pipeline.token_statistics.backend import WindowResult
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,
     cut_windows,

@@ -146,11 +146,10 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
         HubDataUnreachableError: If the hub is unreachable. A retry may succeed.
     """
     # The imports are local because datasets takes a second to import, and only this function needs it.
-    import httpx2  # noqa: PLC0415
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
-    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
+    from audit_pipeline.readers.hub_faults import HUB_ERRORS, HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
 
     revision = settings.revision
     subset = settings.subset
@@ -160,7 +159,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     try:
         # keep_in_memory=False overrides the environment. The names of the cache files are needed below.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
-    except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
+    except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
             raise DataError(

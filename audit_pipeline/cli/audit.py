@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.command_declaration import (
-    DETAILS,
-    MODEL,
-    PASSES_KEPT,
-    Place,
-    Section,
-    command,
-    fields,
-    option,
-    record_exit_state,
-)
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import print_problems
+from audit_pipeline.cli.shared_options import (
+    benchmark_option,
+    details_option,
+    fail_on_option,
+    model_option,
+    run_options,
+    table_output_options,
+)
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.audit_requests import AuditRequest, build_audit_request
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, print_result, show_table
-from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
+from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
@@ -57,35 +55,53 @@ def _describe_step(row: Row) -> str:
 _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
 
 
-@command(Place(Section.AUDIT, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
-def audit(
-    model: str = MODEL,
-    benchmark: str = option(BENCHMARK.help),
-    dry_run: bool = option(
-        "Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
-        "Nothing is fetched or run."
-    ),
-    options: AuditOptions = fields(),
-    details: bool = DETAILS,
-) -> None:
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=10, keeps=PASSES_KEPT)
+@model_option
+@benchmark_option
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the sources to fetch, the benchmarks to build, the numbers of texts, tokens, passes and bytes, and the "
+    "estimated time. Nothing is fetched or run.",
+)
+@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are stored.")
+@click.option("--again", is_flag=True, help="Repeat finished audits. Texts still come from the cache.")
+@click.option(
+    "--kinds",
+    default="base",
+    show_default=True,
+    help="What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.",
+)
+@click.option(
+    "--logits-budget-gb",
+    type=click.FloatRange(min=0),
+    help="Maximum size of the full logits of a benchmark, in gigabytes.",
+)
+@run_options
+@details_option
+@fail_on_option("found", "stale")
+@table_output_options
+def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
     """Audit a model, or a series of them, on one or more benchmarks.
 
-    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+    The audit runs through Dagster, in this process. Finished audits are not repeated. Cached texts are not run again.
     """
-    if dry_run and options.refresh:
+    audit_options = AuditOptions(**options)
+    if dry_run and audit_options.refresh:
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
     if dry_run:
-        request = build_audit_request(model, benchmark, options)
+        request = build_audit_request(model, benchmark, audit_options)
         for entry in request.models:
             _show_dry_run(replace(request, models=[entry]))
     else:
-        show_audit_outcome(audit_pairs(model, benchmark, options), details=details)
+        show_audit_outcome(audit_pairs(model, benchmark, audit_options), details=details)
 
 
 def _show_dry_run(request: AuditRequest) -> None:
-    entry, specs, options = request.model, request.benchmarks, request.options
+    entry = request.model
+    options = request.options
     print_problems(request.problems)
 
     from audit_pipeline.models.tokenized_model import load_tokenized
@@ -107,7 +123,7 @@ def _show_dry_run(request: AuditRequest) -> None:
         return
     plans = dry.plans
     _show_plans(plans, tokenized, options)
-    say_run_resources(tokenized, options)
+    print_run_resources(tokenized, options)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
@@ -120,8 +136,8 @@ def _show_dry_run(request: AuditRequest) -> None:
     )
     # Each pass is a request, for which the server generates a token too.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
-    say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
-    for spec in specs:
+    print_sending_plan([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
+    for spec in request.benchmarks:
         if spec.settings.extraction and spec.name in plans:
             print_result(
                 f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
@@ -130,7 +146,7 @@ def _show_dry_run(request: AuditRequest) -> None:
 
 
 def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedModel, options: AuditOptions) -> None:
-    """Show how much of each benchmark is run, and about how long it takes."""
+    """Print the texts, tokens and estimated time of each benchmark."""
     rows = [
         {
             "benchmark": name,
@@ -150,7 +166,7 @@ def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedMode
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
-    """Show what is fetched, trained, built and counted before the model is run, each with its reason."""
+    """Print the steps before the model is run, each with its reason."""
     if steps or is_json_output():
         show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
@@ -163,7 +179,7 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
 
 
 def _build_step_row(step: Step, paths: DataPaths) -> Row:
-    """Build a step, with what is known beforehand of what it fetches or builds."""
+    """Return the row of a step, with the known facts about its source or benchmark."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import describe_planned_origin
@@ -183,7 +199,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
 
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
-    """Count the fetched documents of a source; None where none were fetched."""
+    """Return the number of fetched documents of a source, or None if the source was not fetched."""
     from audit_pipeline.store.files import read_json
 
     manifest = paths.source_manifest(source)
@@ -193,7 +209,7 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
 def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
-    """Return the reference model and its number of tokens, where texts would be sent to it; it gets each text once."""
+    """Return the reference model and its number of tokens. The list is empty if no text would be sent to it."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan

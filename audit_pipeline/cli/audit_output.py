@@ -1,4 +1,4 @@
-"""How commands run an audit and show its answer and findings: shared by demo, audit, check and control."""
+"""Running an audit and printing its answers and findings, for the commands demo, audit, check and control."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.cli.command_declaration import record_exit_state
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
+from audit_pipeline.cli.listed_command import record_exit_state
 from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, build_audit_request
@@ -31,53 +31,67 @@ _NAMED = 5
 _BY_DESIGN = ("exchangeable", "randomised")
 
 
-def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
-    """Say what the report's first screen says of a model on a benchmark, in its order. Returns the answer from scores,
-    or None where there is none."""
+def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
+    """Print the conclusions on a model and a benchmark, in the order of the report's first screen.
+
+    Returns:
+        The answer from scores, or None if the pair has none.
+    """
     from audit_pipeline.report.page import read_conclusions
     from audit_pipeline.report.summary import has_found, sort_by_display_place
 
-    found = read_conclusions(paths.warehouse, model)
-    answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
-    tests = [
-        test
-        for test in found.tests
-        # A test that was refused is shown where the command or the benchmark's design asked for it.
-        if test["benchmark"] == benchmark
-        and (test["outcome"] != "refused" or test["test"] != "dataset_inference" or test["design"] in _BY_DESIGN)
-    ]
-    results = sort_by_display_place([row for row in (answer, *tests, given) if row is not None])
-    for place, row in enumerate(results):
+    conclusions = read_conclusions(paths.warehouse, model)
+    answer = conclusions.answers.get(benchmark)
+    word_for_word = conclusions.word_for_word.get(benchmark)
+    tests = [test for test in conclusions.tests if test["benchmark"] == benchmark and not _is_hidden(test)]
+    rows = [row for row in (answer, *tests, word_for_word) if row is not None]
+    for index, row in enumerate(sort_by_display_place(rows)):
         if has_found(row):
             record_exit_state("found")
-        lines = [*_iterate_fact_lines(row)] if row is answer else []
-        # The first is the verdict.
-        told = row if place == 0 else {**row, "headline": row["brief"]}
-        words = "\n".join(filter(None, (f"\n{benchmark}: {format_answer(told)}", *lines)))
-        name = "answers" if row is answer else "word_for_word" if row is given else "corpus_tests"
-        print_result(escape_control_characters(words), **{name: [{"benchmark": benchmark, **row}]})
+        # Only the first result, the verdict, has its full headline.
+        shown = row if index == 0 else {**row, "headline": row["brief"]}
+        lines = [f"\n{benchmark}: {format_answer(shown)}"]
+        key = "corpus_tests"
+        if row is answer:
+            lines += _iterate_fact_lines(row)
+            key = "answers"
+        elif row is word_for_word:
+            key = "word_for_word"
+        words = "\n".join(filter(None, lines))
+        print_result(escape_control_characters(words), **{key: [{"benchmark": benchmark, **row}]})
     return answer
 
 
+def _is_hidden(test: Mapping[str, Any]) -> bool:
+    """Return whether a test was refused, and neither the command nor the design of the benchmark asked for it."""
+    is_unrequested = test["test"] == "dataset_inference" and test["design"] not in _BY_DESIGN
+    return test["outcome"] == "refused" and is_unrequested
+
+
 def format_answer(answer: Mapping[str, Any]) -> str:
-    """The sentences of an answer, as on the first screen of the report: the headline, and a line each under it."""
-    sure, change = f"How sure: {answer['how_sure']}", f"What would change it: {answer['what_would_change']}"
-    return "\n".join(filter(None, (answer["headline"], answer["explanation"], sure, change)))
+    """Return the sentences of an answer, one per line, as on the first screen of the report."""
+    lines = (
+        answer["headline"],
+        answer["explanation"],
+        f"How sure: {answer['how_sure']}",
+        f"What would change it: {answer['what_would_change']}",
+    )
+    return "\n".join(filter(None, lines))
 
 
 def print_damaged_files(paths: DataPaths) -> None:
-    """The damaged files whose rows are not in the warehouse, by name, on standard error."""
+    """Print the damaged files whose rows are missing from the warehouse."""
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(paths.warehouse) as connection:
-        found = connection.execute(
+        damaged = connection.execute(
             'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
         ).fetchall()
-    for table, partition, run_id, reason in found[:_NAMED]:
+    for table, partition, run_id, reason in damaged[:_NAMED]:
         words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
         print_message(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
-    if len(found) > _NAMED:
-        print_message(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+    if len(damaged) > _NAMED:
+        print_message(f"and {len(damaged) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -93,8 +107,11 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield describe_text_counts(answer["counted"])
     if answer["not_scored"]:
         yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
-    documents = answer["documents"] or {"calibration_groups": None, "calibration_groups_in_all": None}
-    compared, calibration = documents["calibration_groups"], documents["calibration_groups_in_all"]
+    documents = answer["documents"]
+    if not documents:
+        return
+    compared = documents["calibration_groups"]
+    calibration = documents["calibration_groups_in_all"]
     if calibration not in (None, compared):
         yield (
             f"Documents were compared with at least {compared} of the {calibration} calibration documents, those with "
@@ -103,35 +120,42 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _format_claim_line(answer: Mapping[str, Any]) -> str:
-    """The claim level, and what the blind control makes of the same texts."""
+    """Return the claim level and the result of the blind control on the same texts."""
     from audit_pipeline.report.number_format import format_percent
     from audit_pipeline.statistics.claims import format_claim_level
 
-    level = format_claim_level(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else None
-    blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
+    level = "not evaluated"
+    if answer["claim_level"]:
+        level = format_claim_level(answer["claim_level"], answer["claim_stated_by"])
+    blind = answer["blind"]
+    rate = answer["blind_tpr_at_5_fpr"]
     control = "not computed"
     if blind is not None and blind["value"] is not None:
         control = f"AUROC {format_estimate(blind['value'], blind['low'], blind['high'])}"
     if rate is not None and rate["value"] is not None:
         control += f", TPR at 5% FPR {format_percent(rate['value'])}"
     return (
-        f"{answer['benchmark']}: {level or 'not evaluated'}; split: {answer['split_verdict']}; "
+        f"{answer['benchmark']}: {level}; split: {answer['split_verdict']}; "
         f"blind control, which never sees the model: {control}"
     )
 
 
 def _format_provenance(answer: Mapping[str, Any]) -> str:
-    """Which detector answers, who made the labels, and who stated the design."""
+    """Return the detector of the answer, and who stated labels and design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
-    facts = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
-    facts += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
-    facts += [f"design: {answer['design_in_words']}"] if answer["design_in_words"] else []
+    facts: list[str] = []
+    if answer["detector"]:
+        facts.append(f"Detector: {answer['detector']}{chosen}")
+    if answer["labels_by"]:
+        facts.append(f"labels: {answer['labels_by']}")
+    if answer["design_in_words"]:
+        facts.append(f"design: {answer['design_in_words']}")
     return "; ".join(facts)
 
 
 def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
-    """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
-    # Before the heavy packages, so that a wrong name is answered at once.
+    """Update the pairs of a model and a benchmark. If all are up to date, no heavy package is imported."""
+    # This comes before the heavy packages, so that a wrong name is reported at once.
     request = build_audit_request(model, benchmark, options)
     print_problems(request.problems)
     outcome = run_audit(request, load_dagster_definitions, print_step)
@@ -145,7 +169,7 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
 
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
-    """Rebuild warehouse and report once, where they do not show what these audits came to."""
+    """Rebuild warehouse and report if they do not contain the results of these audits."""
     from audit_pipeline.pipeline.publication_state import explain_unpublished
 
     paths = DataPaths.from_environment()
@@ -155,9 +179,9 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
 
 
 def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
-    """Show the answers, their findings and where the report is; raise the error that the audit ended with.
+    """Print the answers, the findings and the path of the report, then raise the error of the audit, if any.
 
-    ``details``: the findings of texts of unknown membership, too.
+    With ``details``, the findings of texts of unknown membership are also printed.
     """
     paths = DataPaths.from_environment()
     for pair in outcome.pairs:
@@ -176,28 +200,22 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
 
 
 def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> bool:
-    """Show the answer, then the findings of every detector.
-
-    Args:
-        details: Show the findings of texts of unknown membership, too.
-
-    Returns:
-        Whether there is an answer or a finding.
-    """
+    """Print the answer and the findings of every detector. Return whether the pair has an answer or a finding."""
     from audit_pipeline.warehouse.query import read_latest_findings
 
-    answer = say_conclusions(paths, model, benchmark)
+    answer = print_conclusions(paths, model, benchmark)
     findings = build_finding_rows(read_latest_findings(paths.warehouse, model, [benchmark]), model)
     show_findings(benchmark, findings, answer, details=details)
     if is_unlabelled(answer):
         return True
     if details or is_json_output():
-        show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
+        detector = None if answer is None else answer["detector"]
+        show_comparisons(paths, model, benchmark, detector)
     return answer is not None or bool(findings)
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
-    """Compare detectors on the same texts: all pairs, or those of ``detector``."""
+    """Print the comparisons of detectors on the same texts: all of them, or those of one detector."""
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows: list[dict[str, Any]] = read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()

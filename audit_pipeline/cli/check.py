@@ -10,30 +10,27 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.command_declaration import (
-    DETAILS,
-    DEVICE,
-    FOLDER,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    TEXT_COLUMN,
-    Place,
-    Section,
-    argument,
-    command,
-    fields,
-    option,
-    record_exit_state,
-)
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
-from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
+from audit_pipeline.cli.shared_options import (
+    EXISTING,
+    FOLDER,
+    authority_option,
+    details_option,
+    device_option,
+    fail_on_option,
+    limit_options,
+    model_option,
+    table_output_options,
+    text_column_option,
+)
+from audit_pipeline.extras.evidence_packs.commands import seal_plans
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -44,7 +41,7 @@ from audit_pipeline.pipeline.console import (
     report_slow_work,
     show_table,
 )
-from audit_pipeline.pipeline.options import EXISTING, AuditOptions, RunOptions
+from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.statistics.claims import HeldOutReason
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
@@ -65,7 +62,9 @@ _TITLES = 10
 
 def _format_languages(row: Row) -> str:
     counted: dict[str, int] = row["languages"]
-    return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{language} {count:,}" for language, count in counted.items())
 
 
 def _format_date_range(row: Row) -> str:
@@ -89,19 +88,16 @@ _SIDES: Columns = (
 
 
 def _show_file_facts(inventory: Inventory) -> None:
-    """Show what the files are, and which make no document."""
+    """Print the facts about the files, and the files that have no document."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
-    documents = [
-        {
-            "side": document.collection,
-            "title": document.title,
-            "name": document.name,
-            "edition": None if document.edition is None else str(document.edition),
-        }
-        for document in inventory.documents
-    ]
+    documents: list[Row] = []
+    for document in inventory.documents:
+        edition = None if document.edition is None else str(document.edition)
+        documents.append(
+            {"side": document.collection, "title": document.title, "name": document.name, "edition": edition}
+        )
     lines: list[str] = []
     for side in inventory.sides:
         titles = [_format_title(document) for document in inventory.documents_of_side(side)]
@@ -128,21 +124,26 @@ def _format_title(document: Document) -> str:
 
 
 def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
-    """Return the first lines, indented, and how many more there are."""
-    more = [f"  and {len(lines) - most:,} more"] if len(lines) > most else []
-    return [*(f"  {line}" for line in lines[:most]), *more]
+    """Return the first lines, indented, and the number of further lines."""
+    shown = [f"  {line}" for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(f"  and {len(lines) - most:,} more")
+    return shown
 
 
-def _say_possible_conclusions(
+def _print_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
-    instrument check."""
+    """Print the possible conclusions from these files, and changes that would make them stronger.
+
+    ``control`` is the command line of the instrument check.
+    """
     from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
     reach = list_possible_conclusions(inventory.planned_comparison, search)
     stronger = list(reach.stronger)
-    if model.release_date is not None and (newer := inventory.count_dated_from(model.release_date)):
+    newer = 0 if model.release_date is None else inventory.count_dated_from(model.release_date)
+    if newer:
         stronger.insert(
             0,
             f"{newer:,} of the audited documents are dated {model.release_date} or later, when {model.name} was "
@@ -155,58 +156,95 @@ def _say_possible_conclusions(
             f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {control}"
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
-    words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
+    if stronger:
+        words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     print_result("\n".join(words), **facts, instrument_check=instrument)
 
 
-@command(Place(Section.BEGIN, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
+@click.command(cls=ListedCommand, section=Section.BEGIN, position=10, keeps=PASSES_KEPT)
+@click.argument("files", nargs=-1, required=True, type=EXISTING)
+@model_option
+@click.option(
+    "--held-out",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="Documents of the same kind that, as you state, the model has not read: newer than the model, or never "
+    "published. The other documents are compared with them.",
+)
+@click.option(
+    "--members",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="Documents that the model is known to have read. With --held-out, they show how well the detectors work.",
+)
+@click.option(
+    "--held-out-because",
+    type=click.Choice(get_args(HeldOutReason)),
+    help="Why the model cannot have read the documents of --held-out: they are newer than the model, they were never "
+    "published, or they were drawn at random from one collection. The claim level depends on it. Default: not stated.",
+)
+@click.option("--exchangeable", is_flag=True, help="Same as --held-out-because random.")
+@text_column_option
+@click.option(
+    "--title-column", help="Column of the title, in files of rows. Default: the name of the file and a number."
+)
+@click.option("--group-column", help="Column of the book, patent or article that a row belongs to.")
+@click.option("--date-column", help="Column of the date of first publication: 2024-05-31, 2024-05 or 2024.")
+@click.option(
+    "--edition-dates",
+    is_flag=True,
+    help="Use the edition date in EPUB, PDF and Word files as the date of first publication.",
+)
+@click.option(
+    "--workspace",
+    type=FOLDER,
+    help="Folder for configuration, data and report. An existing folder is continued. Default: the current workspace, "
+    "if check created it; else ./corpus-audit-check.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Inspect the files and estimate the time. No workspace is created, and no model is run.",
+)
+@click.option("--seal", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md).")
+@authority_option
+@click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
+@device_option
+@limit_options
+@details_option
+@fail_on_option("found", "stale")
+@table_output_options
 def check(
-    files: tuple[Path, ...] = argument(nargs=-1, required=True, type=EXISTING),
-    model: str = MODEL,
-    held_out: tuple[Path, ...] = option(
-        "Documents of the same kind that the model has not read, by your statement: newer than the model, or never "
-        "published. The others are compared with them.",
-        EXISTING,
-        metavar="FILES…",
-    ),
-    members: tuple[Path, ...] = option(
-        "Documents that the model is known to have read: with --held-out they show what the detectors are worth.",
-        EXISTING,
-        metavar="FILES…",
-    ),
-    held_out_because: HeldOutReason | None = option(
-        "Why the documents of --held-out were not read: they are newer than the model, they were never published, or "
-        "chance alone chose them out of one collection. What may be claimed depends on it. Default: not stated.",
-        default=None,
-    ),
-    exchangeable: bool = option("The same as --held-out-because random."),
-    text_column: str | None = TEXT_COLUMN,
-    title_column: str | None = option("Column of the title, in files of rows. Default: the file's name and a number."),
-    group_column: str | None = option("Column of the book, patent or article that a row is a part of."),
-    date_column: str | None = option("Column of the date of first publication: 2024-05-31, 2024-05 or 2024."),
-    edition_dates: bool = option(
-        "Take the date of this edition that an EPUB, PDF or Word file gives for its date of first publication."
-    ),
-    workspace: Path | None = option(
-        "The folder for configuration, data and report. The same folder again goes on from what is there. Default: the "
-        "workspace that the command is called in, where check made it; else ./corpus-audit-check.",
-        FOLDER,
-    ),
-    dry_run: bool = option("Look at the files and estimate the time. No workspace is made, no model is run."),
-    seal: bool = option("Seal the plan of the audit before the model is run (docs/exhibit.md)."),
-    authority: str | None = AUTHORITY,
-    no_open: bool = option("Do not open the report in a browser."),
-    options: AuditOptions = fields(*DEVICE, *LIMITS, publish=False),
-    details: bool = DETAILS,
+    files: tuple[Path, ...],
+    model: str,
+    held_out: tuple[Path, ...],
+    members: tuple[Path, ...],
+    held_out_because: HeldOutReason | None,
+    exchangeable: bool,
+    text_column: str | None,
+    title_column: str | None,
+    group_column: str | None,
+    date_column: str | None,
+    edition_dates: bool,
+    workspace: Path | None,
+    dry_run: bool,
+    seal: bool,
+    authority: str | None,
+    no_open: bool,
+    details: bool,
+    **run_options: Any,
 ) -> None:
     """Find out whether a model has read your files.
 
-    FILES are folders and files: .txt, .md, .html, .epub, .pdf and .docx are one document each, every row of a .jsonl,
-    .csv or .parquet is one. Name them before --held-out and --members. The same command again finds what is done.
-    docs/check.md explains the answer.
+    FILES are folders and files. Each .txt, .md, .html, .epub, .pdf and .docx file is one document, and so is each row
+    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. The same command again reuses
+    finished work. docs/check.md explains the answer.
     """
+    options = AuditOptions(publish=False, **run_options)
     if exchangeable and held_out_because not in (None, "random"):
         raise click.UsageError(f"--exchangeable contradicts --held-out-because {held_out_because}. Give one of them.")
     if (exchangeable or held_out_because) and not held_out:
@@ -240,10 +278,9 @@ def check(
         report("the files")
         inventory = inspect_user_files(own)
     _show_file_facts(inventory)
-    # A workspace's own configuration is in the environment later.
-    weekly, control = (
-        _build_workspace_command(folder, words) for words in ("dev --weekly", f"control {INSTRUMENT_CHECK}")
-    )
+    # The commands depend on the environment, which use_workspace changes below.
+    weekly = _build_workspace_command(folder, "dev --weekly")
+    control = _build_workspace_command(folder, f"control {INSTRUMENT_CHECK}")
     with (
         make_dry_run_workspace(folder, inventory, needed)
         if dry_run
@@ -252,9 +289,9 @@ def check(
         is_kept = made.folder == folder
         with use_workspace(made.folder, own_data=not is_kept):
             tokenized = load_tokenized(entry, get_writable_paths())
-            passage_search = _assess_passage_search(tokenized, inventory)
-            _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
-            _say_workspace(made, folder)
+            passage_search = _count_searchable_documents(tokenized, inventory)
+            _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
+            _print_workspace(made, folder)
             specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
                 record_exit_state("stale")
@@ -272,24 +309,26 @@ def check(
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
-def _say_workspace(workspace: CheckWorkspace, folder: Path) -> None:
+def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
-        print_result(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
+        print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
         return
-    changed = f"changed {', '.join(workspace.written)}" if workspace.written else "as it was"
-    what = "made" if workspace.is_new else changed
+    changed = f"changed {', '.join(workspace.written)}" if workspace.written else "unchanged"
+    what = "created" if workspace.is_new else changed
     print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
-def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
+def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
+    """Count the audited documents that are too short to be searched, in tokens of the model."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.user_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
-    lengths, documents = ExtractionSettings().lengths, inventory.documents_of_side(AUDITED)
-    if (problem := explain_window_too_long(model, lengths)) is not None:
+    lengths = ExtractionSettings().lengths
+    documents = inventory.documents_of_side(AUDITED)
+    problem = explain_window_too_long(model, lengths)
+    if problem is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not encode_windows_at(model, document.text, [0], lengths) for document in documents)
     return PassageSearch(len(documents), too_short, lengths.window)
@@ -310,11 +349,13 @@ def _is_instrument_checked() -> bool | None:
 def _prepare_and_say_work(
     tokenized: TokenizedModel, families: list[str], options: RunOptions
 ) -> tuple[list[BenchmarkSpec], bool]:
-    """Build the texts of these families, and say how much of them is run, and about how long it takes.
+    """Build the texts of these families, and print the tokens to run and the estimated time.
 
-    Returns the benchmarks, and whether anything of them is to be done.
+    Returns:
+        The benchmarks, and whether they need any work.
     """
-    entry, paths = tokenized.entry, get_writable_paths()
+    entry = tokenized.entry
+    paths = get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     print_problems(config.problems)
@@ -327,16 +368,18 @@ def _prepare_and_say_work(
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     dry = plan_dry_run(AuditRequest([entry], specs), tokenized, paths)
-    windows, to_search = 0, 0
+    windows = 0
+    to_search = 0
     for spec in specs:
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
             search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
-            found, tokens = search.count_work()
-            windows, to_search = windows + found, to_search + tokens
+            new_windows, new_tokens = search.count_work()
+            windows += new_windows
+            to_search += new_tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
-    say_run_resources(tokenized, options)
-    say_sending([(tokenized, tokens)], options.limits.require_usable_for(entry))
+    print_run_resources(tokenized, options)
+    print_sending_plan([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
     searched = f"{to_search:,} to search the documents for passages" if windows else "none to search for passages"
@@ -348,16 +391,16 @@ def _prepare_and_say_work(
 
 
 def _build_workspace_command(folder: Path, command: str) -> str:
-    """One line that runs a command in the workspace in ``folder``."""
-    # A configuration that the environment names goes before a workspace's own.
-    config = (
-        "" if "CORPUS_AUDIT_CONFIG" not in os.environ else f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
-    )
+    """Return the command line that runs a command in the workspace in ``folder``."""
+    config = ""
+    # The environment variable would take precedence over the configuration of the workspace.
+    if "CORPUS_AUDIT_CONFIG" in os.environ:
+        config = f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
     return f"cd {shlex.quote(str(folder))} && {config}corpus-audit {command}"
 
 
 def has_display() -> bool:
-    """Return whether a browser that is opened here can be seen; the variable BROWSER says so."""
+    """Return whether a browser can be shown on this machine, by its environment variables."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,7 +1,7 @@
-"""The table of detectors that audit, check and evaluate print: the headline first, then what was also tried.
+"""The table of detectors that audit, check and evaluate print. The headline detector comes first.
 
-On a terminal it has the names that a user types. As Markdown or LaTeX it is the table of a paper: printable names, one
-row per detector, and a caption that says what the numbers rest on.
+On a terminal it has the names that a user types. As Markdown or LaTeX it is a table for a paper, with printable names
+and a caption.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from audit_pipeline.report.number_format import DASH, format_percent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEADLINE, ALSO_TRIED = "Headline", "Also tried"
-"""The titles of the two parts of the table."""
+# Titles of the two parts of the table.
+HEADLINE = "Headline"
+ALSO_TRIED = "Also tried"
 
 _METRICS = ("auroc", "tpr_at_5_fpr", "tpr_at_1_fpr", "fpr_at_95_tpr")
 _SHOWN = (
@@ -52,32 +53,29 @@ _IN_A_PAPER: Columns = (
 
 
 def build_finding_rows(findings: pa.Table, model: str) -> list[Row]:
-    """Return a row per detector, from findings as the view leaderboard has them, with parameters as a mapping."""
-    return [
-        {
-            "model": model,
-            **{name: row[name] for name in _SHOWN},
-            "parameters": json.loads(row["parameters"]),
-        }
-        for row in findings.to_pylist()
-    ]
+    """Return one row per detector from rows of the view leaderboard. The parameters become a mapping."""
+    rows: list[Row] = []
+    for row in findings.to_pylist():
+        shown = {name: row[name] for name in _SHOWN}
+        rows.append({"model": model, **shown, "parameters": json.loads(row["parameters"])})
+    return rows
 
 
 def is_unlabelled(answer: Mapping[str, Any] | None) -> bool:
-    """Return whether an answer is of texts of unknown membership, compared with held-out texts."""
+    """Return whether an answer is about texts of unknown membership, compared with held-out texts."""
     return answer is not None and answer["sides"] == "audited against held-out"
 
 
 def show_findings(
     benchmark: str, findings: Sequence[Row], answer: Mapping[str, Any] | None, *, details: bool = False
 ) -> None:
-    """Show how well each detector separates the two sides of a benchmark.
+    """Print how well each detector separates the two sides of a benchmark.
 
     Args:
         benchmark: The benchmark's name.
         findings: The rows of :func:`build_finding_rows`.
-        answer: The answer from scores, which names the headline detector, or None.
-        details: Show detectors of texts of unknown membership, too. In JSON they are always there.
+        answer: The answer from scores, with the headline detector, or None.
+        details: Also print the detectors if membership is unknown. The JSON document always has them.
     """
     if is_json_output():
         show_table("findings", findings, _ON_A_TERMINAL)
@@ -107,13 +105,13 @@ def show_findings(
 
 
 def _divide(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:
-    """Return the rows by the title of their part, each in descending order of AUROC; without a headline one part."""
+    """Return the rows by the title of their part, by descending AUROC. Without a headline there is one part."""
     by_auroc = sorted(findings, key=lambda row: (row["auroc"] is None, -(row["auroc"] or 0.0)))
     answering = [row for row in by_auroc if row["detector"] == headline]
     if not answering:
         return {"": by_auroc}
     others = [row for row in by_auroc if row["detector"] != headline]
-    return {HEADLINE: answering, **({ALSO_TRIED: others} if others else {})}
+    return {HEADLINE: answering, ALSO_TRIED: others} if others else {HEADLINE: answering}
 
 
 def _iterate_caption(

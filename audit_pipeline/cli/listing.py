@@ -1,4 +1,4 @@
-"""Commands that show what there is: detectors, models, benchmarks, report, sql, export."""
+"""Commands that list and print results: detectors, models, benchmarks, report, sql, export."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import textwrap
 import uuid
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.cli.audit_output import print_damaged_files
-from audit_pipeline.cli.command_declaration import Place, Section, argument, command, option
+from audit_pipeline.cli.listed_command import FORMAT, ListedCommand, Section
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
@@ -24,6 +25,14 @@ from audit_pipeline.cli.run_setup import (
     load_whole_configuration,
     print_problems,
     publish,
+)
+from audit_pipeline.cli.shared_options import (
+    FILE,
+    PATH,
+    json_option,
+    quiet_option,
+    save_in_meta,
+    table_output_options,
 )
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline.console import (
@@ -38,7 +47,6 @@ from audit_pipeline.pipeline.console import (
     show_table,
     to_json_value,
 )
-from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_yes_or_no
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_text_output_allowed, require_writable
 
@@ -46,30 +54,36 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.detectors.detector import Detector
 
-_WIDTH, _LEAST = 100, 30
-"""Columns that a list takes at most, and those of its last column at least."""
-LONG = option("List all that is known of each, in wide columns.", flag="--long")
+# Maximum width of a list, and minimum width of its last column, in characters.
+_MAX_WIDTH = 100
+_MIN_LAST_WIDTH = 30
+long_option = click.option("--long", is_flag=True, help="List all details, in wide columns.")
 
 
 def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
-    """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    """Return a function that formats a cell, or returns ``empty_text`` for an empty cell."""
     return lambda value: format_cell_value(value) or empty_text
+
+
+def _format_paper(row: Row) -> str:
+    return f"{row['paper']} ({row['package']})" if row["package"] else str(row["paper"])
+
+
+def _format_parameters(row: Row) -> str:
+    return ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-"
 
 
 _DETECTORS: Columns = (
     ("detector", "detector"),
-    ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"]),
+    ("score", lambda row: f"on request: {row['score']}" if row["on_request"] else row["score"]),
 )
 _DETECTORS_LONG: Columns = (
-    ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
-    ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
+    ("detector", lambda row: f"{row['detector']} (on request)" if row["on_request"] else row["detector"]),
+    ("paper", _format_paper),
     ("needs", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
     ("own log-probabilities suffice", "own_logprobs_suffice", format_yes_or_no),
-    (
-        "parameters",
-        lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
-    ),
+    ("parameters", _format_parameters),
     ("score", "score"),
 )
 _MODELS: Columns = (("model", "model"), ("from", "from"))
@@ -100,11 +114,14 @@ _EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_di
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """Show ``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
+    """Print rows with all columns, or with the short ones. The last short column is cut so that a row is one line."""
     *first, last = short_columns
     if not is_long:
-        cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
-        room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
+        room = _MAX_WIDTH
+        for head, *cell in first:
+            widths = [len(format_cell(row, *cell)) for row in rows]
+            room -= 2 + max([len(head), *widths])
+        room = max(_MIN_LAST_WIDTH, room)
         long_columns = (
             *first,
             (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …")),
@@ -112,12 +129,15 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     show_table(name, rows, long_columns)
 
 
-@command(Place(Section.LISTS, 30))
-def detectors(name: str | None = argument(required=False), is_long: bool = LONG) -> None:
-    """List the detectors, or say all about one of them.
+@click.command(cls=ListedCommand, section=Section.LISTS, position=30)
+@click.argument("name", required=False)
+@long_option
+@table_output_options
+def detectors(name: str | None, long: bool) -> None:
+    """List the detectors, or describe one of them.
 
-    With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
-    pages, and those that are not shipped.
+    With --long, the list has the needs and costs of each detector. With NAME, the page of the detector is printed.
+    docs/detectors.md has the same pages.
     """
     from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
@@ -126,9 +146,7 @@ def detectors(name: str | None = argument(required=False), is_long: bool = LONG)
         chosen = get_detector(name)
         print_result(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
-    _show_list(
-        "detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=is_long
-    )
+    _show_list("detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=long)
 
 
 def _build_detector_row(detector: Detector) -> Row:
@@ -151,19 +169,19 @@ def _build_detector_row(detector: Detector) -> Row:
     }
 
 
-@command(Place(Section.LISTS, 10))
-def models(is_long: bool = LONG) -> None:
-    """List the configured models, and any problems.
-
-    They are in config/models.yaml.
-    """
+@click.command(cls=ListedCommand, section=Section.LISTS, position=10)
+@long_option
+@table_output_options
+def models(long: bool) -> None:
+    """List the models of config/models.yaml, and any problems."""
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
     config = load_whole_configuration()
     print_problems(config.problems_except_unreadable(FILE_NAME))
-    rows = [
-        {
+    rows: list[Row] = []
+    for entry in config.models.values():
+        row = {
             "model": entry.name,
             "from": format_model_origin(entry),
             "dtype": entry.dtype if entry.host.is_here else None,
@@ -173,30 +191,33 @@ def models(is_long: bool = LONG) -> None:
             "training_cutoff": entry.training_cutoff,
             "licence": entry.licence,
         }
-        for entry in config.models.values()
-    ]
-    _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=is_long)
+        rows.append(row)
+    _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=long)
 
 
-@command(Place(Section.LISTS, 20))
+@click.command(cls=ListedCommand, section=Section.LISTS, position=20)
+@click.option("--build", metavar="NAME", help="Fetch the sources of a benchmark or a family, and build it.")
+@click.option(
+    "--export",
+    metavar="NAME",
+    help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
+)
+@click.option("--out", type=PATH, help="Folder for --export, new or empty.")
+@click.option("--push", metavar="OWNER/NAME", help="Upload the export to the hub as this private data set.")
+@click.option(
+    "--with-text",
+    is_flag=True,
+    help="Confirm that you may redistribute the texts although their licence is unknown or not clearly free.",
+)
+@long_option
+@table_output_options
 def benchmarks(
-    build: str | None = option("Fetch the sources of a benchmark or a family, and build it.", metavar="NAME"),
-    export: str | None = option(
-        "Write a built benchmark or family as a data set for others: Parquet files and a card.", metavar="NAME"
-    ),
-    out: Path | None = option("The folder for --export: new or empty."),
-    push: str | None = option(
-        "Send what --export wrote to the hub as this data set, which is made private.", metavar="OWNER/NAME"
-    ),
-    with_text: bool = option(
-        "Say that you may hand on the texts although their licence is unknown or not plainly free."
-    ),
-    is_long: bool = LONG,
+    build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the configured benchmarks, and any problems.
+    """List the benchmarks of config/benchmarks.yaml, and any problems.
 
-    They are in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
-    load (docs/benchmarks/handing-on.md).
+    The list shows which of them are built. With --export, write a benchmark for others to load
+    (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
@@ -217,7 +238,7 @@ def benchmarks(
         build_benchmarks(specs, paths)
     print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
-    _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=is_long)
+    _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=long)
 
 
 def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
@@ -228,7 +249,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
     try:
         manifest = read_built(paths, spec.name).manifest if built else {}
     except DataError as error:
-        # It stops itself, and no other.
+        # A damaged benchmark must not hide the others.
         print_message(str(error), style="yellow")
     counts = manifest.get("counts", {})
     return {
@@ -246,17 +267,18 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
-    """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
+    """Write the benchmarks with this name as a data set, and upload it if ``hub`` names one."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
     from audit_pipeline.benchmarks.redistribution import push, require_hub_name_and_token
     from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
-    folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
+    folder = out.expanduser().resolve()
+    paths = DataPaths.from_environment()
     config = load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
     print_problems(config.problems)
-    # All that may be refused, before any work.
+    # All checks come before the slow work.
     require_new_folder(folder)
     require_redistributable(built, override_unclear_licences=with_text)
     if hub is not None:
@@ -275,14 +297,18 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         print_result(f"On the hub: {address}", address=address)
 
 
-@command(Place(Section.RESULTS, 10), prints="words")
-def report(
-    open_it: bool = option("Open the report in a browser.", flag="--open"),
-    no_text: bool = option(
-        "Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default."
-    ),
-) -> None:
-    """Bring the warehouse and the report up to date."""
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=10)
+@click.option(
+    "--open", "open_it", envvar="CORPUS_AUDIT_REPORT_OPEN", is_flag=True, help="Open the report in a browser."
+)
+@click.option(
+    "--no-text",
+    is_flag=True,
+    help="Quote no audited text in report and warehouse. Set CORPUS_AUDIT_NO_TEXT to make this the default.",
+)
+@quiet_option
+def report(open_it: bool, no_text: bool) -> None:
+    """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
         print_message(f"{paths.root} cannot be written: the report shown is the last report built")
@@ -297,30 +323,35 @@ def report(
 
 
 def _find_warehouse() -> Path:
-    """Find the warehouse, built first where something was audited and there is none."""
+    """Return the warehouse. It is built first if it is missing and audits exist."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
-        # Here and not above: it imports all that a planner reads.
+        # The import is slow, and is only needed here.
         from audit_pipeline.pipeline.publication import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse
 
 
-@command(Place(Section.RESULTS, 20))
-def sql(
-    statement: str = argument(),
-    layout: str = option(
-        "How rows are printed: for a terminal, to be pasted, or for programs.",
-        click.Choice(["table", *LAYOUTS, "csv", "json"]),
-        "table",
-        flag="--format",
-    ),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=20)
+@click.argument("statement")
+@click.option(
+    "--format",
+    "layout",
+    envvar="CORPUS_AUDIT_SQL_FORMAT",
+    callback=partial(save_in_meta, FORMAT),
+    type=click.Choice(["table", *LAYOUTS, "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the rows: for a terminal, to paste, or for programs.",
+)
+@json_option
+@quiet_option
+def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
-    --format json prints one object per line, --json one document with all rows. In both, infinity and what is no
-    number are the texts "Infinity", "-Infinity" and "NaN".
+    --format json prints one object per line, --json one document with all rows. In both, infinite numbers and NaN are
+    the texts "Infinity", "-Infinity" and "NaN".
     """
     from audit_pipeline.warehouse.query import query_warehouse
 
@@ -328,10 +359,10 @@ def sql(
         raise click.UsageError("give either --json or --format csv")
     table = query_warehouse(_find_warehouse(), statement)
     try:
-        # By position: a join can yield two columns of one name.
+        # A join can have two columns of one name, so columns are read by position.
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     except (OverflowError, ValueError) as error:
-        raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
+        raise AuditError(f"a value of the result cannot be shown ({error}). Cast it to VARCHAR.") from error
     if layout == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(table.column_names)
@@ -348,7 +379,7 @@ def sql(
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
-    """Return the names, repeated ones with a number (a, a_1)."""
+    """Return the names, with a number after repeated ones (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
@@ -357,7 +388,7 @@ def _number_repeated_names(names: Sequence[str]) -> list[str]:
 
 
 def _format_csv_cell(value: object) -> object:
-    """Lists and structs as JSON, true and false as SQL spells them, bytes in hexadecimal; the rest as it is."""
+    """Format lists and structs as JSON, booleans as in SQL, and bytes as hexadecimal. Other values are unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):
@@ -369,8 +400,11 @@ def _format_json_line(value: object) -> str:
     return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
-@command(Place(Section.RESULTS, 30), prints="words")
-def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
+@click.command(cls=ListedCommand, section=Section.RESULTS, position=30)
+@click.argument("name")
+@click.option("--out", type=FILE, required=True, help="The .parquet or .csv file to write.")
+@quiet_option
+def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.query import export as export_rows
 

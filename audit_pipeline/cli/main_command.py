@@ -1,4 +1,4 @@
-"""The command itself: how errors reach the terminal, which commands there are, and what all of them take."""
+"""The command corpus-audit: its subcommands, its errors, and its handling of stop signals."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline import cli, extras
-from audit_pipeline.cli.command_declaration import IF_STOPPED, IS_FAILED, ListedCommand, Section
-from audit_pipeline.cli.output import say_commands
+from audit_pipeline.cli.listed_command import IF_STOPPED, IS_FAILED, CommandGroup, ListedCommand, Section
+from audit_pipeline.cli.output import print_next_commands
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
@@ -36,13 +36,15 @@ from audit_pipeline.pipeline.console import end_step, escape_control_characters,
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
+Listed = ListedCommand | CommandGroup
+
 _NO_ROOM_BYTES = 1 << 20
 _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
-    """Return whether an error, of any library, says that the disk is full, or that of ``data_folder`` is full now."""
-    from audit_pipeline.readers.retry import iterate_causes
+    """Return whether an error of any library comes from a full disk, or the disk of the data folder is full now."""
+    from audit_pipeline.http.faults import iterate_causes
 
     for cause in iterate_causes(error, with_context=True):
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
@@ -52,7 +54,10 @@ def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
 
 
 class _Front(click.Group):
-    """Commands by section; errors that a user can act on become one line and exit code 2, without a traceback."""
+    """The group of all commands, by section.
+
+    An error that users can correct becomes one line and exit code 2, without a traceback.
+    """
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.commands)
@@ -75,13 +80,14 @@ class _Front(click.Group):
                     ctx.exit(1)
                 return result
             except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
-                # The reader of a pipe has enough, help is printed, an option is wrong: click ends.
+                # Click handles closed pipes, --help and wrong options.
                 raise
             except KeyboardInterrupt:
                 _exit_stopped(ctx, read_stop_signal() or signal.SIGINT)
             except Exception as error:
-                # DuckDB makes an error of its own of a signal, of which Dagster makes a failed step.
-                if (number := read_stop_signal()) is not None:
+                # DuckDB turns a signal into an error of its own, and Dagster turns that into a failed step.
+                number = read_stop_signal()
+                if number is not None:
                     _exit_stopped(ctx, number)
                 _exit_if_user_can_act(error)
                 raise
@@ -91,9 +97,10 @@ class _Front(click.Group):
 
 @contextmanager
 def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
-    """Within the block SIGTERM stops a command as Ctrl-C does. Gives a function: the signal that came to stop it; None.
+    """Let SIGTERM stop a command within the block, as Ctrl-C does.
 
-    The numbers come from the interpreter (set_wakeup_fd), also while Dagster handles the signals.
+    Yields a function that returns the received stop signal, or None. The interpreter reports the signals through
+    set_wakeup_fd, even while Dagster has handlers of its own.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -121,7 +128,7 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
-    """Report at once, in a line each, what is damaged and made again, left out, or read otherwise than elsewhere."""
+    """Print warnings of this package within the block at once, in one line each."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", SkippedPluginWarning)
         shown = warnings.showwarning
@@ -144,11 +151,14 @@ def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
 
 
 def _exit_if_user_can_act(error: Exception) -> None:
-    """Exit with one line where the user can mend what went wrong: a mistake of theirs, no permission, no room."""
+    """Exit with one line if the user can correct the cause: a mistake, a missing permission, or a full disk."""
     # Databases and Dagster report a full disk as errors of their own.
     if not isinstance(error, AuditError) and is_caused_by_full_disk(error, DataPaths.from_environment().root):
-        where = f"data folder: {DataPaths.from_environment().root}; {to_one_line(error)}"
-        words = f"the disk is full ({where}): make room and run the same again; what was finished is kept"
+        folder = DataPaths.from_environment().root
+        words = (
+            f"the disk is full (data folder: {folder}; {to_one_line(error)}): make room and run the same again; what "
+            "was finished is kept"
+        )
     elif isinstance(error, AuditError | OSError):
         words = to_one_line(error)
         if "config/" in words and is_shipped(config_dir()):
@@ -161,96 +171,99 @@ def _exit_if_user_can_act(error: Exception) -> None:
 
 
 _FIRST = {
-    "check FILES --model smollm2-135m": "asks of documents of your own whether a model read them",
+    "check FILES --model smollm2-135m": "checks whether a model has read your own documents",
     "demo": "audits a small real model on real texts, in a few minutes",
-    "score --model smollm2-135m --texts FILE --out scores.parquet": "scores the texts of a file of your own",
-    "init my-audits": "makes a folder for audits of your own, with its configuration",
+    "score --model smollm2-135m --texts FILE --out scores.parquet": "scores the texts of your own file",
+    "init my-audits": "creates a workspace for your own audits, with its configuration",
 }
 _NEXT = {
     "report --open": "opens the report in a browser",
     'sql "SELECT * FROM leaderboard"': "shows the findings as a table",
-    'sql "FROM not_audited"': "names what is not done yet, and why",
+    'sql "FROM not_audited"': "lists the audits that are not done yet, with the reasons",
     "models": "lists the models that can be audited",
-    "benchmarks": "lists what they can be audited on",
+    "benchmarks": "lists the benchmarks",
     "audit --model M --benchmark B": "audits one of them",
     "dev": "starts the Dagster UI: audits on a schedule",
 }
-_MEND = {"doctor --deep": "says what is damaged", "report": "builds them again"}
+_REPAIR = {"doctor --deep": "lists damaged files", "report": "rebuilds warehouse and report"}
 COUNTS = """
 SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks FROM coverage
 WHERE has_results AND model NOT IN (SELECT model FROM control_models)
 """
 
 
-def _say_what_next() -> None:
-    """Say what is here, and which commands to try; nothing is run, and nothing is changed."""
+def _print_what_next() -> None:
+    """Print the state of the data folder and commands to try. Nothing is run or changed."""
     paths = DataPaths.from_environment()
     print_result(
         "Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n"
     )
     if paths.warehouse.exists():
-        _say_result_counts(paths)
+        _print_result_counts(paths)
     else:
-        begun = paths.dagster_home.is_dir()
-        print_result(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
-        if begun:
+        if paths.dagster_home.is_dir():
+            print_result(f"An audit was begun in {_format_path(paths.root)}")
             print_result("It goes on with the command that began it.")
-        say_commands(_FIRST)
+        else:
+            print_result(f"There are no results yet in {_format_path(paths.root)}")
+        print_next_commands(_FIRST)
     print_result("\nAll commands: corpus-audit --help")
 
 
 def _format_path(path: Path) -> str:
-    """Format the path, from the current folder where it lies in it."""
+    """Return the path as text, relative to the current folder if it is inside it."""
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return escape_control_characters(str(shown))
 
 
-def _say_result_counts(paths: DataPaths) -> None:
+def _print_result_counts(paths: DataPaths) -> None:
     from audit_pipeline.warehouse.query import query_warehouse
 
     try:
         [found] = query_warehouse(paths.warehouse, COUNTS).to_pylist()
     except AuditError as error:
         print_result(f"The results cannot be read: {to_one_line(error)}")
-        say_commands(_MEND)
+        print_next_commands(_REPAIR)
         return
     models = format_count_with_noun(found["models"], "model", "models")
     benchmarks = format_count_with_noun(found["benchmarks"], "benchmark", "benchmarks")
     print_result(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
         print_result(f"Report: {_format_path(paths.report)}")
-    say_commands(_NEXT)
+    print_next_commands(_NEXT)
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
 _NOT_KEPT = "This command keeps nothing of its own: run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
-    ("0", "done; if a text or pair could not be scored, the output says why"),
+    ("0", "done; if a text or pair could not be scored, the output has the reason"),
     (
         "1",
-        "what `--fail-on` names is so, `doctor` found something wrong, or a check of `verify` failed; or a fault of "
-        "the program, with a traceback",
+        "the state that `--fail-on` names was reached, `doctor` found a problem, or a check of `verify` failed; or an "
+        "internal error, with a traceback",
     ),
-    ("2", "an error that you can act on: one line says what is wrong and what to do"),
-    ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
+    ("2", "an error that you can correct: one line has the cause and what to do"),
+    ("130", "stopped with Ctrl-C; the last line explains what is kept and how to continue"),
     ("143", "stopped by SIGTERM, in the same way"),
 )
 
 
-def _find_commands() -> Mapping[Section, Sequence[ListedCommand]]:
-    """Find the commands in the modules of this package, and in the modules ``commands`` of extras, by section."""
-    names = (module.name for module in pkgutil.iter_modules(cli.__path__))
-    own = (importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}"))
-    found: dict[str, ListedCommand] = collect_by_name(
-        [*own, *extras.find_modules("commands")],
+def _find_commands() -> Mapping[Section, Sequence[Listed]]:
+    """Find the commands in the modules of this package and in the modules ``commands`` of extras, by section."""
+    names = [module.name for module in pkgutil.iter_modules(cli.__path__)]
+    modules = [importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}")]
+    commands: dict[str, Listed] = collect_by_name(
+        [*modules, *extras.find_modules("commands")],
         label="commands",
-        is_wanted=lambda value: isinstance(value, ListedCommand) and value.place is not None,
+        is_wanted=lambda value: isinstance(value, Listed) and value.section is not None,
         name_of=lambda command: str(command.name),
     )
-    placed = [(command.place, command) for command in found.values() if command.place is not None]
-    placed.sort(key=lambda pair: pair[0].number)
-    return {section: [command for place, command in placed if place.section is section] for section in Section}
+    by_section: dict[Section, list[Listed]] = {section: [] for section in Section}
+    for command in sorted(commands.values(), key=lambda command: command.position):
+        if command.section is not None:
+            by_section[command.section].append(command)
+    return by_section
 
 
 _SECTIONS = _find_commands()
@@ -261,10 +274,10 @@ _SECTIONS = _find_commands()
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Find out whether texts were in a language model's pretraining data, and how sure anyone can be."""
-    # Progress bars of libraries would draw over ours.
+    # Progress bars of libraries would overwrite those of this package.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if ctx.invoked_subcommand is None:
-        _say_what_next()
+        _print_what_next()
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):

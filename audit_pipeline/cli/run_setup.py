@@ -1,4 +1,4 @@
-"""What several commands prepare: the configuration, benchmarks and models, the report in the end."""
+"""Preparations of commands: configuration, benchmarks, models, texts, and rebuilding the report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _REPORTED = "audit_pipeline.reported_problems"
 
 
 def get_writable_paths() -> DataPaths:
-    """Return the data folder, for a command that writes there; raises DataError where that cannot be."""
+    """Return the data folder. Raise DataError if it cannot be written."""
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     return paths
 
 
 def load_dagster_definitions() -> dg.Definitions:
-    """Everything that Dagster runs; loading it takes seconds, so a terminal says so."""
+    """Load the definitions of Dagster. Progress is shown, since this takes seconds."""
     with report_slow_work("starting Dagster"):
         from audit_pipeline.definitions import defs
 
@@ -42,16 +42,22 @@ def load_dagster_definitions() -> dg.Definitions:
 
 
 def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
-    """Build warehouse and report again; ``include_text`` None: with quoted texts where the environment allows it."""
+    """Rebuild warehouse and report.
+
+    Args:
+        paths: The data folder.
+        include_text: Quote texts. None: as the environment allows.
+    """
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
 
-    quoted = is_text_output_allowed() if include_text is None else include_text
-    publish_findings(definitions, paths, print_step, include_text=quoted)
+    if include_text is None:
+        include_text = is_text_output_allowed()
+    publish_findings(definitions, paths, print_step, include_text=include_text)
 
 
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
-    """Fetch and build what is missing of the benchmarks; no model is run."""
+    """Fetch and build missing benchmarks. No model is run."""
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import prepare_benchmarks
 
@@ -59,11 +65,10 @@ def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
-    """Return the built benchmark of that name, or the only one of that family.
+    """Return the built benchmark with this name, or the only built benchmark of the family.
 
     Raises:
-        ConfigError: If the benchmark is configured but not built, with the command that builds it. If its entry is
-            broken, with what is wrong with it. If there is none of that name, with the nearest names.
+        ConfigError: If the benchmark is unknown, broken, or configured but not built.
     """
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
@@ -86,7 +91,7 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
 
 
 def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str] = ()) -> TextStream:
-    """Open the texts of a file, with further columns where it has them; what its format notes about it is printed."""
+    """Open the texts of a file and print the note of its format, if any. Missing extra columns are ignored."""
     from audit_pipeline.readers.formats import open_texts as open_stream
 
     stream = open_stream(file, text_column, extra_columns)
@@ -96,14 +101,14 @@ def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str]
 
 
 def load_whole_configuration() -> Configuration:
-    """Load every file of the configuration; the command reports its problems, after what it was asked for."""
+    """Load every file of the configuration. The command prints the problems."""
     from audit_pipeline.pipeline.whole_configuration import load_configuration
 
     return load_configuration()
 
 
 def resolve_model_option(name: str) -> ModelEntry:
-    """Resolve the model that an option names; problems of other entries are reported."""
+    """Return the model that an option names, and print the problems of other entries."""
     from audit_pipeline.models.config import load_models, resolve_model
 
     models = load_models()
@@ -115,11 +120,16 @@ def resolve_model_option(name: str) -> ModelEntry:
 def prepare_model(
     entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
 ) -> tuple[TokenizedModel, BackendOf]:
-    """Return the model, and what makes it ready.
+    """Load the tokenizer of a model, and return it with the function that loads its backend.
 
-    With ``ask_server`` a model on a server is first asked whether it is still the same.
+    Args:
+        entry: The model's entry.
+        paths: The data folder.
+        options: Device, limits and engine.
+        ask_server: Check first that a server still has the same model.
 
-    Raises ConfigError where ``limits`` have no meaning for it.
+    Raises:
+        ConfigError: If limits are set, but the model runs on this machine.
     """
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.scoring.backends import build_backend_loader
@@ -131,7 +141,7 @@ def prepare_model(
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
-    """Report problems of entries that were not asked for, a line each on standard error, once per command."""
+    """Print each problem of the configuration once per command, on standard error."""
     reported: set[Problem] = click.get_current_context().meta.setdefault(_REPORTED, set())
     for problem in problems:
         if problem not in reported:

@@ -1,18 +1,26 @@
-"""Commands that draw conclusions from scores: evaluate, power; no model is run."""
+"""Commands that draw conclusions from scores without running a model: evaluate, power."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
-from audit_pipeline.cli.command_declaration import BETWEEN_0_AND_1, FOLDER, Place, Section, command, fields, option
+from audit_pipeline.cli.audit_output import print_conclusions, print_damaged_files, show_comparisons
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
+from audit_pipeline.cli.listed_command import ListedCommand, Section
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    BETWEEN_0_AND_1,
+    FOLDER,
+    INPUT_FILE,
+    PATH,
+    table_output_options,
+)
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import (
     Columns,
+    Row,
     escape_control_characters,
     is_json_output,
     print_message,
@@ -20,8 +28,8 @@ from audit_pipeline.pipeline.console import (
     print_skipped,
     show_table,
 )
-from audit_pipeline.pipeline.options import INPUT_FILE
 from audit_pipeline.report.number_format import DASH, format_thousands
+from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -29,10 +37,45 @@ if TYPE_CHECKING:
     from audit_pipeline.statistics.power import PowerReport
 
 
-@command(Place(Section.OWN_FILES, 30))
-def evaluate(
-    options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": INPUT_FILE, "out": FOLDER}),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.OWN_FILES, position=30)
+@click.option(
+    "--scores",
+    type=INPUT_FILE,
+    required=True,
+    help="Table with the columns score and label. The columns group, detector and text are used if present.",
+)
+@click.option(
+    "--texts",
+    type=PATH,
+    help="The scored file, for a table of `corpus-audit score`, which has no text. The blind control needs the texts. "
+    "They are found by their sha256.",
+)
+@click.option("--text-column", help="Column of the text in --texts. Default: text, else input, else the only column.")
+@click.option("--out", type=FOLDER, help="Folder for warehouse and report. Default: FILE_findings.")
+@click.option("--model", default="a model", show_default=True, help="Model name written to the findings.")
+@click.option("--benchmark", help="Benchmark name written to the findings. Default: the file's name.")
+@click.option(
+    "--design",
+    type=click.Choice(get_args(Design)),
+    help="How members and non-members were chosen. Default: unstated, or unlabelled if no text is a member.",
+)
+@click.option(
+    "--headline",
+    help="Headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only "
+    "detector. If several other detectors are scored, there is no headline.",
+)
+@click.option("--language", default="en", show_default=True, help="Language of the texts, as ISO 639-1.")
+@click.option(
+    "--calibration",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Share of the labelled groups that is used to choose thresholds.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed for choosing the calibration groups.")
+@click.option("--no-text", is_flag=True, help="Quote no text in the report and the warehouse.")
+@table_output_options
+def evaluate(no_text: bool, **options: Any) -> None:
     """Write findings and a report from scores of your own.
 
     No model is run: --scores names a table of scores, one row per text and detector.
@@ -40,17 +83,16 @@ def evaluate(
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
     from audit_pipeline.warehouse.query import read_latest_findings
 
-    done = evaluate_file(replace(options, no_text=options.no_text or not is_text_output_allowed()))
+    done = evaluate_file(EvaluateOptions(no_text=no_text or not is_text_output_allowed(), **options))
     print_skipped(done.external_scores.skipped)
     for note in done.external_scores.notes:
         print_message(note)
-    answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
-    rows = [
-        {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
-        for row in done.findings.tables["evaluations"].to_pylist()
-        if row["is_default"] and row["value"] is not None
-    ]
+    answer = print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     if is_json_output():
+        rows: list[Row] = []
+        for row in done.findings.tables["evaluations"].to_pylist():
+            if row["is_default"] and row["value"] is not None:
+                rows.append({name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")})
         show_table("evaluations", rows, ())
     else:
         found = read_latest_findings(done.paths.warehouse, done.pair.model, [done.pair.benchmark])
@@ -58,11 +100,12 @@ def evaluate(
     if not is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
-    if done.external_scores.left_out:
+    if done.external_scores.unused_counts:
         reasons = (
-            f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.external_scores.left_out.items()
+            f"{rows} × {escape_control_characters(reason)}"
+            for reason, rows in done.external_scores.unused_counts.items()
         )
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.left_out))
+        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
     print_damaged_files(done.paths)
     print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
@@ -83,27 +126,42 @@ _POWER: Columns = (
 )
 
 
-@command(Place(Section.OWN_FILES, 40))
+@click.command(cls=ListedCommand, section=Section.OWN_FILES, position=40)
+@click.option("--model", help="Audited model whose scores are used. Requires --benchmark.")
+@click.option("--benchmark", help="Audited benchmark with labels. Requires --model.")
+@click.option("--detector", help="Detector. Default: the headline detector of the report.")
+@click.option("--auroc", type=BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
+@click.option("--fpr", type=BETWEEN_0_AND_1, default=0.05, show_default=True, help="Accepted false-positive rate.")
+@click.option("--power", type=BETWEEN_0_AND_1, default=0.8, show_default=True, help="Required power.")
+@click.option(
+    "--effect",
+    type=click.FloatRange(0, 1, True),
+    default=1.0,
+    show_default=True,
+    help="Share of members among the audited texts.",
+)
+@click.option("--held-out", type=AT_LEAST_1, help="Number of held-out texts. Default: as many as are audited.")
+@table_output_options
 def power(
-    model: str | None = option("An audited model, whose scores are used; needs --benchmark."),
-    benchmark: str | None = option("An audited benchmark with labels; needs --model."),
-    detector: str | None = option("The detector. Default: the headline detector of the report."),
-    auroc: float | None = option("Plan for this AUROC instead of using scores.", BETWEEN_0_AND_1),
-    fpr: float = option("Accepted false-positive rate.", BETWEEN_0_AND_1, 0.05),
-    power: float = option("Wanted power.", BETWEEN_0_AND_1, 0.8),
-    effect: float = option("Share of members among the audited texts.", click.FloatRange(0, 1, True), 1.0),
-    held_out: int | None = option("Number of held-out texts. Default: as many as are audited.", least=1),
+    model: str | None,
+    benchmark: str | None,
+    detector: str | None,
+    auroc: float | None,
+    fpr: float,
+    power: float,
+    effect: float,
+    held_out: int | None,
 ) -> None:
     """Show how many texts are needed to see an effect.
 
-    It is computed from the scores of an audited model and benchmark, or for a given AUROC.
+    The number is computed from the scores of an audited model and benchmark, or for a given AUROC.
     """
     from audit_pipeline.statistics.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 
     goal = PowerGoal(fpr, power, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
-            raise click.UsageError("give either --auroc, or --model and --benchmark")
+            raise click.UsageError("Give either --auroc, or --model and --benchmark.")
         _show_power(power_report_from_auroc(auroc, goal))
         return
     if model is None or benchmark is None:
@@ -115,7 +173,7 @@ def power(
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
+    """Return benchmark, detector, and its mean scores per group of members and of non-members."""
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.report.page import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector
@@ -149,7 +207,8 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
             ' AND label IS NOT NULL GROUP BY label, "group" ORDER BY label, "group"',
             {"model": model, "benchmark": benchmark, "detector": chosen, "parameters": settings[chosen]},
         ).fetchall()
-    members, nonmembers = ([float(score) for label, score in rows if label == side] for side in (1, 0))
+    members = [float(score) for label, score in rows if label == 1]
+    nonmembers = [float(score) for label, score in rows if label == 0]
     return benchmark, chosen, members, nonmembers
 
 

@@ -1,15 +1,27 @@
-"""Commands on files of a user's own, without Dagster: score, count."""
+"""The command score."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, fields, option
+import click
+
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, format_side_counts
 from audit_pipeline.cli.run_setup import get_writable_paths, resolve_model_option
+from audit_pipeline.cli.shared_options import (
+    FILE,
+    INPUT_FILE,
+    PATH,
+    id_column_option,
+    model_option,
+    run_options,
+    table_output_options,
+    text_column_option,
+)
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
@@ -21,7 +33,7 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import FILE, ScoreOptions
+from audit_pipeline.pipeline.options import ScoreOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.readers.row_stream import TextStream
@@ -34,47 +46,103 @@ _SEPARATION: Columns = (
 )
 
 
-@command(Place(Section.OWN_FILES, 10), keeps=PASSES_KEPT)
-def score(
-    texts: Path = option("A file of rows or lines, a folder that datasets saved, or - for standard input."),
-    out: Path = option("The Parquet file to write.", FILE),
-    options: ScoreOptions = fields(),
-    set_parameters: tuple[str, ...] = option(
-        "Set a parameter of a detector; repeatable.", flag="--set", metavar="DETECTOR.PARAMETER=VALUE"
-    ),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.OWN_FILES, position=10, keeps=PASSES_KEPT)
+@click.option(
+    "--texts",
+    type=PATH,
+    required=True,
+    help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
+)
+@click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
+@model_option
+@click.option(
+    "--detectors",
+    help="Names of detectors, separated by commas. `corpus-audit detectors` lists them. Default: all except those that "
+    "run on request only.",
+)
+@click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
+@text_column_option
+@click.option(
+    "--label-column",
+    default="label",
+    show_default=True,
+    help="Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.",
+)
+@id_column_option
+@click.option(
+    "--start-token",
+    type=click.Choice(["always", "tokenizer"]),
+    help="Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="Precision of the forward pass. Default: the model's entry.",
+)
+@click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
+@click.option(
+    "--frequencies",
+    type=INPUT_FILE,
+    help="Token frequencies for dc_pdd: a table of `corpus-audit count`.",
+)
+@click.option(
+    "--prefix-texts",
+    type=PATH,
+    help="File of known non-members, each from a different document. The first of them are the prefix of recall and "
+    "con_recall. Texts of their documents get no score. The first 32 words identify a document.",
+)
+@click.option(
+    "--prefix-members",
+    type=PATH,
+    help="File of known members, in the form of --prefix-texts: the other prefix of con_recall.",
+)
+@click.option(
+    "--proposer",
+    default="own-topk",
+    show_default=True,
+    help="Generator of neighbours: the model itself (own-topk), or a masked language model.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed for generating neighbours.")
+@run_options
+@click.option(
+    "--set",
+    "set_parameters",
+    envvar="CORPUS_AUDIT_SCORE_SET",
+    multiple=True,
+    metavar="DETECTOR.PARAMETER=VALUE",
+    help="Set a parameter of a detector; repeatable.",
+)
+@table_output_options
+def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: Any) -> None:
     """Score the texts of a file, without Dagster.
 
-    The result has one row per text, detector and setting. Labels, the column group and each text's sha256 are kept in
-    it: `corpus-audit evaluate` draws conclusions from it and, with --texts, runs the blind control. Finished texts are
-    kept: after an interruption, the same command continues.
-    docs/input-files.md lists the formats that are read.
+    The result has one row per text, detector and setting, with the label, the group and the sha256 of the text.
+    `corpus-audit evaluate` draws conclusions from it. Finished texts are kept: after an interruption, the same command
+    continues. docs/input-files.md lists the formats that can be read.
     """
-    from dataclasses import replace
-
     from audit_pipeline.detectors.registry import parse_overrides
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts
     from audit_pipeline.store.files import require_usable_output
 
     paths = get_writable_paths()
-    options = replace(options, parameters=parse_overrides(set_parameters))
-    model = resolve_model_option(str(options.model))
+    score_options = ScoreOptions(parameters=parse_overrides(set_parameters), **options)
+    model = resolve_model_option(str(score_options.model))
     require_usable_output(out, texts)
-    request = build_scoring_request(options, texts)
-    stream = _open_file_texts(texts, options.text_column)
+    request = build_scoring_request(score_options, texts)
+    stream = _open_file_texts(texts, score_options.text_column)
 
-    # Not before the file has been looked at: importing what works on scores takes a second.
+    # These imports take a second, so mistakes in the file are reported before.
     from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
         listener = ProgressListener(print_step, show_progress, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
-    _show_scores(scores, options, texts, out)
+    _show_scores(scores, score_options, texts, out)
 
 
 def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
-    """Open the texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    """Open the texts of the file, and print the note of its format and the number of rows."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
     from audit_pipeline.readers.formats import open_texts
     from audit_pipeline.scoring.file import GROUP
@@ -90,9 +158,9 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """Show what was scored, what was not, and how well it separates the sides where there are labels."""
+    """Print the numbers of scored and skipped texts, and the AUROC per detector if the texts are labelled."""
     print_skipped(scores.skipped.first, scores.skipped.count)
-    own = scores.summary.own
+    own = scores.summary.text_pass
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
     print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
@@ -112,7 +180,7 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
 
 
 def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """AUROC of each detector's default setting, where the file labels both sides."""
+    """Print the AUROC of each detector at its default setting, if the file has labels of both sides."""
     labelled = scores.labelled
     for words in (labelled.labels.describe_not_understood("taken as unknown"), labelled.problem):
         if words is not None:
@@ -137,21 +205,24 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
         print_result(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
-    _say_no_control(sum(labelled.labels.known.values()), options, file, out)
+    _print_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
-def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
-    """Say that no control was run, and the command that runs the blind control on these texts."""
+def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
+    """Print that the blind control was not run, and the command that runs it on these texts."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
     from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
 
-    words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
+    level = "screening only"
+    words = "screening only: the blind control, which never sees the model, was not run"
     if n_labelled < MIN_EXAMPLES:
         print_result(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
-    line += [] if options.text_column is None else ["--text-column", options.text_column]
-    # Half of the texts would calibrate.
-    line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
+    if options.text_column is not None:
+        line += ["--text-column", options.text_column]
+    # By default, half of the texts are used for calibration.
+    if n_labelled < 2 * MIN_EXAMPLES:
+        line += ["--calibration", "0"]
     print_result(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))

@@ -1,4 +1,4 @@
-"""The command test ordered, and what commands that test whole sets have in common."""
+"""The command test ordered, and the functions that commands on whole test sets share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions
-from audit_pipeline.cli.command_declaration import (
-    DEVICE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    TEXT_COLUMN,
-    CommandGroup,
-    Place,
-    Section,
-    command,
-    fields,
-    option,
-)
+from audit_pipeline.cli.audit_output import print_conclusions
+from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
+from audit_pipeline.cli.shared_options import (
+    PATH,
+    device_option,
+    limit_options,
+    model_option,
+    quiet_option,
+    text_column_option,
+)
 from audit_pipeline.pipeline.console import print_result, print_skipped
 from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
@@ -34,27 +30,62 @@ if TYPE_CHECKING:
     from audit_pipeline.store.paths import DataPaths
 
 
-@command(name="ordered", keeps=PASSES_KEPT, prints="words")
+@click.group("test", cls=CommandGroup, section=Section.AUDIT, position=100)
+def whole_set_tests() -> None:
+    """Test a whole test set: its order."""
+
+
+@whole_set_tests.command("ordered", keeps=PASSES_KEPT)
+@model_option
+@click.option(
+    "--items",
+    type=PATH,
+    required=True,
+    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items. Long items "
+    "need more shards, and so more items.",
+)
+@device_option
+@limit_options
+@text_column_option
+@click.option(
+    "--shards",
+    type=click.IntRange(min=2),
+    help="Number of shards. Default: a tenth of the items, from 10 to 50, or more if these do not fit into the model's "
+    "context.",
+)
+@click.option(
+    "--permutations",
+    type=click.IntRange(1, 10_000),
+    default=PERMUTATIONS,
+    show_default=True,
+    help="Maximum number of random orders per shard.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["exact", "t_test"]),
+    default="exact",
+    show_default=True,
+    help="Computation of the p-value.",
+)
+@click.option(
+    "--order-by-chance",
+    is_flag=True,
+    help="State that the published order was drawn at random. The test is only sound then.",
+)
+@quiet_option
 def order_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    items: Path = option(
-        f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
-        "they are so long that the model's context calls for more shards."
-    ),
-    text_column: str | None = TEXT_COLUMN,
-    shards: int | None = option(
-        "Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
-        "context.",
-        least=2,
-    ),
-    permutations: int = option("Random orders per shard, or all that it has.", click.IntRange(1, 10_000), PERMUTATIONS),
-    rule: Literal["exact", "t_test"] = option("How the p-value is computed.", default="exact"),
-    order_by_chance: bool = option("The published order was drawn at random, which makes this a sound test."),
+    model: str,
+    items: Path,
+    text_column: str | None,
+    shards: int | None,
+    permutations: int,
+    rule: Literal["exact", "t_test"],
+    order_by_chance: bool,
+    **run_options: Any,
 ) -> None:
     """Test whether a model prefers a test set's published order.
 
-    It is compared with random orders of the same items.
+    The published order is compared with random orders of the same items.
     """
     from audit_pipeline.scoring.whole_set_tests import run_order_test, write_corpus_test
 
@@ -62,20 +93,17 @@ def order_test(
     texts = [item.text for item in stream]
     print_skipped(stream.skipped.first, stream.skipped.count)
     chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
-    result, tokenized, paths = run_whole_set_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    result, tokenized, paths = run_whole_set_test(
+        run_order_test, model, RunOptions(**run_options), texts, name=items.stem, **chosen
+    )
     write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
     publish_whole_set_test(result, paths)
-
-
-test = CommandGroup(
-    "test", place=Place(Section.AUDIT, 100), commands=[order_test], help="Test a whole test set: its order."
-)
 
 
 def run_whole_set_test(
     run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
 ) -> tuple[Any, TokenizedModel, DataPaths]:
-    """Run a test of a whole set; returns its result with the model and the data folder."""
+    """Run a test of a whole set. Return its result, the model and the data folder."""
     from audit_pipeline.pipeline.progress import progress_bar
 
     paths = get_writable_paths()
@@ -85,9 +113,9 @@ def run_whole_set_test(
 
 
 def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
-    """Rebuild warehouse and report, and say the result."""
+    """Rebuild warehouse and report, and print the result."""
     publish(paths)
-    say_conclusions(paths, result.model, result.benchmark)
+    print_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:
         print_result(
             f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}"

@@ -1,4 +1,4 @@
-"""Commands that make a workspace and start the UI: init, dev."""
+"""Commands that create a workspace and start the UI: init, dev."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pathlib import Path
 
 import click
 
-from audit_pipeline.cli.command_declaration import FOLDER, Place, Section, argument, command, option
+from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths
+from audit_pipeline.cli.shared_options import FOLDER, quiet_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import print_message, print_result
 
 
-@command(Place(Section.BEGIN, 30), prints="words")
-def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
-    """Make a workspace of your own: configuration and data.
+@click.command(cls=ListedCommand, section=Section.BEGIN, position=30)
+@click.argument("folder", default=".", type=FOLDER)
+@quiet_option
+def init(folder: Path) -> None:
+    """Create a workspace with its own configuration and data.
 
-    FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which are yours to edit.
+    FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which you can edit.
     """
     from audit_pipeline.config.workspace_creation import create_workspace
 
-    print_result("Made, with the default configuration:")
+    print_result("Created, with the default configuration:")
     for path in create_workspace(folder.resolve()):
         print_result(f"  {path}")
     enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
@@ -34,16 +37,22 @@ def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
     )
 
 
-@command(Place(Section.UPKEEP, 10), prints="words")
-def dev(
-    host: str = option("Address to listen on; anything but loopback opens the UI to the network.", default="127.0.0.1"),
-    weekly: bool = option("Switch the schedule of the weekly audit on, as long as this runs."),
-    port: int = option("Port of the UI.", click.IntRange(1, 65535), 3000),
-    report_port: int | None = option(
-        "Port at which the report opens, on this machine alone. Default: the port of the UI plus 1.",
-        click.IntRange(1, 65535),
-    ),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.UPKEEP, position=10)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. An address other than loopback opens the UI to the network.",
+)
+@click.option("--weekly", is_flag=True, help="Switch on the schedule of the weekly audit while the command runs.")
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Port of the UI.")
+@click.option(
+    "--report-port",
+    type=click.IntRange(1, 65535),
+    help="Port of the report, on this machine only. Default: the port of the UI plus 1.",
+)
+@quiet_option
+def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     if report_port is None:
         report_port = port + 1
@@ -64,7 +73,7 @@ def dev(
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
         print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
-    # Dagster starts processes of its own, in folders of its own.
+    # Dagster starts further processes in other folders, so the environment has to name the folders.
     os.environ["CORPUS_AUDIT_CONFIG"] = str(config_dir())
     os.environ["CORPUS_AUDIT_DATA"] = str(paths.root.absolute())
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "--report-port", str(report_port)]
@@ -74,11 +83,11 @@ def dev(
 
 
 def _require_free_port(host: str, port: int, service: str, option_name: str) -> None:
-    """Raise DataError if the address cannot be listened on: links in the UI need the same port after a restart."""
+    """Raise DataError if the port is taken. Links in the UI need the same port after a restart."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind, protocol) as listener:
-            # As the servers do: the port of a command that ended a moment ago is free.
+            # The servers set this option too: a port is free at once after its command ended.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Language models under audit: what is configured, where the files are, what they are, and how they are loaded.
+"""Language models under audit: their configuration, files, identity and loading.
 
-What belongs here: entries of models.yaml, a model's files, identity, tokenizer and weights. What does not: running a
-model (token_statistics/), asking a server for one (extras/servers/).
+This package contains entries of models.yaml, and a model's files, identity, tokenizer and weights. It does not run
+models (token_statistics/) and does not query servers (extras/servers/).
 """

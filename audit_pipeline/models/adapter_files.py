@@ -9,14 +9,15 @@ from typing import Any
 from audit_pipeline.errors import ModelError
 from audit_pipeline.store.files import read_json
 
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MLX_WEIGHTS = "*adapters.safetensors"
 
 _TOKENIZER = "tokenizer.json"
 # Vocabularies in other forms than tokenizer.json. A folder that holds one of them alone has a tokenizer, too.
 _VOCABULARIES = ("vocab.json", "vocab.txt", "tekken.json", "*.model")
-# Training sets these, and texts are read without them.
-_OF_BATCHES = ("version", "truncation", "padding")
+# Training sets these fields. They do not change how single texts are read.
+_BATCH_FIELDS = ("version", "truncation", "padding")
 _MLX_KEYS = ("fine_tune_type", "lora_parameters", "lora_layers")
 
 
@@ -59,13 +60,13 @@ def read_base_revision(folder: Path) -> str | None:
 
 
 def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
-    """Return the adapter's folder if its tokenizer reads texts otherwise than its base's.
+    """Return the adapter's folder if its tokenizer gives other tokens than its base's.
 
-    A chat template, padding and truncation change no text that is read.
+    Chat templates, padding and truncation do not change the tokens of a text.
 
     Args:
         adapter: Folder of the adapter.
-        base: Folder of its base; None if the base's tokenizer is in a .gguf, which cannot be compared.
+        base: Folder of its base. None if the base's tokenizer is in a .gguf, which cannot be compared.
 
     Raises:
         ModelError: If the folder declares further tokens without a vocabulary that they belong to.
@@ -85,7 +86,7 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
 
 
 def _read_content(file: Path) -> object:
-    """Return what decides how texts are read: the fields of a JSON file, or the bytes of another."""
+    """Return the content that decides how texts are read: the fields of a JSON file, or the bytes of another file."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -95,10 +96,10 @@ def _read_content(file: Path) -> object:
     try:
         fields = json.loads(content)
     except ValueError:
-        # Whoever reads the tokenizer reports it.
+        # The code that reads the tokenizer reports the damage.
         return content
     if file.name == _TOKENIZER and isinstance(fields, dict):
-        return {key: value for key, value in fields.items() if key not in _OF_BATCHES}
+        return {key: value for key, value in fields.items() if key not in _BATCH_FIELDS}
     return fields
 
 

@@ -1,4 +1,4 @@
-"""Adapters of peft on a base model in memory: put on, checked, and taken off again without a change to the base."""
+"""peft adapters on a base model in memory: attached, checked, and detached without a change to the base."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_REASON = 200
 
 
 class HeldBase:
-    """The base that was loaded last, with the adapter that is on it: models of the same base share its weights."""
+    """The base model that was loaded last, with its current adapter. Models of the same base share its weights."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -32,25 +32,30 @@ class HeldBase:
         self._state: Sequence[object] = ()
 
     def load(
-        self, model: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
+        self, model: TokenizedModel, device: str, notify: Callable[[str], None] = lambda message: None
     ) -> torch.nn.Module:
-        """Return the model in evaluation mode on ``device``, with its adapter, of whose base the weights may be here.
+        """Return the model in evaluation mode on ``device``, with its adapter.
 
-        What was returned before must not be run any more. Raises ModelError as ``load_weights`` does, and where peft is
-        not installed, or base and adapter do not belong together.
+        The weights of the base stay in memory for the next call. The model of an earlier call must not run any more.
+
+        Raises:
+            ModelError: As ``load_weights`` raises it, if peft is missing, or if the adapter does not fit its base.
         """
         from audit_pipeline.models.weights import load_weights  # noqa: PLC0415 - it imports torch
 
         if model.located.adapter is not None and find_spec("peft") is None:
-            words = f"{model.entry.name} is an adapter, and peft is not installed: pip install 'corpus-audit[{EXTRA}]'"
-            raise ModelError(words)
-        entry, identity = model.entry, model.identity
+            raise ModelError(
+                f"{model.entry.name} is an adapter, and peft is not installed: pip install 'corpus-audit[{EXTRA}]'"
+            )
+        entry = model.entry
+        identity = model.identity
         key = (identity.weights_digest, identity.config_digest, entry.dtype, entry.attention, entry.devices, device)
         self._detach_adapter()
-        # Compiled layers are made for the modules that were in them.
+        # Compiled layers contain the modules of the last adapter, so a compiled base cannot be used again.
         if self._base is None or self._key != key or entry.compile:
             self.free()
-            self._base, self._key = load_weights(model, device, notify), None if entry.compile else key
+            self._base = load_weights(model, device, notify)
+            self._key = None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
         with_tokenizer = "" if model.located.own_tokenizer is None else ", and reading texts with its tokenizer"
@@ -64,16 +69,17 @@ class HeldBase:
         return self._adapted.get_base_model().eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
 
     def free(self) -> None:
-        """Hold no weights any more."""
+        """Release all weights."""
         self._key = self._base = self._adapted = None
         give_back_memory()
 
     def _detach_adapter(self) -> None:
-        """Leave the base as it was loaded, or none where a type cannot be taken off or changed the base (PiSSA)."""
+        """Restore the base that was loaded. Release it if its adapter cannot be detached or changed it (PiSSA)."""
         if self._adapted is None:
             return
         try:
-            self._base, self._adapted = self._adapted.unload(), None
+            self._base = self._adapted.unload()
+            self._adapted = None
         except (AttributeError, NotImplementedError, ValueError, RuntimeError, TypeError):
             self.free()
         if self._base is not None and _read_state(self._base) != self._state:
@@ -81,16 +87,16 @@ class HeldBase:
 
 
 def give_back_memory() -> None:
-    """Collect what nothing refers to any more, and give the memory of GPUs back."""
+    """Collect garbage and release unused memory of GPUs."""
     gc.collect()
-    # Loaded where a model was run in this process; a model on a server needs no torch.
+    # A process that only uses models on servers has not imported torch.
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
-    """Return peft's model of ``base``, whose layers it changes, with the adapter in ``folder``."""
+    """Return peft's model of ``base`` with the adapter in ``folder``. It changes the layers of ``base``."""
     from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - an extra
     from safetensors import SafetensorError  # noqa: PLC0415
 
@@ -102,7 +108,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
         try:
             config = PeftConfig.from_pretrained(str(folder))
             config.inference_mode = True
-            # What peft would rename it to, with a warning.
+            # peft would set this name itself, with a warning.
             config.base_model_name_or_path = getattr(base, "name_or_path", None)
             adapted = get_peft_model(base, config)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
@@ -112,23 +118,24 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             reason = to_one_line(error)[:_LONGEST_REASON]
             raise ModelError(f"{misfit}: {reason}") from error
-    if wrong := [*loaded.unexpected_keys, *loaded.missing_keys]:
+    wrong = [*loaded.unexpected_keys, *loaded.missing_keys]
+    if wrong:
         raise ModelError(f"{misfit}: {len(wrong)} tensors are missing or too many, {wrong[0]} first")
-    # Deprecated calls concern developers, and settings that peft does not know were checked before.
+    # Warnings about deprecated calls concern developers. Unknown settings have been checked before.
     advice = {to_one_line(str(warning.message)) for warning in caught if warning.category is UserWarning}
-    for words in sorted(advice):
-        if words.startswith("Unexpected keyword arguments"):
+    for message in sorted(advice):
+        if message.startswith("Unexpected keyword arguments"):
             continue
-        warnings.warn(ModelFilesWarning(f"{name}: peft on this adapter: {words[:_LONGEST_REASON]}"), stacklevel=2)
+        warnings.warn(ModelFilesWarning(f"{name}: peft on this adapter: {message[:_LONGEST_REASON]}"), stacklevel=2)
     if not is_inside:
         raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
     return adapted
 
 
 def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
-    """Raise ModelError if this peft does not know an adapter's type or settings, or it was not trained on next tokens.
+    """Raise ModelError if the installed peft lacks the adapter's type or settings, or if it is for another task.
 
-    peft drops settings that it does not know, with a warning: the adapter would compute something else.
+    peft drops unknown settings with a warning. The adapter would then compute something else.
     """
     import peft  # noqa: PLC0415 - an extra
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
@@ -166,7 +173,7 @@ _NOT_IN_LAYERS = "which works around the model rather than in its layers, and is
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
-    """Return whether the base with its changed layers computes all that peft's model around it does."""
+    """Return True if the base with its changed layers gives the logits of peft's model around it."""
     import torch  # noqa: PLC0415
 
     ids = torch.randint(vocab_size, (1, 16), generator=torch.Generator().manual_seed(0))
@@ -177,9 +184,10 @@ def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
 
 
 def _read_state(model: Any) -> list[object]:
-    """Return the modules with their types, and of each tensor its place in memory and how often it was written to."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return [
-        *((name, type(module)) for name, module in model.named_modules()),
-        *((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors),
-    ]
+    """Return the modules with their types, and the address and version of each tensor."""
+    state: list[object] = [(name, type(module)) for name, module in model.named_modules()]
+    for tensor in (*model.parameters(), *model.buffers()):
+        # Tensors that were created in inference mode have no version.
+        version = 0 if tensor.is_inference() else tensor._version
+        state.append((tensor.data_ptr(), version))
+    return state

@@ -1,4 +1,4 @@
-"""config/models.yaml: which models are audited and under which conventions."""
+"""The entries of config/models.yaml: which models are audited, and how their texts are scored."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ DialectName = Literal["vllm", "sglang", "llama_cpp", "completions"]
 
 @dataclass(frozen=True)
 class DialectTraits:
-    """What every server of a dialect does alike.
+    """Properties that all servers of a dialect share.
 
-    ``takes_ids``: prompts are sent as token ids; None: the probe tries. ``server_adds_start_token``: see
-    :class:`Endpoint`. ``names_ids``: best tokens have their ids. ``gives_rank``: answers have the rank of the text's
-    own token. ``has_plugin``: the plugin corpus-audit-vllm gives the moments.
+    Attributes:
+        takes_ids: Prompts are sent as token ids. None: the probe finds out.
+        server_adds_start_token: See :class:`Endpoint`.
+        names_ids: Responses contain the ids of the best tokens.
+        gives_rank: Responses contain the rank of the text's own token.
+        has_plugin: The plugin corpus-audit-vllm can compute the moments.
     """
 
     takes_ids: bool | None
@@ -54,50 +57,53 @@ DIALECT_TRAITS: Mapping[DialectName, DialectTraits] = {
 }
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
-# What an entry says of weights that are run here.
-_OF_WEIGHTS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
+# Settings that apply only to weights that run on the user's machines.
+_WEIGHT_SETTINGS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class InstalledFile(StrictSettings):
-    """A model file that an installed Python package carries; the package is never imported."""
+    """A model file inside an installed Python package. The package is never imported."""
 
-    distribution: str = Field(description="the installed package's name")
-    file: str = Field(description="name of the file inside the package, a .gguf")
+    distribution: str = Field(description="name of the installed package")
+    file: str = Field(description="name of the .gguf file inside the package")
 
 
 class TrainedHere(StrictSettings):
-    """A model of a control (config/controls.yaml): the one that is exposed to the members, or the other (role twin)."""
+    """A model that was trained for a control (config/controls.yaml)."""
 
-    name: str = Field(description="the control")
-    role: Role = Field(description="exposed: was trained on the members; twin: was trained on other texts")
+    name: str = Field(description="name of the control")
+    role: Role = Field(description="exposed: trained on the members; twin: trained on other texts")
 
 
 class AdapterFiles(StrictSettings):
-    """A trained adapter (LoRA and its like) that is put on a base model."""
+    """A trained adapter (for example LoRA) that is applied to a base model."""
 
-    hub: str | None = Field(default=None, description="an adapter of the hub (owner/name)")
-    path: Path | None = Field(default=None, description="its folder; a relative path counts from this file's folder")
+    hub: str | None = Field(default=None, description="an adapter on the hub (owner/name)")
+    path: Path | None = Field(
+        default=None, description="folder of the adapter; a relative path starts at this file's folder"
+    )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
 
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
-            raise ValueError("exactly one of hub and path says where the adapter is")
+            raise ValueError("an adapter needs exactly one of hub and path")
         return self
 
     def __str__(self) -> str:
         if self.hub is None:
             return f"path {self.path}"
-        return f"hub {self.hub}" if self.revision is None else f"hub {self.hub} at {self.revision}"
+        if self.revision is None:
+            return f"hub {self.hub}"
+        return f"hub {self.hub} at {self.revision}"
 
 
 @dataclass(frozen=True)
 class UserHostedWeights:
-    """The back end of a model whose weights are run on machines of the user's: this one, or those of a cluster.
+    """The back end of a model whose weights run on the user's machines: this one, or those of a cluster.
 
-    :class:`Endpoint` has the same interface for what is known without reaching the back end: a caller need not know
-    which of the two a model has.
+    :class:`Endpoint` has the same interface, so that callers need not distinguish the two.
     """
 
     is_here: ClassVar[bool] = True
@@ -105,182 +111,249 @@ class UserHostedWeights:
     server_adds_start_token: ClassVar[bool] = False
 
     def can_give(self, statistic: str) -> bool:
-        """Return whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
+        """Return True: weights that run here give every statistic in CachedKind.statistics."""
         return True
 
     def describe_location(self, files: str) -> str:
-        """Return where the model is, in words, of which these are about its ``files``."""
+        """Return the location of the model, given the description of its ``files``."""
         return files
 
 
 class Endpoint(ServerSettings):
-    """A server that gives log-probabilities of the tokens of a prompt, and what it may be asked for."""
+    """A server that returns log-probabilities of the tokens of a prompt, and how to query it."""
 
     is_here: ClassVar[bool] = False
 
-    url: str = Field(description="up to the part that all routes share: http://127.0.0.1:8000/v1")
-    model: str = Field(description="the name that the server knows the model by")
-    dialect: DialectName = Field(description="how the server is asked, and what its answers look like")
+    url: str = Field(description="the part of the address that all routes share: http://127.0.0.1:8000/v1")
+    model: str = Field(description="name of the model on the server")
+    dialect: DialectName = Field(description="format of requests and responses")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
-        default=20, description="best tokens that are asked for at every place; servers have limits of their own"
+        default=20, description="number of best tokens to request per position; servers have their own limits"
     )
-    moments: bool = Field(default=False, description="vllm alone: the server runs the plugin corpus-audit-vllm")
+    moments: bool = Field(default=False, description="the server runs the plugin corpus-audit-vllm (vllm only)")
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens that are sent"
+        default=None, description="price of a million tokens sent"
     )
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if self.moments and not self.traits.has_plugin:
-            fitting = [dialect for dialect, traits in DIALECT_TRAITS.items() if traits.has_plugin]
-            raise ValueError(f"moments goes with dialect: {' or '.join(fitting)}")
+            names = [repr(dialect) for dialect, traits in DIALECT_TRAITS.items() if traits.has_plugin]
+            dialects = " or ".join(names)
+            raise ValueError(f"'moments' requires dialect {dialects}. Remove 'moments' or change the dialect.")
         if self.moments and self.top_logprobs > 20:
-            raise ValueError("with moments, answers have the 20 best tokens: leave top_logprobs out")
+            raise ValueError("with 'moments', responses contain the 20 best tokens. Remove 'top_logprobs'.")
         if self.max_cost is not None and self.price_per_million is None:
-            raise ValueError("max_cost goes with price_per_million")
+            raise ValueError("'max_cost' requires 'price_per_million'. Add the price or remove 'max_cost'.")
         return self
 
     @property
     def described(self) -> str:
-        """The model by its server's name for it, and where that is, in words."""
-        at = f" at {self.revision}" if self.revision is not None else ""
-        return f"{self.model}{at} at {self.url}"
+        """Return the server's name for the model, its revision and the address."""
+        if self.revision is None:
+            return f"{self.model} at {self.url}"
+        return f"{self.model} at {self.revision} at {self.url}"
 
     @property
     def traits(self) -> DialectTraits:
-        """What the server does as every one of its dialect."""
+        """Return the properties that all servers of this dialect share."""
         return DIALECT_TRAITS[self.dialect]
 
     @property
     def server_adds_start_token(self) -> bool:
-        """Whether the server puts the start token in front, and never gives a prompt's first log-probability."""
+        """Return True if the server adds the start token and never returns a prompt's first log-probability."""
         return self.traits.server_adds_start_token
 
     def cost_of(self, tokens: int) -> float:
-        """Return what so many tokens cost by the price; 0 without a price."""
+        """Return the cost of ``tokens`` tokens, or 0 without a price."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:
-        """Return whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
+        """Return True if responses contain a statistic, by its name in CachedKind.statistics."""
         return statistic in self.available_statistics
 
     def describe_location(self, files: str) -> str:
-        """Return where the model is, in words, of which ``files`` are about its tokenizer's."""
+        """Return the address of the model and the ``files`` of its tokenizer, as a phrase."""
         return f"{self.described}; tokenizer: {files}"
 
     @property
     def available_statistics(self) -> frozenset[str]:
-        """The statistics of every token that answers hold, by the names of CachedKind.statistics."""
-        best = self.top_logprobs
-        by_id = self.traits.names_ids
-        return frozenset(
-            [
-                "logprob",
-                *(["max_logprob"] if best else []),
-                *(["argmax_id"] if best and by_id else []),
-                *(["rank"] if self.traits.gives_rank else []),
-                *(["mean", "std"] if self.moments else []),
-                *(["topk"] if best >= 20 and by_id else []),
-                *(["log_mass_40"] if best >= 40 and by_id else []),
-            ]
-        )
+        """Return the statistics that responses contain for every token, by their names in CachedKind.statistics."""
+        statistics = {"logprob"}
+        if self.top_logprobs:
+            statistics.add("max_logprob")
+        if self.traits.gives_rank:
+            statistics.add("rank")
+        if self.moments:
+            statistics.update(("mean", "std"))
+        if self.traits.names_ids:
+            if self.top_logprobs:
+                statistics.add("argmax_id")
+            if self.top_logprobs >= 20:
+                statistics.add("topk")
+            if self.top_logprobs >= 40:
+                statistics.add("log_mass_40")
+        return frozenset(statistics)
 
 
 class ModelEntry(StrictSettings):
-    """One model: where it comes from and how its texts are scored."""
+    """A model: its location and its settings for scoring."""
 
     name: str
-    title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
-    backend: BackendName = Field(default="transformers", description="what runs the model: transformers, or openai")
-    endpoint: Endpoint | None = Field(
-        default=None, description="with backend: openai; hub, path or package then say where its tokenizer is"
+    title: Text | None = Field(default=None, description="name of the model in reports; None: the name of the entry")
+    backend: BackendName = Field(
+        default="transformers", description="transformers: runs on your machine; openai: runs on a server (endpoint)"
     )
-    hub: str | None = Field(default=None, description="a model of the hub (owner/name)")
+    endpoint: Endpoint | None = Field(
+        default=None,
+        description="server of the model (backend: openai); hub, path or package then locate its tokenizer",
+    )
+    hub: str | None = Field(default=None, description="a model on the hub (owner/name)")
     path: Path | None = Field(
-        default=None, description="a folder or a .gguf file; a relative path counts from this file's folder"
+        default=None, description="a folder or a .gguf file; a relative path starts at this file's folder"
     )
     package: InstalledFile | None = Field(default=None, description="a model file inside an installed Python package")
     control: TrainedHere | None = Field(default=None, description="a model that is trained here (controls.yaml)")
-    adapter: AdapterFiles | None = Field(default=None, description="put on that model, which is its base")
-    series: Series | None = Field(default=None, description="its checkpoints: a model for each, name@checkpoint")
-    # Not a key of entries: the place of a model that is made of an entry with a series.
+    adapter: AdapterFiles | None = Field(default=None, description="an adapter; the entry's model is its base")
+    series: Series | None = Field(
+        default=None, description="checkpoints of the model; each becomes a model called name@checkpoint"
+    )
+    # Not a key of entries: the position of a model in its series.
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
-        description="the fingerprint of a model whose files are not here: its card and tokenizer in the data folder "
-        "take their place, and it cannot be run (packs name models so)",
+        description="fingerprint of a model without files, as packs name it; the data folder holds its card and "
+        "tokenizer, and it cannot run",
     )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
-    dtype: Dtype = Field(default="float32", description="of the pass; statistics are always reduced in float32")
-    attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
+    dtype: Dtype = Field(
+        default="float32", description="number format of the forward pass; statistics always use float32"
+    )
+    attention: Attention = Field(
+        default="sdpa", description="implementation of attention; sdpa becomes eager if the architecture has no sdpa"
+    )
     compile: bool = Field(
         default=False,
-        description="the decoder's layers are compiled, which rounds otherwise: for runs of minutes on a GPU",
+        description="compile the layers of the decoder, for runs of minutes on a GPU; this changes the rounding",
     )
-    start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
+    start_token: str | None = Field(
+        default=None, description="None: the default of the model family, else bos, else eos"
+    )
     start_token_policy: StartTokenPolicy = Field(
         default="always",
-        description="always: one start token in front, every token is scored; tokenizer: as the tokenizer does it",
+        description="always: add one start token and score every token; tokenizer: keep what the tokenizer does",
     )
     window: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="tokens per pass; None: the context length"
+        default=None, description="maximum tokens per pass; None: the context length"
     )
-    stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
-    release_date: date | None = Field(default=None, description="the day on which the model was published")
+    stride: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="tokens between the starts of windows; None: half a window"
+    )
+    release_date: date | None = Field(default=None, description="day on which the model was published")
     training_cutoff: date | None = Field(
-        default=None, description="the last day of its training data, where its makers say so"
+        default=None, description="last day of the training data, if the makers have published it"
     )
-    reference_model: str | None = Field(default=None, description="for the detector reference")
+    reference_model: str | None = Field(default=None, description="model that the detector reference compares with")
     reference_corpus: str | None = Field(
-        default="sotu", description="in references.yaml, for dc_pdd; of the language of the texts"
+        default="sotu", description="entry of references.yaml for dc_pdd, in the language of the texts"
     )
-    licence: str | None = Field(default=None, description="of the model")
+    licence: str | None = Field(default=None, description="licence of the model")
     trust_remote_code: bool = Field(
-        default=False, description="run code that comes with the model: only where you have read it"
+        default=False, description="run the code that comes with the model; read that code before you allow it"
     )
-    devices: Literal["auto"] | None = Field(default=None, description="auto: layers on all there are; None: one device")
-    notes: str | None = Field(default=None, description="whatever a reader should know")
+    devices: Literal["auto"] | None = Field(
+        default=None, description="auto: spread the layers over all devices; None: use one device"
+    )
+    notes: str | None = Field(default=None, description="free text for readers of the configuration")
 
     @property
     def host(self) -> UserHostedWeights | Endpoint:
-        """What runs the model, as far as it is known without reaching it."""
+        """Return what runs the model, as the entry describes it."""
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")
-    def _require_single_origin(self) -> Self:
-        if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
-            raise ValueError("exactly one of hub, path, package, control and card says where the model is")
-        if self.adapter is not None and (self.card is not None or self.endpoint is not None):
-            raise ValueError("an adapter goes with a base whose weights are on this machine")
-        if self.card is not None and self.trust_remote_code:
-            raise ValueError("of a model that is known by its card no code is run: leave trust_remote_code out")
-        if "|" in self.name or not self.name.strip():
-            raise ValueError("a model's name is not empty and holds no '|'")
-        if self.revision is not None and self.hub is None:
-            raise ValueError("revision goes with hub")
-        if (self.backend == "openai") != (self.endpoint is not None):
-            raise ValueError("backend: openai and endpoint go together")
-        if self.endpoint is not None and self.endpoint.server_adds_start_token and self.start_token_policy == "always":
-            raise ValueError(
-                f"dialect: {self.endpoint.dialect} goes with start_token_policy: tokenizer (the server puts the start "
-                "token in front itself and does not give the first token's log-probability)"
-            )
-        if self.endpoint is not None and self.control is not None:
-            raise ValueError("a control's models are run on this machine: leave endpoint out")
-        if self.endpoint is not None and (senseless := sorted(_OF_WEIGHTS & self.model_fields_set)):
-            raise ValueError(f"{', '.join(senseless)}: said of weights on this machine, and an endpoint has its own")
-        if self.window is not None and self.stride is not None and self.stride >= self.window:
-            raise ValueError("stride must be smaller than window")
-        if self.compile and self.devices is not None:
-            raise ValueError("compile goes with one device: leave devices out")
-        cutoff, release = self.training_cutoff, self.release_date
-        if cutoff is not None and release is not None and cutoff > release:
-            raise ValueError(f"training_cutoff {cutoff} is after release_date {release}: correct one of the two")
+    def _require_consistency(self) -> Self:
+        conflict = _find_conflict(self)
+        if conflict is not None:
+            raise ValueError(_describe_conflict(conflict, self))
         return self
 
 
+_Conflict = Literal[
+    "origin",
+    "adapter",
+    "card_code",
+    "name",
+    "revision",
+    "backend",
+    "start_token",
+    "control_endpoint",
+    "weight_settings",
+    "stride",
+    "compile",
+    "dates",
+]
+
+
+def _find_conflict(entry: ModelEntry) -> _Conflict | None:
+    """Return the first rule that the settings of an entry violate, or None. See :func:`_describe_conflict`."""
+    origins = (entry.hub, entry.path, entry.package, entry.control, entry.card)
+    endpoint = entry.endpoint
+    is_served = endpoint is not None
+    adds_start_token = endpoint is not None and endpoint.server_adds_start_token
+    cutoff = entry.training_cutoff
+    release = entry.release_date
+    is_violated: dict[_Conflict, bool] = {
+        "origin": sum(origin is not None for origin in origins) != 1,
+        "adapter": entry.adapter is not None and (entry.card is not None or is_served),
+        "card_code": entry.card is not None and entry.trust_remote_code,
+        "name": not is_model_name(entry.name),
+        "revision": entry.revision is not None and entry.hub is None,
+        "backend": (entry.backend == "openai") != is_served,
+        "start_token": adds_start_token and entry.start_token_policy == "always",
+        "control_endpoint": is_served and entry.control is not None,
+        "weight_settings": is_served and not _WEIGHT_SETTINGS.isdisjoint(entry.model_fields_set),
+        "stride": entry.window is not None and entry.stride is not None and entry.stride >= entry.window,
+        "compile": entry.compile and entry.devices is not None,
+        "dates": cutoff is not None and release is not None and cutoff > release,
+    }
+    return next((conflict for conflict, violated in is_violated.items() if violated), None)
+
+
+def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
+    """Return the error message for a conflict between settings of an entry."""
+    dialect = entry.endpoint.dialect if entry.endpoint is not None else None
+    weight_settings = ", ".join(sorted(_WEIGHT_SETTINGS & entry.model_fields_set))
+    messages: dict[_Conflict, str] = {
+        "origin": "a model needs exactly one of hub, path, package, control and card",
+        "adapter": "'adapter' requires a base whose weights are on this machine. Remove 'card' or 'endpoint'.",
+        "card_code": "a model with 'card' runs no code. Remove 'trust_remote_code'.",
+        "name": f"the model name {entry.name!r} is empty or contains '|'. Choose another name.",
+        "revision": "'revision' requires 'hub'. Remove 'revision' or name a model on the hub.",
+        "backend": "'backend: openai' and 'endpoint' require each other. Add the missing one or remove both.",
+        "start_token": (
+            f"dialect {dialect!r} requires 'start_token_policy: tokenizer'. The server adds the start token itself and "
+            "does not return the first token's log-probability."
+        ),
+        "control_endpoint": "models of controls run on this machine. Remove 'endpoint'.",
+        "weight_settings": f"{weight_settings}: these settings apply to local weights only. Remove them or 'endpoint'.",
+        "stride": f"stride {entry.stride} is not smaller than window {entry.window}. Choose a smaller stride.",
+        "compile": "'compile' requires a single device. Remove 'devices' or 'compile'.",
+        "dates": (
+            f"training_cutoff {entry.training_cutoff} is after release_date {entry.release_date}. Correct one of them."
+        ),
+    }
+    return messages[conflict]
+
+
+def is_model_name(name: str) -> bool:
+    """Return True if a text can name a model: it is not empty and has no '|', which separates partition keys."""
+    return "|" not in name and bool(name.strip())
+
+
 def _build_entry(name: str, fields: Any, folder: Path) -> ModelEntry:
-    if (problem := explain_invalid_partition("model", name)) is not None:
+    problem = explain_invalid_partition("model", name)
+    if problem is not None:
         raise InvalidEntryError([Fault((), problem)])
     entry = validate_as(ModelEntry, {**fields, "name": name})
     if entry.adapter is not None and entry.adapter.path is not None:
@@ -292,9 +365,11 @@ def _build_entry(name: str, fields: Any, folder: Path) -> ModelEntry:
 
 
 def _build_entries(name: str, fields: Any, folder: Path) -> tuple[ModelEntry, ...]:
-    """Return the model of an entry, or those of its series."""
-    members = expand_series(name, fields, folder) if "series" in fields else {name: fields}
-    return tuple(_build_entry(member, own, folder) for member, own in members.items())
+    """Build the model of an entry, or the models of its series."""
+    members = {name: fields}
+    if "series" in fields:
+        members = expand_series(name, fields, folder)
+    return tuple(_build_entry(member, member_fields, folder) for member, member_fields in members.items())
 
 
 FILE = EntryFile(
@@ -314,47 +389,63 @@ FILE = EntryFile(
 
 
 class Models(Entries[ModelEntry]):
-    """The models of the entries that can be used, those of a series in its place; problems are by entry."""
+    """The models of all usable entries, in the order of the entries. Problems are by entry."""
 
     def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
         self.entries = entries
-        good = {model.name: model for models in entries.values() for model in models}
-        super().__init__(entries.path, entries.entry_kind, good, entries.broken, entries.positions, entries.raw_values)
+        usable = {model.name: model for models in entries.values() for model in models}
+        super().__init__(
+            entries.path, entries.entry_kind, usable, entries.broken, entries.positions, entries.raw_values
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of models; of a broken entry its own."""
-        of_entries = ([model.name for model in self.entries.get(name, ())] or [name] for name in self.entries.names)
-        return tuple(name for names in of_entries for name in names)
+        """Return the names of all models. A broken entry counts as one model of its name."""
+        names: list[str] = []
+        for entry_name in self.entries.names:
+            models = self.entries.get(entry_name, ())
+            names += [model.name for model in models] or [entry_name]
+        return tuple(names)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        """Return the problems of the entries."""
         return self.entries.problems
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
-        """Return the models with those entries broken that have ``faults``, by the entry's name."""
+        """Return the models with additional ``faults``, by entry name. Their entries count as broken."""
         return Models(self.entries.with_faults(faults))
 
 
 def load_models(folder: Path | None = None) -> Models:
-    """Return the models of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
+    """Load the models of models.yaml.
+
+    Raises:
+        ConfigError: If the file cannot be read at all.
+    """
     return Models(FILE.load(folder))
 
 
 def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
-    """Return the models that sensors and the weekly audit take: not a control's, which know its texts alone."""
+    """Return the models that sensors and the weekly audit use. Models of controls know the control's texts only."""
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
 def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[ModelEntry]:
-    """Return the models that a user typed: a series in its order, a model, or a list of both with commas.
+    """Return the models that a user has typed: a series in its order, a model, or a comma-separated list of both.
 
-    A path that exists is one model, even if it has a comma. Raises ConfigError and ModelError as :func:`resolve_model`
-    does.
+    A path that exists is one model, even if it contains a comma.
+
+    Raises:
+        ConfigError: As :func:`resolve_model`.
+        ModelError: As :func:`resolve_model`.
     """
     if "," in name_or_path and not os.path.exists(os.path.expanduser(name_or_path)):
-        found = (entry for part in split_names(name_or_path) for entry in resolve_models(part, models))
-        return list({entry.name: entry for entry in found}.values())
+        entries_by_name: dict[str, ModelEntry] = {}
+        for part in split_names(name_or_path):
+            for entry in resolve_models(part, models):
+                entries_by_name[entry.name] = entry
+        return list(entries_by_name.values())
     return _list_checkpoints(name_or_path, models) or [resolve_model(name_or_path, models)]
 
 
@@ -363,33 +454,28 @@ def _list_checkpoints(series: str, models: Mapping[str, ModelEntry]) -> Sequence
 
 
 def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
-    """Return the entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
+    """Return the entry of a model that a user has typed: a configured name, a local folder or .gguf file, or a hub id.
 
-    Of a folder with an adapter it is the entry of its base, with the adapter. Raises ConfigError where it is a name
-    whose entry is broken, and ModelError where it is none of them, or a whole series.
+    For a folder with an adapter, return the entry of the adapter's base with this adapter.
+
+    Raises:
+        ConfigError: If the name belongs to a broken entry.
+        ModelError: If the text names no model, or a whole series.
     """
     models.require_not_broken(name_or_path)
     if name_or_path in models:
         return models[name_or_path]
-    if checkpoints := _list_checkpoints(name_or_path, models):
+    checkpoints = _list_checkpoints(name_or_path, models)
+    if checkpoints:
         raise ModelError(
             f"{name_or_path} is a series of {len(checkpoints)} models: name a checkpoint, such as "
             f"{checkpoints[-1].name}; corpus-audit audit takes the whole series"
         )
-    if "|" in name_or_path or not name_or_path.strip():
-        raise ModelError(f"a model's name is not empty and holds no '|': {name_or_path!r}")
-    # Not Path.exists, which raises where there can be no such path.
+    if not is_model_name(name_or_path):
+        raise ModelError(f"the model name {name_or_path!r} is empty or contains '|'. Choose another name.")
+    # Path.exists raises an error for texts that cannot be paths.
     if os.path.exists(os.path.expanduser(name_or_path)):
-        # The whole path is the name: it is a partition's key, and means the same from every folder.
-        path = Path(name_or_path).expanduser().resolve()
-        if escape_unprintable(str(path)) != str(path):
-            raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
-        try:
-            if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
-                return _build_adapter_entry(path, models)
-            return ModelEntry(name=str(path), path=path)
-        except ValidationError as error:
-            raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
+        return _build_path_entry(Path(name_or_path).expanduser().resolve(), models)
     if _is_path(name_or_path):
         raise ModelError(f"no model at {name_or_path}: the path does not exist")
     if HUB_ID.fullmatch(name_or_path):
@@ -398,11 +484,23 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
 
 
+def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
+    """Return the entry of a path. The whole path is its name: a partition key that is equal in every folder."""
+    if escape_unprintable(str(path)) != str(path):
+        raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
+    try:
+        if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
+            return _build_adapter_entry(path, models)
+        return ModelEntry(name=str(path), path=path)
+    except ValidationError as error:
+        raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
+
+
 def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
     """Return the entry of an adapter's base, as the adapter names it, with the adapter.
 
-    A configured model of that name, hub id or path gives its settings, such as the start token. A base on the hub is of
-    the revision that the adapter names.
+    If a configured model has that name, hub id or path, its settings apply, such as the start token. A base on the hub
+    has the revision that the adapter names.
     """
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
@@ -410,18 +508,20 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
             f"{folder / ADAPTER_CONFIG} does not name the base of the adapter (base_model_name_or_path: {base!r}): "
             f"write an entry in config/{FILE_NAME} that names it, with adapter: {{path: {folder}}}"
         )
-    own: dict[str, Any] = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
+    changes: dict[str, Any] = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
     revision = read_base_revision(folder)
     paths = [path.resolve() for path in (Path(base).expanduser(), folder / base) if base and path.exists()]
     for entry in models.values():
         is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
         if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
-            unknown = dict.fromkeys(("title", "release_date", "training_cutoff"))
+            changes |= dict.fromkeys(("title", "release_date", "training_cutoff"))
             if entry.hub is not None and revision is not None:
-                own["revision"] = revision
-            return entry.model_copy(update={**own, **unknown})
-    if paths or HUB_ID.fullmatch(base):
-        return validate_as(ModelEntry, {**own, **({"path": paths[0]} if paths else {"hub": base})})
+                changes["revision"] = revision
+            return entry.model_copy(update=changes)
+    if paths:
+        return validate_as(ModelEntry, {**changes, "path": paths[0]})
+    if HUB_ID.fullmatch(base):
+        return validate_as(ModelEntry, {**changes, "hub": base})
     raise ModelError(
         f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
         f"hub id; write an entry in config/{FILE_NAME} that names its base, with adapter: {{path: {folder}}}"
@@ -429,7 +529,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
 
 
 def is_path_or_hub_id(text: str) -> bool:
-    """Return whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
+    """Return True if ``text`` has the form of a hub id or a path: it can be a model that no entry names."""
     return _is_path(text) or HUB_ID.fullmatch(text) is not None
 
 

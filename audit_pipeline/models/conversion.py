@@ -1,9 +1,9 @@
-"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights.
+"""Conversion of a model's files into files that load at once: its tokenizer, and the weights of a .gguf.
 
-A .gguf says whether it holds a whole model, and by which rule its texts are split before merges. The names and patterns
-are those that llama.cpp documents (src/llama-vocab.cpp), in the spelling of the models' own tokenizer.json where the
-two mean the same. Left out, and refused, are rules that are no patterns (kimi-k2, afmoe, superbpe), those of models
-that are no byte-level BPE, and those with long lists of letters (deepseek-llm).
+The fields of a .gguf show if it holds a whole model, and by which rule its tokenizer splits texts before merges. Names
+and patterns are those of llama.cpp (src/llama-vocab.cpp), in the spelling of the models' own tokenizer.json if both
+have the same meaning. Models with unsupported rules are refused. Unsupported are rules that are no patterns (kimi-k2,
+afmoe, superbpe), rules without byte-level BPE, and rules with long lists of letters (deepseek-llm).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
 def _build_cased_pattern(contractions: str, digits: str) -> str:
@@ -52,9 +53,12 @@ def _build_cased_pattern(contractions: str, digits: str) -> str:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Patterns that a text is split by, in order: matches, and what lies between them, become pieces.
+    """A rule that splits texts into pieces before merges.
 
-    ``ignore_merges``: a piece that is a token stays whole. ``adds_start_token``: so it is where the file does not say.
+    Attributes:
+        patterns: Regular expressions, applied in order. Matches and the text between them become pieces.
+        ignore_merges: A piece that is a token stays whole.
+        adds_start_token: The tokenizer adds a start token if the file does not specify it.
     """
 
     patterns: tuple[str, ...]
@@ -104,13 +108,14 @@ SPLIT_RULES: Mapping[str, SplitRule] = {name: rule for rule, names in _NAMES.ite
 
 
 def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
-    """Return the fields of a .gguf, without its long lists.
+    """Return the fields of a .gguf that holds a whole model, without its long lists.
 
-    Raises ModelError where it holds no whole model (an adapter, a projector, one part of several), or splits texts by
-    a rule that is not known here; and what transformers raises of a damaged file.
+    Raises:
+        ModelError: If the file holds no whole model (an adapter, a projector, a part), or if its split rule is unknown.
     """
     fields: Mapping[str, Any] = read_gguf_metadata(str(file))[0]
-    kind, parts = fields.get("general.type", "model"), fields.get("split.count", 1)
+    kind = fields.get("general.type", "model")
+    parts = fields.get("split.count", 1)
     if kind != "model":
         raise ModelError(
             f"{name} is no model but {kind!r} (general.type of {file}): give the .gguf of the model itself"
@@ -131,7 +136,7 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
 
 
 def read_gguf_tokenizer(file: Path, fields: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in a .gguf (``fields``: :func:`require_whole_model`); raises as transformers does."""
+    """Return the tokenizer in a .gguf. ``fields`` come from :func:`require_whole_model`."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = tokenizer.backend_tokenizer
     if fields["tokenizer.ggml.model"] == "gpt2":
@@ -148,7 +153,7 @@ def read_gguf_tokenizer(file: Path, fields: Mapping[str, Any]) -> PreTrainedToke
     elif isinstance(backend.pre_tokenizer, pre_tokenizers.Metaspace) and not fields.get(
         "tokenizer.ggml.add_space_prefix", True
     ):
-        # transformers puts a blank before every text, whatever the file says.
+        # transformers adds a blank before every text and ignores this field of the file.
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
         backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     return tokenizer
@@ -158,7 +163,7 @@ READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
     *(struct.error, SafetensorError, StrictDataclassError),
 )
-"""What transformers raises of files that it cannot read."""
+"""Exceptions that transformers raises for files that it cannot read."""
 
 FAMILY_START_TOKENS = {
     "gpt_neox": "<|endoftext|>",
@@ -170,9 +175,10 @@ FAMILY_START_TOKENS = {
 
 
 def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers and keep them in ``folder``; None keeps nothing.
+    """Read tokenizer and configuration with transformers and keep them in ``folder``. None keeps nothing.
 
-    Raises ModelError where they cannot be read, or the tokenizer is not a fast one.
+    Raises:
+        ModelError: If they cannot be read, or if the tokenizer is not a fast one.
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
@@ -181,15 +187,13 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_padding()
     backend.no_truncation()
     text = config.get_text_config()
-    context = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    context_length = _read_context_length(text)
+    if context_length is None and located.entry.endpoint is None:
+        context_length = _UNLIMITED_CONTEXT
     converted = KeptTokenizer(
         TextTokenizer(backend, list_special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
-        context_length=int(context)
-        if context and context >= 1
-        else _NO_LIMIT
-        if located.entry.endpoint is None
-        else None,
+        context_length=context_length,
         vocab_size=int(text.vocab_size),
     )
     if folder is not None:
@@ -197,9 +201,19 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     return converted
 
 
+def _read_context_length(config: Any) -> int | None:
+    length = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    return int(length) if length and length >= 1 else None
+
+
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
-    """Tokenizer and configuration as transformers reads them; raises ModelError where it cannot."""
-    entry, folder = located.entry, located.folder
+    """Return tokenizer and configuration as transformers reads them.
+
+    Raises:
+        ModelError: If transformers cannot read them.
+    """
+    entry = located.entry
+    folder = located.folder
     trusted = entry.trust_remote_code
     source = located.gguf or folder
     try:
@@ -225,13 +239,13 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
 
 @contextmanager
 def cache_gguf_parsing() -> Iterator[None]:
-    """Let the package gguf keep what it has parsed within the block, and draw no progress bar.
+    """Cache what the package gguf parses inside this block, and hide its progress bar.
 
-    transformers parses a .gguf again for each of configuration, tokenizer and weights, and builds the table of tensor
-    names again for every module: more than half of the time that a conversion takes. Its bar of converted tensors
+    transformers parses a .gguf separately for configuration, tokenizer and weights. It also rebuilds the table of
+    tensor names for every module. Together this takes more than half of a conversion. Its bar of converted tensors
     ignores transformers' own switch for bars.
     """
-    # It loads torch, which the rest of this module does without.
+    # This import loads torch, which the rest of this module does not need.
     from transformers import modeling_gguf_pytorch_utils  # noqa: PLC0415
 
     originals = gguf.GGUFReader, gguf.get_tensor_name_map, modeling_gguf_pytorch_utils.tqdm
@@ -244,9 +258,9 @@ def cache_gguf_parsing() -> Iterator[None]:
 
 
 def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
-    """Write the weights and configuration of a model out of a .gguf into ``folder``, as safetensors."""
+    """Write the weights and configuration of a converted .gguf into ``folder``, as safetensors."""
     if hasattr(model.config, "quantization_config"):
-        # What is saved are plain weights.
+        # The saved weights are dequantised.
         del model.config.quantization_config
     keep_folder(
         folder, lambda aside: model.save_pretrained(aside, safe_serialization=True), {"made_of": located.resolved_from}
@@ -254,19 +268,21 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """Return what a config.json next to a tokenizer says, if any: the server knows the model's
-    architecture, transformers need not. Without one the vocabulary is the tokenizer's."""
+    """Return the config.json next to an endpoint's tokenizer. Without it, use the tokenizer's vocabulary.
+
+    transformers need not support the architecture of a model on a server.
+    """
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
     return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)
 
 
-# State-space models have no limit; a window keeps memory bounded.
-_NO_LIMIT = 4096
+# State-space models have no limit. A window bounds their memory.
+_UNLIMITED_CONTEXT = 4096
 
 
 def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
-    """Return the family's start token (Zhang et al. 2024) where it is special in the vocabulary, else bos, else eos."""
+    """Return the family's start token (Zhang et al. 2024) if it is special in the vocabulary, else bos, else eos."""
     family = FAMILY_START_TOKENS.get(model_type)
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if family is not None and family in special:

@@ -1,4 +1,4 @@
-"""What is kept of a model's files in a form that loads at once: its tokenizer, and the weights out of a .gguf."""
+"""Files of models that are kept in a form that loads at once: tokenizers, and the weights of .gguf files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,29 @@ from audit_pipeline.tables import digest
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A fast tokenizer that neither pads nor cuts; ``special_ids`` are the tokens that no text is made of."""
+    """A fast tokenizer without padding and truncation.
+
+    Attributes:
+        backend: The tokenizer of the package tokenizers.
+        special_ids: Ids of the tokens that no text contains.
+    """
 
     backend: Tokenizer = field(repr=False)
     special_ids: frozenset[int]
 
     def __len__(self) -> int:
-        """Return how many ids there are, those of added tokens included."""
+        """Return the number of ids, including added tokens."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
     def encode(
         self, texts: Sequence[str], *, add_special_tokens: bool, special_as_text: bool = False
     ) -> list[Encoding]:
-        """Ids, character offsets and special-token marks of each text.
+        """Return ids, character offsets and special-token marks of each text.
 
-        ``special_as_text``: a special token that a text spells is read as ordinary characters.
+        Args:
+            texts: The texts.
+            add_special_tokens: Add the special tokens that the tokenizer adds by default.
+            special_as_text: Read the spelling of a special token in a text as ordinary characters.
         """
         before = self.backend.encode_special_tokens
         self.backend.encode_special_tokens = special_as_text or before
@@ -53,57 +61,62 @@ class TextTokenizer:
         return str(self.backend.decode(list(ids), skip_special_tokens=False))
 
     def find_id(self, token: str) -> int | None:
-        """Return the id of a token; None where there is no such token."""
-        found: int | None = self.backend.token_to_id(token)
-        return found
+        """Return the id of a token, or None for an unknown token."""
+        token_id: int | None = self.backend.token_to_id(token)
+        return token_id
 
     def find_token(self, number: int) -> str | None:
-        """Return the token of an id as the tokenizer writes it; None for an unused id."""
-        found: str | None = self.backend.id_to_token(number)
-        return found
+        """Return the token of an id in the tokenizer's spelling, or None for an unused id."""
+        token: str | None = self.backend.id_to_token(number)
+        return token
 
 
 TOKENIZER_FILE = "tokenizer.json"
-# It says what is kept, with the digests of the other files.
+# The manifest describes the kept content and holds the digests of the other files.
 KEPT_MANIFEST = "kept.json"
-# The version of what is written here; another one converts again.
+# Version of the written files. A change converts all models again.
 _FORM = 2
 _LENGTH = 24
 
 
 @dataclass(frozen=True)
 class KeptTokenizer:
-    """A tokenizer, and what else of the model's configuration scoring needs."""
+    """A tokenizer, and the fields of the model's configuration that scoring needs.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        default_start_token: Start token if the model's entry names none.
+        context_length: Maximum number of tokens, or None without a config.json.
+        vocab_size: Number of token ids of the model.
+    """
 
     tokenizer: TextTokenizer
     default_start_token: str | None
     context_length: int | None
-    """None: no config.json says it."""
     vocab_size: int
 
 
 def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
-    """Return the folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
-    form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
-        :_LENGTH
-    ]
+    """Return the folder of a model's kept tokenizer. It depends on files and versions of packages."""
+    packages = [version(name) for name in ("transformers", "tokenizers", "gguf")]
+    form = digest(_FORM, identity.config_digest, *packages)[:_LENGTH]
     return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
 
 
 def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
-    """Return the folder of all that the weights of one .gguf were converted into."""
+    """Return the folder of all conversions of one .gguf."""
     return paths.converted_models(weights_digest[:_LENGTH])
 
 
 def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
-    """Return the folder of a .gguf's converted weights: its bytes, the dtype and what converts it decide."""
+    """Return the folder of a .gguf's converted weights. It depends on the file, the dtype and versions of packages."""
     assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
 def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
-    """Write a tokenizer into ``folder``, and the model's configuration where ``save_config`` is given."""
+    """Write a tokenizer into ``folder``. ``save_config`` writes the model's configuration, if it is not None."""
     backend = tokenizer.tokenizer.backend
 
     def write(aside: Path) -> None:
@@ -122,10 +135,15 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
 
 
 def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
-    """Make ``folder``: what ``write`` writes into the one that it is given, and a manifest with ``content``.
+    """Create ``folder`` with the files that ``write`` writes into a folder, and with a manifest.
 
-    It is written next to its place and moved there, so it is whole or absent. Where another process was faster, its
-    copy stays; a damaged copy is replaced.
+    The folder is written aside and moved into place, so it is complete or absent. If another process was faster, its
+    copy stays. A damaged copy is replaced.
+
+    Args:
+        folder: Folder to create.
+        write: Function that writes files into the folder that it receives.
+        content: Fields of the manifest.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
@@ -141,7 +159,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """Return the tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
+    """Return the tokenizer kept in ``folder``, or None if it is missing. Damage gives a warning and None."""
     summary = read_manifest_if_whole(folder)
     if summary is None:
         return None
@@ -156,15 +174,17 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
 
 
 def list_kept_folders(paths: DataPaths) -> list[Path]:
-    """Return the folders of all kept tokenizers and converted weights, of whatever version, in order."""
+    """Return the folders of all kept tokenizers and converted weights of all versions, in order."""
     roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
     return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{KEPT_MANIFEST}"))
 
 
 def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
-    """Return what the manifest of one of :func:`list_kept_folders` says.
+    """Return the manifest of a folder of :func:`list_kept_folders`.
 
-    Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
+    Raises:
+        DamagedError: If a file does not match its digest in the manifest.
+        FileNotFoundError: If the manifest is missing.
     """
     manifest: dict[str, Any] = read_json(folder / KEPT_MANIFEST)
     if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)):
@@ -174,11 +194,14 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
-    """As :func:`read_intact_manifest`; None where there is none, or, with a warning, where a file is damaged."""
+    """Return the manifest as :func:`read_intact_manifest`, or None if it is missing.
+
+    Damage gives a warning and None.
+    """
     try:
         return read_intact_manifest(folder)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(RebuiltWarning(f"{error}; it is made again"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{error}; it is rebuilt"), stacklevel=2)
         return None

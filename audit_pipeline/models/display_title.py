@@ -1,7 +1,7 @@
-"""The title of a model for people: its entry's title, with what its files are and the title leaves out.
+"""The title of a model in reports: the title of its entry, with facts about its files that the title lacks.
 
-A title such as *SmolLM2-135M* may belong to a chat model in 4 bits. Answers are read by people who did not write the
-entry, so variant, adapter and number format follow the title in brackets.
+A title such as *SmolLM2-135M* may belong to a chat model in 4 bits. Readers of a report have not seen the entry. So
+variant, adapter and number format follow the title in brackets.
 """
 
 from __future__ import annotations
@@ -18,28 +18,32 @@ from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.paths import DataPaths
 
 _NO_VARIANT = re.compile(r"main|[0-9a-f]{40}")
-"""Revisions that make no variant: the default branch, and a commit that is pinned."""
-# Between words of a name; a point between digits is part of a number, as in Qwen2.5.
+"""Revisions that are no variants: the default branch and pinned commits."""
+# Separators of words in a name. A point between digits is part of a number, as in Qwen2.5.
 _BREAKS = re.compile(r"[-\s/@,()\[\]]+|(?<!\d)\.|\.(?!\d)")
 _GGUF_MAGIC = b"GGUF"
-_GGUF_STRING, _GGUF_ARRAY = 8, 9
-# Of the types of GGUF values that have one length: format of struct.
+_GGUF_STRING = 8
+_GGUF_ARRAY = 9
+# Types of GGUF values with a fixed length, with their format in the module struct.
 _GGUF_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 def format_model_title(entry: ModelEntry, weights_format: str | None) -> str:
-    """Return the title of a model, followed in brackets by what its files are and the title does not name.
+    """Return the title of a model, followed in brackets by facts about its files that the title lacks.
 
     Args:
-        weights_format: How the weights were published in few bits, as the model's card records it, or None.
+        entry: The entry of the model.
+        weights_format: Number format of quantised weights, as the model's card records it, or None.
     """
     shown = entry.title or _shorten(entry.name)
-    facts = [*_list_variant_facts(entry, shown, weights_format), *([weights_format] if weights_format else [])]
+    facts = list(_list_variant_facts(entry, shown, weights_format))
+    if weights_format:
+        facts.append(weights_format)
     return f"{shown} ({', '.join(facts)})" if facts else shown
 
 
 def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPaths) -> str:
-    """Return the title of a model by its name, from its entry and its card; the name if it has neither."""
+    """Return the title of a model from its entry and its card, or its name if it has neither."""
     cards = read_latest_cards(paths)
     if name in models:
         return format_title_by_card(models[name], cards)
@@ -49,14 +53,14 @@ def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPat
 def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the title of an entry's model; ``cards`` as of :func:`read_latest_cards`."""
     card = cards.get(entry.name, {})
-    # Of a model without files here, the card alone records what they were.
+    # The files of this model are not here. Only its card records their format.
     if entry.card is not None and card.get("title"):
         return str(card["title"])
     return format_model_title(entry, card.get("weights_format"))
 
 
 def read_latest_cards(paths: DataPaths) -> dict[str, Mapping[str, Any]]:
-    """Return the card of every model that was loaded here, by name: the latest if there are several."""
+    """Return the latest card of every model that was loaded here, by name."""
     cards = [read_json_if_whole(file) for file in paths.model_card("any").parent.glob("*.json")]
     known = [card for card in cards if card is not None and "name" in card]
     known.sort(key=lambda card: str(card.get("first_loaded_at") or ""))
@@ -64,26 +68,26 @@ def read_latest_cards(paths: DataPaths) -> dict[str, Mapping[str, Any]]:
 
 
 def _shorten(name: str) -> str:
-    """Return the last part of a path; a name that is no path is unchanged."""
+    """Return the last part of a path, or the unchanged name if it is no path."""
     return PurePosixPath(name).name if name.startswith("/") else name
 
 
 def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | None) -> Iterator[str]:
-    """Yield the words of the files' own name that the title lacks, a pinned revision and the adapter."""
+    """Yield the words of the files' name that the title lacks, a revision that is no commit, and the adapter."""
     files_name = _name_files(entry)
     if entry.adapter is not None:
         adapter = entry.adapter.hub or _shorten(str(entry.adapter.path))
         on_base = "adapter" if _is_in(adapter, shown) else f"adapter {adapter}"
         yield f"{on_base} on {files_name}" if files_name else on_base
     elif files_name:
-        # The number format is named by itself.
-        of_format = set(_split((weights_format or "").casefold()))
-        words = [word for word in _split(files_name) if word.casefold() not in of_format]
-        lacking = [word for word in words if not _is_in(word, shown)]
-        # A folder's name is the user's: it is of the model only if it shares a word with the title.
+        # The number format is a separate fact.
+        format_words = set(_split((weights_format or "").casefold()))
+        name_words = [word for word in _split(files_name) if word.casefold() not in format_words]
+        new_words = [word for word in name_words if not _is_in(word, shown)]
+        # Users choose the names of folders. Such a name describes the model only if it shares a word with the title.
         is_free = entry.path is not None and entry.path.suffix != ".gguf"
-        if lacking and not (is_free and lacking == words):
-            yield "-".join(lacking)
+        if new_words and not (is_free and new_words == name_words):
+            yield "-".join(new_words)
     if entry.revision is not None and not _NO_VARIANT.fullmatch(entry.revision) and not _is_in(entry.revision, shown):
         yield f"revision {entry.revision}"
 
@@ -106,9 +110,9 @@ def _split(name: str) -> list[str]:
 
 
 def _is_in(word: str, shown: str) -> bool:
-    """Return whether a title names a word, regardless of case and of marks between letters."""
+    """Return True if a title contains a word, regardless of case and of marks between letters."""
     known = {_squash(part) for part in _split(shown)}
-    # Short words, such as "it", occur inside of others.
+    # Short words, such as "it", occur inside other words.
     return _squash(word) in known or (len(_squash(word)) > 3 and _squash(word) in _squash(shown))
 
 
@@ -117,14 +121,14 @@ def _squash(text: str) -> str:
 
 
 def read_gguf_format(file: Path) -> str:
-    """Return the number format of a .gguf in words: ``GGUF Q4_1, 4 bits``; ``GGUF`` if it names none.
+    """Return the number format of a .gguf, such as ``GGUF Q4_1, 4 bits``, or ``GGUF`` if the file names none.
 
-    Reads the fields at the beginning of the file alone.
+    Only the fields at the beginning of the file are read.
 
     Raises:
         ModelError: If the fields are damaged.
     """
-    # Here and not above: it imports numpy.
+    # This package imports numpy, which takes time.
     from gguf import LlamaFileType  # noqa: PLC0415
 
     try:
@@ -140,7 +144,7 @@ def read_gguf_format(file: Path) -> str:
 
 
 def _iterate_gguf_fields(opened: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a .gguf (version 2 and later); lists and texts are skipped."""
+    """Yield the fields of a .gguf (version 2 and later) except lists and texts."""
     magic, version, _, n_fields = struct.unpack("<4sIQQ", opened.read(24))
     if magic != _GGUF_MAGIC or version < 2:
         return
@@ -164,9 +168,9 @@ def _skip(opened: BinaryIO, kind: int) -> None:
         return
     if kind != _GGUF_ARRAY:
         raise struct.error(f"type {kind} is not known")
-    of, length = struct.unpack("<IQ", opened.read(12))
-    if of in _GGUF_SCALARS:
-        opened.seek(length * struct.calcsize(f"<{_GGUF_SCALARS[of]}"), 1)
+    item_kind, length = struct.unpack("<IQ", opened.read(12))
+    if item_kind in _GGUF_SCALARS:
+        opened.seek(length * struct.calcsize(f"<{_GGUF_SCALARS[item_kind]}"), 1)
         return
     for _ in range(length):
-        _skip(opened, of)
+        _skip(opened, item_kind)

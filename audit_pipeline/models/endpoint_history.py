@@ -1,8 +1,8 @@
-"""The models that were found at an endpoint, and the fingerprint that follows.
+"""The history of models at an endpoint, and the fingerprint of its current model.
 
-Remote weights have no digest. The log-probabilities that the server gave for five fixed texts, when the model was first
-seen at the address, take its place. Each run asks for them again; where they differ by more than the tolerance, it is
-another model, with another fingerprint, other rows of the cache, and pairs to audit again.
+Remote weights have no digest. The log-probabilities that the server returned for five fixed texts at the first contact
+replace it. Each run requests them again. If they differ by more than the tolerance, the endpoint has another model.
+That model has another fingerprint, other cache rows, and its pairs are audited again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
 LENGTH = 24
-# Another where answers are read otherwise: the rows of before are then those of another model.
+# Version of the way in which responses are read. A change turns earlier rows into rows of another model.
 _READING = "endpoint 2"
 
-_LEAST_TOLERANCE = 0.1
-_TIMES_NOISE = 3.0
+_MIN_TOLERANCE = 0.1
+_NOISE_FACTOR = 3.0
 
 Values = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a probe found: the log-probabilities of its texts' tokens (nats, one sequence a text), how far two answers
-    to one request were apart (nats), and what the server calls itself."""
+    """The result of a probe.
+
+    Attributes:
+        values: Log-probabilities of the tokens of the fixed texts, one sequence per text, in nats.
+        noise: Largest difference between two responses to the same request, in nats.
+        server: Name that the server reports for itself.
+    """
 
     values: Values
     noise: float
@@ -41,9 +46,12 @@ class Probe:
 
 @dataclass(frozen=True)
 class EndpointHistory:
-    """The models of one address by name, the last being the current one, and what its first probe gave.
+    """The models of one address.
 
-    ``server`` is the server's name of the last probe.
+    Attributes:
+        names: Names of the models. The last is the current one.
+        values: Values of the first probe of the current model.
+        server: Name that the server reported at the last probe.
     """
 
     names: Sequence[str] = ()
@@ -52,48 +60,50 @@ class EndpointHistory:
 
 
 def find_largest_deviation(values: Iterable[float], others: Iterable[float]) -> float:
-    """Return the largest difference between two sequences of one length; two infinities of one kind are equal."""
-    return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(values, others, strict=True)), default=0.0)
+    """Return the largest difference between two sequences of equal length. Equal infinities do not differ."""
+    # Equal values are skipped: the difference of two infinities would be NaN.
+    return max((float(abs(a - b)) for a, b in zip(values, others, strict=True) if a != b), default=0.0)
 
 
 def is_different_model(values: Values, probe: Probe) -> bool:
-    """Return whether a probe is of another model than the ``values``: some token is further off than the tolerance.
+    """Return True if a probe belongs to another model than ``values``: a token differs by more than the tolerance.
 
-    The tolerance is a tenth of a nat, or three times the probe's noise where that is more. A tenth, because one model
-    run twice in float32 or float16 by different kernels stays below it (0.03 and 0.097 nats at most were measured over
-    368 tokens of one model), while its weights at another precision (bfloat16: 2.2; four bits: 0.7), and all the more
-    another model, do not: their rows must not be put together. Three times the noise, because a server that gives one
-    request two answers (batches of other sizes, bfloat16) moves by as much by itself. Another number of values is
-    another model as well: the texts are cut into other tokens.
+    The tolerance is 0.1 nats, or three times the probe's noise if that is more. One model in float32 or float16 with
+    different kernels stays below 0.1: at most 0.03 and 0.097 nats were measured over 368 tokens. The same weights at
+    another precision exceed it (bfloat16: 2.2; four bits: 0.7), and so do other models. Their rows must not be mixed.
+    Three times the noise covers a server with two answers to one request, because of batch sizes or bfloat16.
+
+    Another number of values also means another model: its tokenizer splits the texts into other tokens.
     """
-    if [len(of_text) for of_text in values] != [len(of_text) for of_text in probe.values]:
+    counts = [len(text_values) for text_values in values]
+    probe_counts = [len(text_values) for text_values in probe.values]
+    if counts != probe_counts:
         return True
-    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * probe.noise)
+    tolerance = max(_MIN_TOLERANCE, _NOISE_FACTOR * probe.noise)
     return any(find_largest_deviation(*pair) > tolerance for pair in zip(values, probe.values, strict=True))
 
 
 def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
-    """Return the history after a probe: the last model seen again, or a new one."""
+    """Return the history after a probe: with the last model again, or with a new model."""
     if history.names and not is_different_model(history.values, probe):
-        # The values stay those of the first time, so that a model cannot walk away from them by small steps.
+        # The values of the first probe stay. Otherwise a model could drift away by small steps.
         return replace(history, server=probe.server)
     name = digest(len(history.names), probe.values)[:LENGTH]
     return EndpointHistory((*history.names, name), probe.values, probe.server)
 
 
 def compute_endpoint_fingerprint(endpoint: Endpoint, tokenizer_fingerprint: str, name: str | None) -> str:
-    """Return the fingerprint of the model of that name; None: it has not been probed yet.
+    """Return the fingerprint of an endpoint's model. ``name`` is None before the first probe.
 
-    All that changes rows is in it: whose model it is, how it is asked, which columns it gives. Keys, limits, prices and
-    the number of requests at a time are not.
+    It covers all that changes rows: address and model, way of asking, and returned columns. It excludes keys, limits,
+    prices and the number of concurrent requests.
     """
-    return digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint), sorted(endpoint.available_statistics), name)[
-        :LENGTH
-    ]
+    key = _build_endpoint_key(endpoint, tokenizer_fingerprint)
+    return digest(*key, sorted(endpoint.available_statistics), name)[:LENGTH]
 
 
 def history_path(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:
-    """Return the file with the history of the endpoint."""
+    """Return the path of the endpoint's history file."""
     return paths.endpoint(digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint))[:LENGTH])
 
 
@@ -103,9 +113,10 @@ def _build_endpoint_key(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple
 
 
 def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> EndpointHistory:
-    """Read the models of the endpoint; none where it has not been probed.
+    """Return the history of the endpoint. It is empty before the first probe.
 
-    Raises DataError where the file is damaged: without it the cached rows have no known model.
+    Raises:
+        DataError: If the file is damaged. Without it, the model of the cached rows is unknown.
     """
     path = history_path(endpoint, tokenizer_fingerprint, paths)
     try:
@@ -119,7 +130,7 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
 
 
 def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, probe: Probe, paths: DataPaths) -> bool:
-    """Record a probe; returns whether the address has another model than before."""
+    """Record a probe. Return True if the address has another model than before."""
     path = history_path(endpoint, tokenizer_fingerprint, paths)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):

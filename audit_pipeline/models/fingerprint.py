@@ -1,6 +1,6 @@
-"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version.
+"""The identity of a model, independent of its name: digests for cache keys and lineage, and a quick version.
 
-With the fixed texts by which two tokenizers, or two states of one model, are compared.
+The module also holds the fixed texts that compare two tokenizers, or two states of one model.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ _NO_CONFIG = "no config.json"
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Digests of one model as it is run.
+    """The digests of one model with its settings for running.
 
-    ``weights_digest`` and ``config_digest`` of a model with an adapter are those of its base. Of a model at an endpoint
-    ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of a model whose weights are
-    on this machine ``before`` is None.
+    Attributes:
+        model_fingerprint: Digest of the weights and of the settings that change numbers.
+        tokenizer_fingerprint: Digest of the tokenizer files.
+        weights_digest: Digest of the weights. With an adapter, that of its base. None for a model at an endpoint.
+        config_digest: Digest of the configuration. With an adapter, that of its base.
+        before: Fingerprints of earlier models at the endpoint. None for weights on this machine.
+        adapter_digest: Digest of the adapter, or None.
     """
 
     model_fingerprint: str
@@ -67,19 +71,23 @@ class ModelIdentity:
 
     @property
     def is_unasked(self) -> bool:
-        """Whether the server has never been probed."""
+        """Return True if the endpoint's server has never been probed."""
         return self.before is not None and not self.before
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
-    """Return the model's fingerprints: weights (or hub commit), config, dtype, attention back end, whether its layers
-    are compiled, and the adapter; tokenizer files.
+    """Return the fingerprints of a model and of its tokenizer.
 
-    Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
-    at an endpoint, the last seen state takes the weights' place. Raises ModelError where a file cannot be read,
-    DataError where the endpoint's history is damaged.
+    The model's fingerprint covers weights (or hub commit), configuration, dtype, attention, compilation and the
+    adapter. All bytes of local weights are read once. Their digest is cached by path, size and modification time. For a
+    model at an endpoint, the state at the last probe replaces the weights.
+
+    Raises:
+        ModelError: If a file cannot be read.
+        DataError: If the history of the endpoint is damaged.
     """
-    entry, endpoint = located.entry, located.entry.endpoint
+    entry = located.entry
+    endpoint = entry.endpoint
     if entry.card is not None:
         card = read_card(entry.card, paths)
         return ModelIdentity(entry.card, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
@@ -88,7 +96,9 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             weights = _load_or_compute_digest(located.gguf, paths)
             config = tokenizer = weights
         else:
-            config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
+            config = _NO_CONFIG
+            if located.has_config:
+                config = _config_digest(located.folder / "config.json")
             tokenizer = _digest_tokenizer(located.folder)
             if endpoint is not None:
                 weights = None
@@ -98,23 +108,20 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
                 weights = _digest_weights(choose_weight_files(located.folder, entry.name), paths)
         if located.own_tokenizer is not None:
             tokenizer = _digest_tokenizer(located.own_tokenizer)
-        adapter = None
-        if located.adapter is not None:
-            # The name of its base is not in it: that is digested itself.
-            adapter_config = _config_digest(located.adapter / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
-            adapter_weights = _load_or_compute_digest(located.adapter / ADAPTER_WEIGHTS, paths)
-            adapter = digest("adapter", adapter_weights, adapter_config)
+        adapter = None if located.adapter is None else _digest_adapter(located.adapter, paths)
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
-        own = digest(tokenizer)[:LENGTH]
-        *before, now = _list_state_fingerprints(endpoint, own, paths)
-        return ModelIdentity(now, own, None, config, frozenset(before))
+        tokenizer_fingerprint = digest(tokenizer)[:LENGTH]
+        *before, now = _list_state_fingerprints(endpoint, tokenizer_fingerprint, paths)
+        return ModelIdentity(now, tokenizer_fingerprint, None, config, frozenset(before))
+    parts = [weights, config, entry.dtype, entry.attention]
+    if entry.compile:
+        parts.append("compiled")
+    if adapter is not None:
+        parts.append(adapter)
     return ModelIdentity(
-        model_fingerprint=digest(
-            *(weights, config, entry.dtype, entry.attention, *(["compiled"] if entry.compile else [])),
-            *([] if adapter is None else [adapter]),
-        )[:LENGTH],
+        model_fingerprint=digest(*parts)[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,
         config_digest=config,
@@ -123,10 +130,17 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
 
 
 def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
-    """See ModelIdentity.before: of the model with that tokenizer, by what is known of it without asking anybody."""
+    """Return ``ModelIdentity.before`` of a model without a request to its server."""
     if entry.endpoint is None:
         return None
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
+
+
+def _digest_adapter(folder: Path, paths: DataPaths) -> str:
+    # The name of the base is excluded, because the base has its own digest.
+    config = _config_digest(folder / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
+    weights = _load_or_compute_digest(folder / ADAPTER_WEIGHTS, paths)
+    return digest("adapter", weights, config)
 
 
 def _digest_tokenizer(folder: Path) -> str:
@@ -142,7 +156,7 @@ def _list_tokenizer_files(folder: Path) -> list[Path]:
 def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
     """Return the digest of exactly the files that are loaded.
 
-    The index is part of it only if it decides between two tensors of one name, or leaves a tensor out.
+    It includes the index only if the index decides between two tensors of one name, or omits a tensor.
     """
     digests: list[object] = [(path.name, _load_or_compute_digest(path, paths)) for path in weights.paths]
     if weights.shard_by_tensor is not None and weights.find_tensors_beside_index():
@@ -151,7 +165,7 @@ def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """Return the fingerprints of all models of an endpoint, in order; the first is that of one that was not probed."""
+    """Return the fingerprints of all models of an endpoint in order. The first is that before any probe."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
     return [compute_endpoint_fingerprint(endpoint, tokenizer, name) for name in names]
 
@@ -169,7 +183,7 @@ def _config_digest(path: Path, volatile: Sequence[str] = _VOLATILE_CONFIG) -> st
 
 
 def read_known_digests(paths: DataPaths) -> dict[str, str]:
-    """Return the digests of large files that are remembered, by path, size and time; none where they cannot be read."""
+    """Return the cached digests of large files, by path, size and time. Return none if the cache cannot be read."""
     return read_json_if_whole(paths.digest_cache) or {}
 
 
@@ -193,19 +207,19 @@ def _digest_cache_key(path: Path) -> str:
 
 
 def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
-    """sha256 of a large file, remembered under the data folder as long as its size and time are unchanged."""
+    """Return the sha256 of a large file. The data folder caches it by path, size and modification time."""
     key = _digest_cache_key(path)
     known = read_known_digests(paths)
     if key not in known:
         known[key] = file_sha256(path)
-        # Where nothing can be written, the file is read again the next time.
+        # If nothing can be written, the next call computes the digest again.
         with suppress(OSError):
             write_json(paths.digest_cache, known)
     return known[key]
 
 
-# What is known of a model changes what is written about it, and no number. On several devices it is the same model:
-# sums are made in another order there, as in another batch or on another processor.
+# These fields change what reports contain about a model, but no number. Several devices add numbers in another order,
+# as another batch or processor does, so 'devices' is one of them.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
     **dict.fromkeys(["devices", "series", "adapter"], True),
@@ -214,10 +228,9 @@ _CHANGES_NO_NUMBER = {
 
 
 def entry_version(entry: ModelEntry) -> str:
-    """Return a digest that changes where the entry's way of scoring, or its files' names, sizes or times do.
+    """Return a digest that changes with the entry's settings for scoring, and with names, sizes or times of its files.
 
-    Of a hub model the entry decides alone: nothing is fetched. Of a model whose files are not there, too, so that it
-    changes when they come.
+    For a hub model only the entry counts: nothing is fetched. The digest also changes when missing files appear.
     """
     settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
     adapter = [] if entry.adapter is None else [str(entry.adapter)]

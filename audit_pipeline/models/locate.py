@@ -1,4 +1,4 @@
-"""Where a model's files are: an installed package, a folder, a .gguf file, or the Hugging Face hub."""
+"""The location of a model's files: an installed package, a folder, a .gguf file, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -41,18 +41,20 @@ _ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", MLX_WEIGHTS)
 
 
 class HubUnreachableError(ModelError, TransientError):
-    """The hub did not answer, or was too busy to: the same request may be answered later."""
+    """A hub that does not respond or is too busy. The same request may succeed later."""
 
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """Files of a model on this machine.
+    """The files of a model on this machine.
 
     Attributes:
+        entry: The entry of the model.
         folder: Folder in the hub's layout, or the folder of the .gguf file.
+        gguf: The .gguf file, or None.
         commit: Commit of a model of the hub.
         adapter: Folder of the adapter.
-        own_tokenizer: Folder of the adapter's tokenizer, if it reads texts otherwise than the base's.
+        own_tokenizer: Folder of the adapter's tokenizer, if it gives other tokens than the base's.
     """
 
     entry: ModelEntry
@@ -64,14 +66,16 @@ class LocatedModel:
 
     @property
     def has_config(self) -> bool:
-        """Whether there is a config.json; a model at an endpoint need not have one."""
+        """Return True if the folder has a config.json. A model at an endpoint need not have one."""
         return (self.folder / "config.json").is_file()
 
     @property
     def resolved_from(self) -> str:
-        """Where the files came from, in words that mean the same on another machine where possible."""
+        """Return the origin of the files, as a phrase that has the same meaning on another machine if possible."""
         entry = self.entry
-        files = f"hub {entry.hub}" if entry.hub is not None else f"path {self.gguf or self.folder}"
+        files = f"path {self.gguf or self.folder}"
+        if entry.hub is not None:
+            files = f"hub {entry.hub}"
         if entry.package is not None:
             version = importlib.metadata.version(entry.package.distribution)
             files = f"package {entry.package.distribution} {version}: {entry.package.file}"
@@ -83,16 +87,23 @@ class LocatedModel:
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
-    """Return the model's files, and those of its adapter; what is on the hub is fetched (safetensors only) unless it is
-    in the local hub cache.
+    """Return the files of a model and of its adapter. Files of the hub are fetched unless the hub cache holds them.
 
-    Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
-    A control's models lie under ``paths``, which is the configured data folder where it is not given.
-    Raises ModelError where there are none, or only weights in a format that can run code when it is read.
+    For a model at an endpoint, return the files of its tokenizer. Only safetensors weights are fetched.
+
+    Args:
+        entry: The entry of the model.
+        paths: Data folder that holds the models of controls. The default is the configured one.
+
+    Raises:
+        ModelError: If the files are missing, or their only format can run code when it is read.
     """
     adapter = None if entry.adapter is None else _locate_adapter(entry.adapter)
-    stated = {} if adapter is None else read_adapter_config(adapter)
-    revision = None if adapter is None else read_base_revision(adapter)
+    stated: dict[str, Any] = {}
+    revision = None
+    if adapter is not None:
+        stated = read_adapter_config(adapter)
+        revision = read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
         # The revision belongs to the base that the adapter names.
         revision = None
@@ -114,7 +125,11 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
 
 
 def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
-    """Return what is recorded of a model; raises ModelError where it cannot be read, or lacks the tokenizer."""
+    """Return the recorded card of a model.
+
+    Raises:
+        ModelError: If the card cannot be read, or lacks the tokenizer.
+    """
     try:
         card: dict[str, Any] = read_json(paths.model_card(fingerprint))
         card["tokenizer_fingerprint"], card["weights_digest"]
@@ -124,7 +139,7 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
-    """Return the tokenizer that was kept last of a model, whatever versions kept it."""
+    """Return the tokenizer of a model that was kept last, by any version."""
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
@@ -168,7 +183,8 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
         kind = find_irregular_kind(path) if os.path.lexists(path) else None
-        raise ModelError(f"no model at {path}: {'the path does not exist' if kind is None else f'it is {kind}'}")
+        problem = "the path does not exist" if kind is None else f"it is {kind}"
+        raise ModelError(f"no model at {path}: {problem}")
     require_regular_model_files(path)
     _require_no_adapter(entry, path)
     ggufs = sorted(path.glob("*.gguf"))
@@ -190,7 +206,7 @@ _MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja",
 
 
 def require_regular_model_files(folder: Path) -> None:
-    """Raise ModelError if a file that a model is loaded from is a pipe or a device: reading it may wait for ever."""
+    """Raise ModelError if a file of a model is a pipe or a device. Reading it could block forever."""
     for path in sorted(folder.iterdir()):
         is_read = path.suffix in _MODEL_SUFFIXES and path.exists() and not path.is_dir()
         kind = find_irregular_kind(path) if is_read else None
@@ -199,7 +215,7 @@ def require_regular_model_files(folder: Path) -> None:
 
 
 def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
-    """Raise ModelError where a model run here has an adapter in its folder: the base model alone would be loaded."""
+    """Raise ModelError if the folder of a local model holds an adapter: only the base would be loaded."""
     adapters = sorted(file.name for pattern in _ADAPTER_PATTERNS for file in folder.glob(pattern))
     if adapters and entry.endpoint is None:
         raise ModelError(
@@ -232,7 +248,7 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
 
 
 def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | None) -> None:
-    """Warn if the entry's base is of another name or revision on the hub than the adapter's configuration has."""
+    """Warn if the entry's base has another name or revision on the hub than the adapter's configuration states."""
     if entry.hub is None:
         return
     difference = None
@@ -241,8 +257,8 @@ def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | N
     elif revision is not None and entry.revision not in (None, revision):
         difference = f"revision {revision} of its base, and the entry has {entry.revision}"
     if difference is not None:
-        words = f"{entry.name}: its {ADAPTER_CONFIG} has the {difference}, which is taken"
-        warnings.warn(ModelFilesWarning(words), stacklevel=3)
+        message = f"{entry.name}: its {ADAPTER_CONFIG} has the {difference}, which is taken"
+        warnings.warn(ModelFilesWarning(message), stacklevel=3)
 
 
 def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:

@@ -1,8 +1,9 @@
-"""Whether a model predicts next tokens, and whether its files belong together; and why not, in words."""
+"""Checks that a model predicts next tokens and that its files belong together, with messages for users."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -34,7 +35,7 @@ def require_causal(config: Any, name: str) -> None:
 
 
 def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:
-    """Return the error that says why ``part`` ('weights') of the model ``name`` at ``source`` cannot be read."""
+    """Return the error for a ``part`` ('weights') of the model ``name`` at ``source`` that cannot be read."""
     problem = to_one_line(error)
     if "trust_remote_code" in problem:
         return ModelError(
@@ -50,7 +51,7 @@ def build_read_error(name: str, source: object, part: str, error: Exception) -> 
 
 
 def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
-    """Raise ModelError for a config.json whose architecture transformers does not know and that brings no code."""
+    """Raise ModelError if transformers lacks the architecture of a config.json and the model brings no code."""
     kind = config.get("model_type")
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
         return
@@ -62,22 +63,27 @@ def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
 
 
 def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequence[str], *, is_packed: bool) -> None:
-    """Raise ModelError where the files' tensors are not those of the model that config.json describes.
+    """Raise ModelError if the tensors in the files differ from those that config.json describes.
 
-    ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors; ``is_packed``
-    says that weights are quantised: another package reads their scales. Left to itself transformers fills what is
-    missing or of another shape with random numbers, and leaves out what is too many: layers, a bias, an adapter.
+    transformers fills missing tensors, or tensors of another shape, with random numbers. It ignores additional tensors,
+    such as layers, a bias or an adapter.
+
+    Args:
+        name: Name of the model.
+        loading: Report of transformers about the loaded tensors.
+        parameters: Names of the model's tensors.
+        is_packed: The weights are quantised. Another package reads their scales.
     """
     kinds = {_mask_layer_numbers(tensor) for tensor in parameters}
     modules = {tensor.rpartition(".")[0] for tensor in parameters}
-    left_out = [
-        tensor
-        for tensor in sorted(loading["unexpected_keys"])
-        if _mask_layer_numbers(tensor) in kinds
-        or not (is_packed or modules.isdisjoint(accumulate(tensor.split(".")[:-1], "{}.{}".format)))
-    ]
+    ignored = []
+    for tensor in sorted(loading["unexpected_keys"]):
+        parents = accumulate(tensor.split(".")[:-1], "{}.{}".format)
+        if _mask_layer_numbers(tensor) in kinds or not (is_packed or modules.isdisjoint(parents)):
+            ignored.append(tensor)
     reshaped = sorted(tensor for tensor, *_ in loading["mismatched_keys"])
-    if wrong := [*reshaped, *sorted(loading["missing_keys"]), *left_out]:
+    wrong = [*reshaped, *sorted(loading["missing_keys"]), *ignored]
+    if wrong:
         raise ModelError(
             f"the weights of {name} are not those of its config.json: {len(wrong)} tensors are missing, of another "
             f"shape or too many, {wrong[0]} first: take both from the same model"
@@ -85,13 +91,13 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
 
 
 def _mask_layer_numbers(tensor: str) -> str:
-    """Return the name of a tensor, whichever layer it is of."""
-    return ".".join("#" if part.isdigit() else part for part in tensor.split("."))
+    """Return the name of a tensor with '#' in place of layer numbers."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "#", tensor)
 
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Keep tables and advice of transformers off the terminal: the user reads our own messages instead."""
+    """Hide tables and advice of transformers inside this block. Our own messages replace them."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,6 +1,6 @@
-"""Models that are new on the hub, proposed as entries for models.yaml; nothing is audited until a person moves one.
+"""New models on the hub, proposed as entries for models.yaml. A model is audited after a person moves its entry.
 
-Only text-generation models whose weights are safetensors are proposed, each pinned to the commit that was seen.
+Only text-generation models with safetensors are proposed, each pinned to its current commit.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from audit_pipeline.store.paths import config_dir
 FILE_NAME = "watch.yaml"
 PROPOSALS_NAME = "models.proposed.yaml"
 NEWEST = 200
-"""The most models of an owner that are read, the newest first."""
+"""Maximum number of models that are read per owner, newest first."""
 
 _TIMEOUT = 10.0
 _EXPAND: list[ExpandModelProperty_T] = ["cardData", "createdAt", "sha", "siblings"]
 _KEYS = {
     "hub": (re.compile(r"[\w.-]+"), "not the name of an owner"),
-    # What Dagster takes for the owner of an asset.
+    # Dagster accepts these forms as owners of an asset.
     "owners": (
         re.compile(r"team:[\w-]+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"),
         "neither an e-mail address nor a team (team:name)",
     ),
 }
-# The hub gives this day to everything that is older, because it kept no such dates before.
-_FIRST_DAY_KEPT = date(2022, 3, 2)
+# The hub reports this day for all older repositories, because it recorded no dates before.
+_FIRST_RECORDED_DAY = date(2022, 3, 2)
 _HEADER = f"""\
 # Models on the hub that config/models.yaml does not name yet, as config/{FILE_NAME} asks for them.
 #
@@ -54,10 +54,10 @@ _HEADER = f"""\
 def _require_names_that_match(key: str, value: Any, folder: Path) -> tuple[str, ...]:
     if key not in _KEYS:
         raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
-    form, otherwise = _KEYS[key]
+    form, problem = _KEYS[key]
     names = validate_as(tuple[str, ...], [] if value == {} else value)
     faults = [
-        Fault((place,), f"{name!r} is {otherwise}") for place, name in enumerate(names) if not form.fullmatch(name)
+        Fault((number,), f"{name!r} is {problem}") for number, name in enumerate(names) if not form.fullmatch(name)
     ]
     if faults:
         raise InvalidEntryError(faults)
@@ -75,29 +75,32 @@ FILE = EntryFile(
 
 
 def load_watched(folder: Path | None = None) -> Entries[tuple[str, ...]]:
-    """Return what watch.yaml lists: under ``hub`` owners of models on the hub, under ``owners`` who watches over
-    the audits, as Dagster names owners of assets; nothing where there is no such file.
+    """Load watch.yaml: ``hub`` lists owners of models on the hub, ``owners`` lists the owners of the audits' assets.
 
-    Raises ConfigError, naming the file, where none of it can be read.
+    Without the file, the lists are empty.
+
+    Raises:
+        ConfigError: If the file cannot be read at all.
     """
     return FILE.load(folder)
 
 
 def proposals_path(folder: Path | None = None) -> Path:
-    """Return where proposals are written: next to models.yaml."""
+    """Return the path of the proposals: next to models.yaml."""
     return (folder or config_dir()) / PROPOSALS_NAME
 
 
 def list_candidates(owner: str, api: HfApi | None = None) -> list[ModelInfo]:
-    """Return the text-generation models of an owner, newest first.
+    """Return the text-generation models of an owner, newest first. The hub's client uses the token in HF_TOKEN.
 
-    A token is taken from HF_TOKEN, by the hub's own client. Raises TransientError where the hub does not answer or is
-    too busy, and ModelError where it refuses to say.
+    Raises:
+        TransientError: If the hub does not respond or is too busy.
+        ModelError: If the hub refuses the request.
     """
     api = api or HfApi()
     remedy = f"correct config/{FILE_NAME}"
     with hub_faults_as_errors(owner, None, remedy, ModelError, TransientError), _limit_hub_timeout():
-        # One short request first: a listing is tried again for longer than a sensor's tick may take.
+        # A short request comes first: the client repeats a listing for longer than a sensor's tick may take.
         get_session().get(f"{api.endpoint}/api/models", params={"limit": 1}).raise_for_status()
         return list(
             api.list_models(
@@ -108,7 +111,7 @@ def list_candidates(owner: str, api: HfApi | None = None) -> list[ModelInfo]:
 
 @contextmanager
 def _limit_hub_timeout() -> Iterator[None]:
-    """Limit the waiting of the hub's client, which has no limit for listings."""
+    """Limit the time that the hub's client waits. Listings have no limit by default."""
     session = get_session()
     before = session.timeout
     session.timeout = httpx2.Timeout(_TIMEOUT)
@@ -119,10 +122,9 @@ def _limit_hub_timeout() -> Iterator[None]:
 
 
 def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, ModelEntry]) -> dict[str, ModelEntry]:
-    """Return entries by name for the models whose hub id no known entry has, whatever its revision or the case of its
-    letters, and which can be audited as they are on the hub.
+    """Return entries for usable models that no known entry has, by name: the hub id in lower case.
 
-    They are named by their id on the hub, in small letters.
+    The comparison of hub ids ignores revisions and case.
     """
     known_ids = {entry.hub.casefold() for entry in known_entries.values() if entry.hub is not None}
     unknown = {info.id.lower(): info for info in models if info.id.casefold() not in known_ids and _is_usable(info)}
@@ -130,7 +132,7 @@ def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, Mod
 
 
 def _is_usable(info: ModelInfo) -> bool:
-    """Return whether weights as safetensors are next to config.json, where locate.py looks for them."""
+    """Return True if weights as safetensors lie next to config.json, in the folder that locate.py searches."""
     files = {sibling.rfilename for sibling in info.siblings or [] if "/" not in sibling.rfilename}
     has_weights = any(name.endswith(".safetensors") and not name.startswith("adapter_") for name in files)
     return has_weights and "config.json" in files
@@ -139,13 +141,17 @@ def _is_usable(info: ModelInfo) -> bool:
 def _entry_from_info(name: str, info: ModelInfo) -> ModelEntry:
     created = info.created_at.date() if info.created_at is not None else None
     card = info.card_data
-    licence = None if card is None else card.license_name if card.license == "other" else card.license
+    licence: Any = None
+    if card is not None:
+        licence = card.license_name if card.license == "other" else card.license
+    if isinstance(licence, list):
+        licence = ", ".join(licence)
     return ModelEntry(
         name=name,
         hub=info.id,
         revision=info.sha,
-        release_date=created if created is not None and created > _FIRST_DAY_KEPT else None,
-        licence=", ".join(licence) if isinstance(licence, list) else licence,
+        release_date=created if created is not None and created > _FIRST_RECORDED_DAY else None,
+        licence=licence,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model's own config.json says of weights in few bits, and the packages that transformers reads them with."""
+"""Quantised weights: their description in config.json, and the packages with which transformers reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit_pipeline.store.files import read_json
 
 EXTRA = "quantised"
 
-# The format's name in config.json -> the modules that transformers reads it with.
+# Names of formats in config.json, with the modules that transformers needs to read them.
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "bitsandbytes": ("bitsandbytes",),
     "compressed-tensors": ("compressed_tensors",),
@@ -20,19 +20,24 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "awq": ("gptqmodel",),
     "fp8": (),
 }
-# Those of pyproject.toml's extra; others are built on the machine, against the torch that is there.
+# Modules in pyproject.toml's extra. The other ones are built on the machine, against the installed torch.
 _IN_EXTRA = {"bitsandbytes", "compressed_tensors"}
 
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How weights were published: the ``method`` as config.json names it, and ``bits`` where it says how many."""
+    """The number format of published weights.
+
+    Attributes:
+        method: Name of the format in config.json.
+        bits: Bits per weight, or None if config.json does not contain them.
+    """
 
     method: str
     bits: int | None
 
     def stays_packed(self, device: str) -> bool:
-        """Return whether the weights take in memory what they take on disk; others are unpacked when they run."""
+        """Return True if the weights take as much memory as disk space. Other formats are unpacked when they run."""
         return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
 
     def __str__(self) -> str:
@@ -40,19 +45,21 @@ class Quantisation:
 
 
 def read_quantisation(config_folder: Path) -> Quantisation | None:
-    """Return what the config.json in a folder says of quantised weights; None where they are plain."""
-    given = read_json(config_folder / "config.json").get("quantization_config")
-    if not isinstance(given, Mapping):
+    """Return the quantisation that the config.json in a folder describes, or None for plain weights."""
+    fields = read_json(config_folder / "config.json").get("quantization_config")
+    if not isinstance(fields, Mapping):
         return None
-    if given.get("load_in_4bit") or given.get("load_in_8bit"):
-        # bitsandbytes did not always name itself.
-        return Quantisation("bitsandbytes", 4 if given.get("load_in_4bit") else 8)
-    bits = given.get("bits")
-    return Quantisation(str(given.get("quant_method")), bits if isinstance(bits, int) else None)
+    # Early files of bitsandbytes have no quant_method.
+    if fields.get("load_in_4bit"):
+        return Quantisation("bitsandbytes", 4)
+    if fields.get("load_in_8bit"):
+        return Quantisation("bitsandbytes", 8)
+    bits = fields.get("bits")
+    return Quantisation(str(fields.get("quant_method")), bits if isinstance(bits, int) else None)
 
 
 def require_quantisation_package(model: str, quantisation: Quantisation | None) -> None:
-    """Raise ModelError, naming the package and how to get it, where the weights of ``model`` cannot be read without."""
+    """Raise ModelError with a remedy if the package that reads the weights of ``model`` is missing."""
     if quantisation is None:
         return
     if quantisation.method not in _MODULES:
@@ -64,7 +71,8 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
     if not absent:
         return
     packages = " ".join(module.replace("_", "-") for module in absent)
-    how = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(absent) else f"--no-build-isolation {packages}"
+    arguments = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(absent) else f"--no-build-isolation {packages}"
     raise ModelError(
-        f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: pip install {how}"
+        f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: "
+        f"pip install {arguments}"
     )

@@ -20,7 +20,7 @@ from audit_pipeline.store.files import read_json
 _STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?s?)[-_=]?(\d+)([km]?)(?![a-z\d])", re.IGNORECASE)
 _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kmbt])?(?![a-z\d])", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmbt](?![a-z\d]))?", re.IGNORECASE)
-# What a trainer names a folder while it writes it.
+# Trainers use such a name for a folder until its files are complete.
 _UNFINISHED = re.compile(r"(?:^|[-_.])tmp(?:[-_.]|$)", re.IGNORECASE)
 _CONFIG_FILES = {"path": "config.json", "adapter": "adapter_config.json"}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -29,28 +29,28 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Series(StrictSettings):
-    """Where the checkpoints of an entry are."""
+    """The location of an entry's checkpoints."""
 
-    revisions: tuple[str, ...] | None = Field(default=None, min_length=1, description="revisions of the hub, in order")
-    folder: Path | None = Field(default=None, description="a folder with a folder for each checkpoint, or adapter")
-    steps: tuple[Count, ...] | None = Field(default=None, description="the training step of each of the revisions")
-    tokens: tuple[Count, ...] | None = Field(default=None, description="the tokens that each of them was trained on")
-    tokens_per_step: Count | None = Field(default=None, description="tokens of a training step")
+    revisions: tuple[str, ...] | None = Field(default=None, min_length=1, description="hub revisions, in order")
+    folder: Path | None = Field(default=None, description="a folder with one folder per checkpoint or adapter")
+    steps: tuple[Count, ...] | None = Field(default=None, description="training step of each revision")
+    tokens: tuple[Count, ...] | None = Field(default=None, description="number of training tokens of each revision")
+    tokens_per_step: Count | None = Field(default=None, description="tokens per training step")
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if (self.revisions is None) == (self.folder is None):
-            raise ValueError("exactly one of revisions and folder says where the checkpoints are")
+            raise ValueError("a series needs exactly one of revisions and folder")
         if len(set(self.revisions or ())) < len(self.revisions or ()):
             raise ValueError("a revision occurs twice")
-        for key, given in (("steps", self.steps), ("tokens", self.tokens)):
-            if given is not None and len(given) != len(self.revisions or ()):
-                raise ValueError(f"{key} goes with revisions, a number for each")
+        for key, numbers in (("steps", self.steps), ("tokens", self.tokens)):
+            if numbers is not None and len(numbers) != len(self.revisions or ()):
+                raise ValueError(f"{key!r} requires 'revisions' and one number per revision")
         return self
 
 
 class Checkpoint(StrictSettings):
-    """The place of a model in a series; ``position`` counts from 1."""
+    """The position of a model in a series. ``position`` counts from 1."""
 
     series: str
     position: int
@@ -58,7 +58,7 @@ class Checkpoint(StrictSettings):
     tokens: int | None = None
 
 
-class _Found(NamedTuple):
+class _Member(NamedTuple):
     label: str
     fields: Mapping[str, Any]
     step: int | None
@@ -68,7 +68,7 @@ class _Found(NamedTuple):
 def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
     """Return the fields of the entries of a series, by name: ``name@checkpoint``.
 
-    Relative paths count from ``config_folder``. A warning names the folders that are not taken, each with its reason.
+    Relative paths start at ``config_folder``. A warning lists the folders that are skipped, with reasons.
 
     Raises:
         InvalidEntryError: If the series cannot be read.
@@ -79,74 +79,83 @@ def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> d
     except InvalidEntryError as error:
         raise InvalidEntryError([Fault(("series", *fault.keys), fault.words) for fault in error.faults]) from error
     if series.folder is None:
-        found: Iterable[_Found] = _list_revisions(series, fields)
+        checkpoints: Iterable[_Member] = _list_revisions(series, fields)
     else:
         root = resolve_against(config_folder, series.folder).expanduser()
         folders = sorted(root.iterdir(), key=attrgetter("name")) if root.is_dir() else []
-        not_taken = list(_explain_folders_not_taken(root, folders))
-        found = _list_folders(root, folders, fields, not_taken)
-        if not_taken:
-            words = f"series {name}: not taken from {root}: {'; '.join(not_taken)}"
-            warnings.warn(ModelFilesWarning(words), stacklevel=2)
+        skipped = list(_explain_skipped_folders(root, folders))
+        checkpoints = _list_folders(root, folders, fields, skipped)
+        if skipped:
+            message = f"series {name}: skipped in {root}: {'; '.join(skipped)}"
+            warnings.warn(ModelFilesWarning(message), stacklevel=2)
     members = {}
-    for position, checkpoint in enumerate(found, 1):
-        label, own, step, tokens = checkpoint
-        by_step = None if step is None or series.tokens_per_step is None else step * series.tokens_per_step
-        place = {"series": name, "position": position, "step": step, "tokens": by_step if tokens is None else tokens}
-        title = {"title": f"{fields['title']}, {label}"} if "title" in fields else {}
-        members[f"{name}@{label}"] = {**fields, **own, **title, "checkpoint": place}
+    for position, checkpoint in enumerate(checkpoints, 1):
+        label, own_fields, step, tokens = checkpoint
+        if tokens is None and step is not None and series.tokens_per_step is not None:
+            tokens = step * series.tokens_per_step
+        member = {**fields, **own_fields}
+        if "title" in fields:
+            member["title"] = f"{fields['title']}, {label}"
+        member["checkpoint"] = {"series": name, "position": position, "step": step, "tokens": tokens}
+        members[f"{name}@{label}"] = member
     return members
 
 
-def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Found]:
+def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Member]:
     adapter = fields.get("adapter")
-    varied = adapter if isinstance(adapter, dict) else fields
+    has_adapter = isinstance(adapter, dict)
+    varied: Mapping[str, Any] = adapter if isinstance(adapter, dict) else fields
     if "hub" not in varied or "revision" in varied:
-        words = "series.revisions goes with hub, of the model or of its adapter, and without its revision"
-        raise InvalidEntryError([Fault(("series", "revisions"), words)])
-    for place, revision in enumerate(series.revisions or ()):
+        message = "series.revisions requires 'hub' of the model or of its adapter, without 'revision'"
+        raise InvalidEntryError([Fault(("series", "revisions"), message)])
+    for number, revision in enumerate(series.revisions or ()):
         step, tokens = _parse_checkpoint_name(revision)
-        yield _Found(
-            revision,
-            {"revision": revision} if varied is fields else {"adapter": {**varied, "revision": revision}},
-            step if series.steps is None else series.steps[place],
-            tokens if series.tokens is None else series.tokens[place],
-        )
+        if series.steps is not None:
+            step = series.steps[number]
+        if series.tokens is not None:
+            tokens = series.tokens[number]
+        own_fields: dict[str, Any] = {"revision": revision}
+        if has_adapter:
+            own_fields = {"adapter": {**varied, "revision": revision}}
+        yield _Member(revision, own_fields, step, tokens)
 
 
 def _list_folders(
-    root: Path, folders: Sequence[Path], fields: Mapping[str, Any], not_taken: Sequence[str]
-) -> list[_Found]:
-    found = []
+    root: Path, folders: Sequence[Path], fields: Mapping[str, Any], skipped: Sequence[str]
+) -> list[_Member]:
+    checkpoints = []
     for folder in folders:
         key = _find_kind(folder)
-        if key is None or _explain_not_taken(folder) is not None:
+        if key is None or _explain_skipped(folder) is not None:
             continue
         step, tokens = _read_trainer_state(folder) or _parse_checkpoint_name(folder.name)
-        found.append(_Found(folder.name, {key: {"path": folder} if key == "adapter" else folder}, step, tokens))
-    if not found:
-        words = f"series.folder: {root} holds no checkpoints: folders with a config.json or an adapter_config.json"
-        if not_taken:
-            words += f"; not taken: {'; '.join(not_taken)}"
-        raise InvalidEntryError([Fault(("series", "folder"), words)])
-    if "adapter" in fields or any("path" in checkpoint.fields and "path" in fields for checkpoint in found):
-        words = "series.folder names models or adapters itself: leave path and adapter out; adapters need their base"
-        raise InvalidEntryError([Fault(("series", "folder"), words)])
-    return sorted(found, key=_compute_sort_key)
+        location = {"path": folder} if key == "adapter" else folder
+        checkpoints.append(_Member(folder.name, {key: location}, step, tokens))
+    if not checkpoints:
+        message = f"series.folder: {root} holds no checkpoints: folders with a config.json or an adapter_config.json"
+        if skipped:
+            message += f"; skipped: {'; '.join(skipped)}"
+        raise InvalidEntryError([Fault(("series", "folder"), message)])
+    if "adapter" in fields or any("path" in checkpoint.fields and "path" in fields for checkpoint in checkpoints):
+        message = (
+            "series.folder names models or adapters itself. Remove 'path' and 'adapter'. Adapters need their base."
+        )
+        raise InvalidEntryError([Fault(("series", "folder"), message)])
+    return sorted(checkpoints, key=_compute_sort_key)
 
 
-def _explain_folders_not_taken(root: Path, folders: Sequence[Path]) -> Iterator[str]:
+def _explain_skipped_folders(root: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the name of each folder that is no checkpoint, with the reason."""
     if _find_kind(root) is not None:
         yield f"{root.name} itself (list the model in it by an entry of its own)"
     for folder in folders:
-        reason = _explain_not_taken(folder)
+        reason = _explain_skipped(folder)
         if reason is not None:
             yield f"{folder.name!r} ({reason})"
 
 
-def _explain_not_taken(folder: Path) -> str | None:
-    """Return why a folder is no checkpoint, or None if it is one, or no folder."""
+def _explain_skipped(folder: Path) -> str | None:
+    """Return the reason why a folder is no checkpoint. Return None for checkpoints and for files."""
     if folder.is_symlink():
         return "a link" if folder.is_dir() or not folder.exists() else None
     if not folder.is_dir():
@@ -159,7 +168,7 @@ def _explain_not_taken(folder: Path) -> str | None:
 
 
 def _explain_content(folder: Path) -> str | None:
-    """Return why what is in a folder is no checkpoint, or None if it is one."""
+    """Return the reason why the content of a folder is no checkpoint, or None."""
     try:
         is_empty = not any(folder.iterdir())
     except OSError as error:
@@ -170,25 +179,25 @@ def _explain_content(folder: Path) -> str | None:
 
 
 def _find_kind(folder: Path) -> str | None:
-    """Return the key of the entry that a folder belongs under, 'adapter' or 'path'; None if it holds neither."""
+    """Return the key for a folder in an entry: 'adapter', 'path', or None if the folder holds no model."""
     for key in ("adapter", "path"):
         if (folder / _CONFIG_FILES[key]).is_file():
             return key
     return None
 
 
-def _compute_sort_key(found: _Found) -> tuple[Any, ...]:
+def _compute_sort_key(member: _Member) -> tuple[Any, ...]:
     """Return a key that orders checkpoints by step, then by tokens, then by the numbers in their names."""
-    step = inf if found.step is None else found.step
-    tokens = inf if found.tokens is None else found.tokens
+    step = inf if member.step is None else member.step
+    tokens = inf if member.tokens is None else member.tokens
     parts = []
     end = 0
-    for number in _NUMBER.finditer(found.label):
-        text = found.label[end : number.start()]
+    for number in _NUMBER.finditer(member.label):
+        text = member.label[end : number.start()]
         parts.append((_drop_separators(text), float(number[1]) * _UNITS[(number[2] or "").lower()]))
         end = number.end()
-    parts.append((_drop_separators(found.label[end:]), -1.0))
-    return step, tokens, parts, found.label
+    parts.append((_drop_separators(member.label[end:]), -1.0))
+    return step, tokens, parts, member.label
 
 
 def _drop_separators(text: str) -> str:
@@ -203,16 +212,21 @@ def _read_trainer_state(folder: Path) -> tuple[int, int | None] | None:
         return None
     if not isinstance(state, dict):
         return None
-    step, tokens = (state.get(key) for key in ("global_step", "num_input_tokens_seen"))
+    step = state.get("global_step")
     if not isinstance(step, int):
         return None
-    return step, tokens if isinstance(tokens, int) and tokens else None
+    tokens = state.get("num_input_tokens_seen")
+    if not isinstance(tokens, int) or not tokens:
+        return step, None
+    return step, tokens
 
 
 def _parse_checkpoint_name(name: str) -> tuple[int | None, int | None]:
-    """Return step and tokens of a name such as checkpoint-500, step1000 or stage1-step140000-tokens294B."""
-    step, tokens = (
-        None if (found := pattern.search(name)) is None else round(float(found[1]) * _UNITS[(found[2] or "").lower()])
-        for pattern in (_STEP, _TOKENS)
-    )
-    return step, tokens
+    """Return step and tokens from a name such as checkpoint-500, step1000 or stage1-step140000-tokens294B."""
+    return _parse_number(_STEP.search(name)), _parse_number(_TOKENS.search(name))
+
+
+def _parse_number(match: re.Match[str] | None) -> int | None:
+    if match is None:
+        return None
+    return round(float(match[1]) * _UNITS[(match[2] or "").lower()])

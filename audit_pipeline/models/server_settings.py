@@ -1,4 +1,4 @@
-"""What a user says of any server of a model: its address and key, how it is asked, and the most that a run may send."""
+"""Settings that all servers of models share: address, key, concurrency and limits."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from audit_pipeline.config.validation import StrictSettings
 
 
 class ServerSettings(StrictSettings):
-    """A server of a model: where it is, how it is asked, and the limits that one run keeps to."""
+    """A server of a model: its address, its key, and the limits of one run."""
 
     url: str | None = Field(
-        default=None, description="the server's address, as http://127.0.0.1:8000/v1; None: the provider's own"
+        default=None, description="address of the server, as http://127.0.0.1:8000/v1; None: the provider's address"
     )
-    key_env: str | None = Field(default=None, description="the environment variable that holds the key")
+    key_env: str | None = Field(default=None, description="environment variable that holds the key")
     revision: str | None = Field(
-        default=None, description="what you know of the weights; with another it is another model"
+        default=None, description="your label for the version of the weights; another revision is another model"
     )
-    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=8, description="requests at a time")
-    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=120.0, description="how long an answer is waited for"
-    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=8, description="number of concurrent requests")
+    timeout_seconds: Annotated[float, Field(gt=0)] = Field(default=120.0, description="seconds to wait for a response")
     max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most tokens of one run, prompts and answers; None: no limit"
+        default=None, description="maximum number of tokens of one run, prompts and responses; None: no limit"
     )
     max_cost: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="the most that one run may cost, by the prices; None: no limit"
+        default=None, description="maximum cost of one run, in the currency of the prices; None: no limit"
     )
 
     @model_validator(mode="after")
@@ -46,15 +44,15 @@ class ServerSettings(StrictSettings):
 
     @property
     def address(self) -> str:
-        """Where the server is asked."""
+        """Return the address of the server."""
         return self.url or ""
 
     @property
     def host(self) -> str:
-        """Who gets the texts: the host of the address."""
+        """Return the host that receives the texts."""
         return urlsplit(self.address).netloc
 
     @property
     def recipient_notice(self) -> str:
-        """Who gets to see the texts, in words."""
+        """Return the notice about the recipient of the texts."""
         return f"the texts are sent to {self.host}: the operator of that server can read and keep them"

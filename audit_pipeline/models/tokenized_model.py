@@ -1,4 +1,4 @@
-"""What is known of a model without its weights: identity, tokenizer, start token; and the card that says it."""
+"""The facts about a model that do not need its weights: identity, tokenizer, start token, and its card."""
 
 from __future__ import annotations
 
@@ -31,27 +31,44 @@ from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
 
 class KnownModel(Protocol):
-    """What decides the token statistics of a model: entry and files, start token, length of its context."""
+    """The properties that decide the token statistics of a model."""
 
     @property
-    def entry(self) -> ModelEntry: ...
+    def entry(self) -> ModelEntry:
+        """Return the entry of the model."""
+        ...
 
     @property
-    def identity(self) -> ModelIdentity: ...
+    def identity(self) -> ModelIdentity:
+        """Return the digests of the model."""
+        ...
 
     @property
-    def start_token(self) -> str | None: ...
+    def start_token(self) -> str | None:
+        """Return the start token, or None."""
+        ...
 
     @property
-    def context_length(self) -> int: ...
+    def context_length(self) -> int:
+        """Return the maximum number of tokens per pass."""
+        ...
 
 
 @dataclass(frozen=True)
 class TokenizedModel:
-    """A model that is known but not in memory: its identity, its tokenizer and its start token.
+    """A model that is known but not in memory.
 
-    ``config_folder`` holds its config.json; ``weights_folder`` is where its weights are read from: the located folder,
-    or for a .gguf the folder that they are (or will be) converted into.
+    Attributes:
+        located: Its entry and files.
+        identity: Its digests.
+        tokenizer: Its tokenizer.
+        start_token: Token before every text, or None.
+        start_token_id: Id of the start token, or None.
+        context_length: Maximum number of tokens per pass.
+        vocab_size: Number of token ids of the model.
+        config_folder: Folder of its config.json.
+        weights_folder: Folder of its weights. For a .gguf, the folder of the converted weights, which may not exist
+            yet.
     """
 
     located: LocatedModel
@@ -66,81 +83,89 @@ class TokenizedModel:
 
     @property
     def entry(self) -> ModelEntry:
+        """Return the entry of the model."""
         return self.located.entry
 
     def has_statistic(self, statistic: str) -> bool:
-        """Return whether the back end gives a statistic of every token, by the names of CachedKind.statistics."""
+        """Return True if the back end gives a statistic of every token, by its name in CachedKind.statistics."""
         return self.entry.host.can_give(statistic)
 
     @property
     def quantisation(self) -> Quantisation | None:
-        """How the weights on this machine are packed in memory; None where they are plain, as those of a .gguf are."""
+        """Return the number format of packed weights on this machine. None for plain weights and for a .gguf."""
         return read_quantisation(self.config_folder) if self.located.gguf is None else None
 
     @cached_property
     def position_border(self) -> int | None:
-        """Length in tokens beyond which the model encodes all positions of an input otherwise (LongRoPE); else None."""
+        """Return the length in tokens beyond which LongRoPE encodes all positions in another way, or None."""
         return read_position_border(self.config_folder / "config.json")
 
     @property
     def weights_format(self) -> str | None:
-        """How the weights on this machine were published, in words; None where they are plain."""
+        """Return a description of the number format of quantised weights on this machine, or None for plain weights."""
         if self.located.gguf is not None:
             return read_gguf_format(self.located.gguf)
         return str(self.quantisation) if self.quantisation is not None else None
 
 
 def read_position_border(config: Path) -> int | None:
-    """Return the length up to which a config.json's LongRoPE takes its short factors; None for other encodings.
+    """Return the maximum length that LongRoPE encodes with its short factors, from a config.json, or None.
 
-    Dynamic NTK scaling changes beyond max_position_embeddings, which is the context length: no input is that long.
+    Dynamic NTK scaling changes beyond max_position_embeddings. This is the context length, which no input exceeds.
     """
     try:
         fields = read_json(config)
     except (OSError, ValueError):
-        # A model at an endpoint may have no config.json; whoever loads a model reports a damaged one.
+        # A model at an endpoint may have no config.json. The code that loads a model reports a damaged file.
         return None
-    text = {**fields, **(fields.get("text_config") or {})} if isinstance(fields, dict) else {}
-    # transformers before version 5 wrote rope_scaling and type, and called the encoding su at first.
+    if not isinstance(fields, dict):
+        return None
+    text = {**fields, **(fields.get("text_config") or {})}
+    # transformers before version 5 used the keys rope_scaling and type. Its first name for the encoding was su.
     encoding = text.get("rope_parameters") or text.get("rope_scaling") or {}
     if not isinstance(encoding, dict):
         return None
-    for layer in (encoding, *(value for value in encoding.values() if isinstance(value, dict))):
+    layers = [encoding, *(value for value in encoding.values() if isinstance(value, dict))]
+    for layer in layers:
         if (layer.get("rope_type") or layer.get("type")) in ("longrope", "su"):
-            lengths = (text.get("original_max_position_embeddings"), layer.get("original_max_position_embeddings"))
-            return next((int(length) for length in lengths if length), None)
+            key = "original_max_position_embeddings"
+            length = text.get(key) or layer.get(key)
+            return int(length) if length else None
     return None
 
 
 def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
-    """Return whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
+    """Return True if the model's tokenizer is kept on disk. Reading it then takes no time and writes nothing."""
     folder = kept_tokenizer_folder(identify(locate(entry, paths), paths), paths)
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
 def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
-    """Locate and identify the model and read its tokenizer and configuration, not its weights.
+    """Locate and identify a model, and read its tokenizer and configuration.
 
-    The first time transformers reads them, which takes seconds for a .gguf; the result is kept under the data folder,
-    keyed by the files' digests and the versions of what reads them; where nothing can be written they are read again
-    the next time. Raises ModelError where any of it is missing, and where the model cannot be divided as its entry
-    says.
+    The first call reads them with transformers, which takes seconds for a .gguf. The result is kept in the data folder,
+    keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them
+    again.
+
+    Raises:
+        ModelError: If a file is missing or damaged, or if the entry does not fit the model.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
     _name_unread_weights(located)
     folder = kept_tokenizer_folder(identity, paths) if entry.card is None else located.folder
-    # Code of the model's own may be part of its tokenizer, and is in no digest.
-    converted = None if entry.trust_remote_code else read_tokenizer(folder)
+    converted = None
+    # The tokenizer may run code of the model, which no digest covers. Then nothing is kept.
+    if not entry.trust_remote_code:
+        converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
         raise ModelError(f"the tokenizer that is kept of {entry.name} is damaged: {folder}")
     if converted is None:
-        # Imported where it is needed: transformers and torch take seconds to import.
+        # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
-        converted = convert_tokenizer(
-            located, None if entry.trust_remote_code or explain_unwritable(paths.root) is not None else folder
-        )
+        can_keep = not entry.trust_remote_code and explain_unwritable(paths.root) is None
+        converted = convert_tokenizer(located, folder if can_keep else None)
     start_token = entry.start_token or converted.default_start_token
     start_token_id = None if start_token is None else converted.tokenizer.find_id(start_token)
     if start_token is not None and start_token_id is None:
@@ -158,7 +183,9 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
             f"{entry.name}: its tokenizer has no config.json next to it, so the length of its context is unknown: "
             "give window in its entry in config/models.yaml"
         )
-    is_converted = located.gguf is not None and entry.endpoint is None
+    weights_folder = located.folder
+    if located.gguf is not None and entry.endpoint is None:
+        weights_folder = converted_weights_folder(identity, entry.dtype, paths)
     return TokenizedModel(
         located=located,
         identity=identity,
@@ -168,12 +195,12 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         context_length=context_length,
         vocab_size=converted.vocab_size,
         config_folder=located.folder if located.gguf is None else folder,
-        weights_folder=converted_weights_folder(identity, entry.dtype, paths) if is_converted else located.folder,
+        weights_folder=weights_folder,
     )
 
 
 def _name_unread_weights(located: LocatedModel) -> None:
-    """Warn if the folder holds other weights than those that are read."""
+    """Warn if the folder holds weights that are not read."""
     if located.gguf is not None or located.entry.endpoint is not None or located.entry.card is not None:
         return
     weights = choose_weight_files(located.folder, located.entry.name)
@@ -183,25 +210,30 @@ def _name_unread_weights(located: LocatedModel) -> None:
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
-    """Record what the fingerprint identifies (data/models/<fingerprint>.json); a second load only adds what was
-    unknown before.
+    """Record the facts about a model in data/models/<fingerprint>.json. Later calls add facts that were unknown before.
 
-    Nothing is recorded of an endpoint's model before its first probe: it is not known which model it is.
+    A model at an endpoint has no card before its first probe, because its identity is unknown.
     """
-    path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
     if tokenized.identity.is_unasked:
         return
+    path = paths.model_card(tokenized.identity.model_fingerprint)
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
-    weights_format = tokenized.weights_format if endpoint is None else None
+    is_local = entry.endpoint is None
+    weights_format = tokenized.weights_format if is_local else None
+    settings: dict[str, object] = dict.fromkeys(("dtype", "attention", "compile"))
+    if is_local:
+        settings = {"dtype": entry.dtype, "attention": entry.attention, "compile": entry.compile}
+    dates: dict[str, str | None] = {}
+    for name in ("release_date", "training_cutoff"):
+        day = getattr(entry, name)
+        dates[name] = day.isoformat() if day else None
     card = {
         "fingerprint": tokenized.identity.model_fingerprint,
         "name": entry.name,
         "resolved_from": tokenized.located.resolved_from,
         "revision": tokenized.located.commit or entry.revision,
-        "dtype": entry.dtype if endpoint is None else None,
-        "attention": entry.attention if endpoint is None else None,
-        "compile": entry.compile if endpoint is None else None,
+        **settings,
         "weights_digest": tokenized.identity.weights_digest,
         "adapter_digest": tokenized.identity.adapter_digest,
         "weights_format": weights_format,
@@ -214,29 +246,35 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "context_length": tokenized.context_length,
         "vocab_size": tokenized.vocab_size,
         "parameters": parameters or earlier.get("parameters"),
-        "release_date": entry.release_date.isoformat() if entry.release_date else None,
-        "training_cutoff": entry.training_cutoff.isoformat() if entry.training_cutoff else None,
+        **dates,
         "licence": entry.licence,
         "first_loaded_at": earlier.get("first_loaded_at") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    if endpoint is not None:
-        card |= _card_of_endpoint(endpoint, tokenized.identity, paths)
+    if entry.endpoint is not None:
+        card |= _describe_endpoint(entry.endpoint, tokenized.identity, paths)
     if card != earlier:
         write_json(path, card)
 
 
-def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
+def _describe_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
     history = read_history(endpoint, identity.tokenizer_fingerprint, paths)
-    card = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    file = history_path(endpoint, identity.tokenizer_fingerprint, paths).stem
-    found = {"endpoint": file, "server": history.server, "largest_n": endpoint.top_logprobs}
-    return {"backend": "openai", **card, "state": history.names[-1], **found}
+    address = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
+    return {
+        "backend": "openai",
+        **address,
+        "state": history.names[-1],
+        "endpoint": history_path(endpoint, identity.tokenizer_fingerprint, paths).stem,
+        "server": history.server,
+        "largest_n": endpoint.top_logprobs,
+    }
 
 
 def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
-    """Return the reference model that a model's entry names; None where it names none.
+    """Return the reference model that a model's entry names, or None.
 
-    Raises ConfigError or ModelError where it cannot be had, and where it is the model itself.
+    Raises:
+        ConfigError: If the entry of the reference model is broken.
+        ModelError: If the reference model cannot be loaded, or is the model itself.
     """
     if model.entry.reference_model is None:
         return None
@@ -247,7 +285,7 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
 
 
 def build_reference_upstream(reference: TokenizedModel | None) -> Mapping[str, str]:
-    """Return what lineage says of a reference model that was used: its name, its weights and its tokenizer."""
+    """Return the lineage fields of a reference model: its name with its fingerprints."""
     if reference is None:
         return {}
     identity = reference.identity
@@ -261,10 +299,14 @@ def apply_overrides(
     start_token_policy: str | None = None,
     reference_model: str | None = None,
 ) -> ModelEntry:
-    """``entry`` as the command line changes it, validated again; raises ModelError where it cannot be."""
+    """Return ``entry`` with the changes of the command line.
+
+    Raises:
+        ModelError: If the changed entry is invalid.
+    """
     changes = {"dtype": dtype, "start_token_policy": start_token_policy, "reference_model": reference_model}
-    given = {key: value for key, value in changes.items() if value is not None}
+    overrides = {key: value for key, value in changes.items() if value is not None}
     try:
-        return validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **given})
+        return validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **overrides})
     except InvalidEntryError as error:
         raise ModelError(f"{entry.name}: {error}") from error

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder in the hub's layout: its tokenizer.json as it is, else what transformers builds."""
+"""The tokenizer of a folder in the hub's layout: its unchanged tokenizer.json, or what transformers builds."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from audit_pipeline.models.fingerprint import TEXTS
 
 
 def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the model ``name``, whose files are in ``folder``; it neither pads nor cuts.
+    """Return the tokenizer of the model ``name`` from the files in ``folder``, without padding and truncation.
 
-    Where there is a tokenizer.json, that file is the tokenizer. transformers builds many classes anew out of vocabulary
-    and merges, and drops the file's normaliser and pre-tokenizer; it is asked for special tokens alone, and for added
-    tokens that the file lacks. A warning says where its own tokenizer would read the probe texts otherwise.
-    Raises what transformers raises, and ValueError where the file cannot be used.
+    If the folder has a tokenizer.json, this file is the tokenizer. transformers rebuilds many classes from vocabulary
+    and merges, and drops the file's normaliser and pre-tokenizer. So transformers only provides special tokens, and
+    added tokens that the file lacks. A warning reports if its own tokenizer gives other tokens for the probe texts.
+
+    Raises:
+        ValueError: If tokenizer.json cannot be used.
+        Exception: As transformers raises it.
     """
     if not (folder / TOKENIZER_FILE).is_file():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     try:
         backend = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        # This class reads the file, and adds what tokenizer_config.json declares. Padding would add a token, too.
+        # This class reads the file and adds the tokens of tokenizer_config.json. A padding token would be one more.
         declared = PreTrainedTokenizerFast.from_pretrained(folder, pad_token=None)
         _add_missing_tokens(backend, declared)
         own_ids = _encode_probe_texts(backend)
     except Exception as error:
-        # The package tokenizers raises nothing more special.
+        # The package tokenizers has no exception classes of its own.
         raise ValueError(f"{TOKENIZER_FILE}: {error}") from error
     try:
         built = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
@@ -38,13 +41,14 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise
-        # A class that is not there, or that cannot be built of this vocabulary.
-        built, built_ids = declared, None
+        # The tokenizer class is unknown, or does not accept this vocabulary.
+        built = declared
+        built_ids = None
     if built_ids is not None and built_ids != own_ids:
         differing = sum(own != other for own, other in zip(own_ids, built_ids, strict=True))
         warnings.warn(
             OtherTokenizerWarning(
-                f"{name}: {TOKENIZER_FILE} is used as it is; transformers' {type(built).__name__} would read "
+                f"{name}: {TOKENIZER_FILE} is used unchanged; transformers' {type(built).__name__} would read "
                 f"{differing} of {len(TEXTS)} probe texts as other tokens"
             ),
             stacklevel=2,
@@ -53,19 +57,19 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=built.model_max_length,
-        # A class has tokens of its own, and would add those that this vocabulary has not.
+        # Tokens with a role are passed only if the vocabulary has them. The class would add the others.
         **{role: token for role, token in roles.items() if token and backend.token_to_id(token) is not None},
     )
 
 
 def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that no text is made of: those with a role, and those that the tokenizer calls special."""
+    """Return the ids of tokens that no text contains: tokens with a role, and tokens marked as special."""
     added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
     return frozenset({*tokenizer.all_special_ids, *added})
 
 
 def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -> None:
-    """Add the tokens that tokenizer_config.json declares and the file has not, in the order of their ids."""
+    """Add the tokens of tokenizer_config.json that the file lacks, in the order of their ids."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
     missing = [token for _, token in sorted(declared.added_tokens_decoder.items()) if token.content not in present]
     backend.add_tokens(missing)
@@ -80,7 +84,7 @@ def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -
 
 
 def _encode_probe_texts(backend: Tokenizer) -> list[list[int]]:
-    """Return the ids of the probe texts; the tokenizer neither pads nor cuts from now on."""
+    """Return the ids of the probe texts. Afterwards the tokenizer neither pads nor truncates."""
     backend.no_padding()
     backend.no_truncation()
     return [encoding.ids for encoding in backend.encode_batch(list(TEXTS))]

@@ -1,4 +1,4 @@
-"""Limits of what one command, or run, may send to servers: requests, tokens and money, counted before each attempt."""
+"""Budgets of requests, tokens and money for model servers. Each attempt is counted before it is sent."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ MILLION = 1_000_000
 
 
 class Usage(NamedTuple):
-    """Tokens of prompts and of answers. Where all tokens have one price, all count as those of prompts."""
+    """Numbers of tokens in prompts and in answers.
+
+    If prompts and answers have one price, all tokens may be counted as prompt tokens.
+    """
 
     prompt_tokens: int = 0
     output_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Both together."""
+        """Return the total number of tokens."""
         return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum of both."""
+        """Return the sum of two usages."""
         return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a user allows all servers of a command together; None: no limit but those of the models' entries.
+    """Limits of a command, for all its servers together.
 
-    Each server keeps to the limits of its own entry too.
+    None means that only the limits in the entries of the servers hold. These always hold as well.
     """
 
     max_tokens: int | None = None
@@ -43,36 +46,40 @@ class Limits:
     max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
-        """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
+        """Return these limits if they make sense for a model.
+
+        Raises:
+            ConfigError: If the model runs locally, or a cost limit lacks a price.
+        """
         models = find_endpoint_models(entry)
         if not models and self != Limits():
-            raise ConfigError(
-                f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
-            )
+            raise ConfigError(f"{entry.name} runs on this machine, nothing is sent: remove --max-tokens and --max-cost")
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(
-                    f"{model.name} has no price: give price_per_million in its entry, or leave --max-cost out"
+                    f"{model.name} has no price: set price_per_million in its entry, or remove --max-cost"
                 )
         return self
 
     def subtract(self, tokens: int, cost: float) -> Limits:
-        """Return what is left of them when so much was sent."""
-        return Limits(
-            None if self.max_tokens is None else max(0, self.max_tokens - tokens),
-            None if self.max_cost is None else max(0.0, self.max_cost - cost),
-            self.max_requests,
-        )
+        """Return the limits that remain after the use of tokens and money."""
+        max_tokens = self.max_tokens
+        if max_tokens is not None:
+            max_tokens = max(0, max_tokens - tokens)
+        max_cost = self.max_cost
+        if max_cost is not None:
+            max_cost = max(0.0, max_cost - cost)
+        return Limits(max_tokens, max_cost, self.max_requests)
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """Return the model and its reference model, in this order, as far as they are at endpoints."""
+    """Return the model and its reference model, in this order, if they have an endpoint."""
     models = [entry]
     if entry.reference_model is not None:
-        # Imported where a reference model is named: a command's help does not wait for it.
+        # Imported only for a reference model, so that the help of commands starts fast.
         from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-        # Running it says what is wrong with it; an audit goes on without.
+        # The run reports a faulty reference model. An audit continues without it.
         with suppress(AuditError):
             models.append(resolve_model(entry.reference_model, load_models()))
     return [(model, model.endpoint) for model in models if model.endpoint is not None]
@@ -80,29 +87,43 @@ def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoi
 
 @dataclass
 class SharedBudget:
-    """What all servers that a command, or run, asks may be sent together."""
+    """A budget that all servers of a command share.
+
+    Attributes:
+        limits: Limits for all servers together.
+        budgets: Budgets of the servers.
+    """
 
     limits: Limits = field(default_factory=Limits)
     budgets: list[Budget] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        """The tokens that were sent, to all servers."""
+        """Return the number of tokens sent to all servers and received from them."""
         return sum(budget.tokens for budget in self.budgets)
 
     @property
     def cost(self) -> float:
-        """What they cost, where prices are known."""
+        """Return the cost at all servers with a known price."""
         return sum(budget.cost for budget in self.budgets)
 
 
 @dataclass
 class Budget:
-    """Counts every attempt to one server before it is sent, with the most that it can take.
+    """The budget of one server, which counts each attempt with its maximum usage before it is sent.
 
-    ``limits`` are the server's own, of the entry that ``entry`` names; ``shared`` is what it shares with others.
-    Prices are those of a million tokens. An attempt that is not answered stays counted: the server may have worked on
-    it. Not for several threads.
+    An attempt without an answer remains counted, because the server may have worked on it. The class is not
+    thread-safe.
+
+    Attributes:
+        limits: Limits in the entry of the server.
+        price_in: Price of a million prompt tokens.
+        price_out: Price of a million output tokens.
+        shared: Budget that the server shares with others.
+        entry: Name of the entry in advice.
+        requests: Number of attempts.
+        used: Tokens of answered attempts, and the maximum usage of all others.
+        reserved: Tokens that are reserved for later.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -119,29 +140,36 @@ class Budget:
 
     @property
     def tokens(self) -> int:
-        """The tokens that count: those that were sent and answered, and the most of what is under way."""
+        """Return the number of used tokens, including the maximum usage of open attempts."""
         return self.used.tokens
 
     @property
     def cost(self) -> float:
-        """What they cost by the prices; 0 without."""
+        """Return the cost of the used tokens, or 0 without a price."""
         return self.cost_of(self.used)
 
     def reserve(self, most: Usage) -> None:
-        """Count an attempt that is about to be sent; raises BudgetError where it could exceed a limit."""
+        """Count the maximum usage of an attempt that is about to be sent.
+
+        Raises:
+            BudgetError: If the attempt could exceed a limit.
+        """
         self._require_affordable(most)
         self.requests += 1
         self.used = self.used.plus(most)
 
     def settle(self, most: Usage, took: Usage) -> None:
-        """Put what an attempt took in the place of the most that it could."""
-        self.used = self.used.plus(
-            Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
-        )
+        """Replace the maximum usage of an attempt by its actual usage."""
+        difference = Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
+        self.used = self.used.plus(difference)
 
     @contextmanager
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
-        """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
+        """Reserve tokens for later requests while the block runs.
+
+        Raises:
+            BudgetError: If fewer tokens remain.
+        """
         self._require_affordable(Usage(tokens))
         self.reserved += tokens
         try:
@@ -150,34 +178,50 @@ class Budget:
             self.reserved -= tokens
 
     def cost_of(self, usage: Usage) -> float:
-        """Return what so many tokens cost by the prices; 0 without."""
+        """Return the cost of a usage, or 0 without a price."""
         return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
     def _require_affordable(self, most: Usage) -> None:
         self._require_within([self], self.limits, most, f"{{}} in {self.entry}")
         self._require_within(self.shared.budgets, self.shared.limits, most, "--{}")
 
-    def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, place: str) -> None:
-        """Raise BudgetError where so much more than ``budgets`` have used, or keep back, would exceed ``limits``."""
-        requests, tokens = sum(budget.requests for budget in budgets), sum(budget.tokens for budget in budgets)
-        reserved = sum(budget.reserved for budget in budgets)
-        cost_after = sum(
-            budget.cost_of(budget.used.plus(Usage(budget.reserved)).plus(most if budget is self else Usage()))
-            for budget in budgets
-        )
-        for what, limit, used, after in (
-            ("max_requests", limits.max_requests, requests, requests + 1),
-            ("max_tokens", limits.max_tokens, tokens, tokens + reserved + most.tokens),
-            ("max_cost", limits.max_cost, sum(budget.cost for budget in budgets), cost_after),
+    def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, setting: str) -> None:
+        """Raise BudgetError if the budgets, their reserved tokens and an attempt could together exceed the limits.
+
+        Args:
+            budgets: Budgets that the limits hold for, among them this one.
+            limits: Limits.
+            most: Maximum usage of the attempt.
+            setting: Template of the setting that raises a limit.
+        """
+        n_requests = 0
+        n_tokens = 0
+        n_reserved = 0
+        cost = 0.0
+        cost_after = 0.0
+        for budget in budgets:
+            n_requests += budget.requests
+            n_tokens += budget.tokens
+            n_reserved += budget.reserved
+            cost += budget.cost
+            usage_after = budget.used.plus(Usage(budget.reserved))
+            if budget is self:
+                usage_after = usage_after.plus(most)
+            cost_after += budget.cost_of(usage_after)
+        for name, limit, used, after in (
+            ("max_requests", limits.max_requests, n_requests, n_requests + 1),
+            ("max_tokens", limits.max_tokens, n_tokens, n_tokens + n_reserved + most.tokens),
+            ("max_cost", limits.max_cost, cost, cost_after),
         ):
-            if limit is not None and after > limit:
-                kept = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
-                where = place.format(what.replace("_", "-") if place.startswith("--") else what)
-                raise BudgetError(
-                    f"the limit of {what.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                    f"{kept}, and with the next request it could be {_format(after)}; what was answered is kept: raise "
-                    f"{where}"
-                )
+            if limit is None or after <= limit:
+                continue
+            reserved = f", {n_reserved:,} tokens are reserved for checking the model" if n_reserved else ""
+            option = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
+            raise BudgetError(
+                f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
+                f"{reserved}, and the next request could raise this to {_format(after)}; all answers so far are stored: "
+                f"raise {option}"
+            )
 
 
 def _format(number: float) -> str:

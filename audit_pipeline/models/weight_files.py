@@ -1,4 +1,4 @@
-"""Choice of the files that a model's weights are read from, and of what lies beside them unread."""
+"""The files that a model's weights are read from, and the files next to them that are not read."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from typing import Any
 
 from audit_pipeline.errors import ModelError
 
-SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 
 _OTHER_FORMATS = {".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".ot", ".gguf"}
 # Files of those formats that a trainer writes and that hold no weights.
 _TRAINER_STATE = ("training_args", "optimizer", "scheduler", "scaler", "rng_state", "trainer_state")
 # If a folder holds one file of this name, transformers reads all its *.safetensors instead of the files named above.
 _DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
-# Eight bytes give the header's length; the format allows no longer one.
-_HEADER_SIZE_BYTES, _MAX_HEADER_BYTES = 8, 100_000_000
+# The first eight bytes of a file are the length of its header. The format limits this length.
+_HEADER_SIZE_BYTES = 8
+_MAX_HEADER_BYTES = 100_000_000
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """Files that a model's weights are read from.
+    """The files that a model's weights are read from.
 
     Attributes:
         folder: Folder of the files.
-        names: Their names: one file, or the shards that the index names, in alphabetical order.
-        shard_by_tensor: Shard of each tensor by the index. None for a single file.
+        names: Names of the files: one file, or the shards of the index in alphabetical order.
+        shard_by_tensor: Shard of each tensor according to the index. None for a single file.
     """
 
     folder: Path
@@ -43,12 +45,10 @@ class WeightFiles:
         return [self.folder / name for name in self.names]
 
     def find_tensors_beside_index(self) -> list[str]:
-        """Return the tensors that a shard holds although the index assigns them to another shard, or to none.
-
-        They are not read: the index decides.
+        """Return the tensors in shards that the index assigns to another shard or to none. They are not read.
 
         Raises:
-            ModelError: If a header is damaged, or a shard lacks a tensor that the index assigns to it.
+            ModelError: If a header is damaged, or a shard lacks a tensor of the index.
         """
         assigned_by_shard: dict[str, set[str]] = {name: set() for name in self.names}
         for tensor, shard in (self.shard_by_tensor or {}).items():
@@ -68,11 +68,11 @@ class WeightFiles:
         return strays
 
     def list_unread(self, *, compare_times: bool) -> list[str]:
-        """Return the names of weight files in the folder that are not read, with a word about those that are newer.
+        """Return the names of weight files in the folder that are not read. Newer files are marked.
 
         Args:
-            compare_times: Name files of other formats that are newer than the files that are read. Times of files
-                from the hub are times of the download, and say nothing.
+            compare_times: Include newer files of other formats. Files from the hub have the times of their download,
+                which carry no information.
         """
         beside = [file for file in sorted(self.folder.iterdir()) if file.name not in self.names and file.is_file()]
         unread = [file.name for file in beside if file.suffix == ".safetensors"]
@@ -86,17 +86,18 @@ class WeightFiles:
         return unread
 
     def describe_choice(self, unread: Sequence[str], model: str) -> str:
-        """Return the sentence that names the files that are read, and those that are not."""
+        """Return the sentence about the files that are read and those that are not."""
         return f"{model}: weights are read from {shorten_names(self.names)}; not read: {shorten_names(unread)}"
 
 
 def choose_weight_files(folder: Path, model: str) -> WeightFiles:
-    """Return the files that the weights of ``model`` are read from: model.safetensors, or what its index names.
+    """Return the files of the weights of ``model``: model.safetensors, or the shards of its index.
 
     Raises:
-        ModelError: If the folder holds none or several sets of weights, or the index cannot be used.
+        ModelError: If the folder holds no weights or several sets of them, or if the index cannot be used.
     """
-    single, index = folder / SINGLE_FILE, folder / INDEX_FILE
+    single = folder / SINGLE_FILE
+    index = folder / INDEX_FILE
     safetensors = sorted(file.name for file in folder.glob("*.safetensors"))
     _require_default_names(folder, safetensors)
     shard_by_tensor = _read_index(index) if index.exists() else None
@@ -126,7 +127,7 @@ def read_tensor_names(file: Path) -> list[str]:
     """Return the names of the tensors in a .safetensors file, from its header.
 
     Raises:
-        ModelError: If the header is damaged, or holds a name twice.
+        ModelError: If the header is damaged, or contains a name twice.
     """
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(_HEADER_SIZE_BYTES), "little")
@@ -141,14 +142,14 @@ def read_tensor_names(file: Path) -> list[str]:
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """Return the first names of a list, and the number of those that follow."""
+    """Return the first names of a list and the number of remaining names."""
     shown = ", ".join(names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
-    """Raise ModelError if transformers would read files of other names than model.safetensors and its index."""
+    """Raise ModelError if transformers would read other files than model.safetensors and its index."""
     distributed = [name for name in safetensors if _DISTRIBUTED_SHARD.fullmatch(name)]
     if distributed:
         raise ModelError(
@@ -158,7 +159,7 @@ def _require_default_names(folder: Path, safetensors: Sequence[str]) -> None:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        # Whoever reads the configuration reports it.
+        # The code that reads the configuration reports the damage.
         return
     named = config.get("transformers_weights") if isinstance(config, dict) else None
     if named not in (None, SINGLE_FILE, INDEX_FILE):

@@ -1,4 +1,4 @@
-"""A model's weights in memory, and before they are loaded whether they fit there."""
+"""The weights of a model: loading them into memory, and checking beforehand if they fit."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from audit_pipeline.models.quantisation import require_quantisation_package
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files, shorten_names
 
-# The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
+# Quantised weights keep their published number format. Plain weights are converted to the entry's dtype.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
 _BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 
-# Where Linux says what a group of processes may have of the memory (control groups, version 2).
-_GROUPS, _GROUPS_OF_THIS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# Linux limits the memory of process groups in these files (control groups, version 2).
+_GROUPS = Path("/sys/fs/cgroup")
+_GROUPS_OF_THIS = Path("/proc/self/cgroup")
 _FOR_WEIGHTS = 0.9
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a device: all that it has, and those that are free now."""
+    """The memory of a device in bytes: in total, and free at present."""
 
     total: int
     free: int
@@ -44,7 +45,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether weights of so many ``bytes`` fit: now, and at all where nothing else takes memory; and that in words."""
+    """The result of the check that weights fit into memory.
+
+    Attributes:
+        bytes: Size of the weights in bytes.
+        now: The weights fit into the free memory.
+        ever: The weights fit if nothing else uses memory.
+        words: The result as sentences.
+    """
 
     bytes: int
     now: bool
@@ -53,29 +61,35 @@ class Fit:
 
 
 def require_device(device: str) -> None:
-    """Raise ModelError where ``device`` is a GPU and there is none."""
+    """Raise ModelError if ``device`` is a GPU and none is available."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
 
 
 def measure_main_memory() -> Memory:
-    """Return the memory of the CPU: the machine's, or what this process may have of it."""
-    found = psutil.virtual_memory()
+    """Return the main memory of the machine, limited to the share of this process."""
+    memory = psutil.virtual_memory()
     groups = _GROUPS_OF_THIS.read_text(encoding="utf-8") if _GROUPS_OF_THIS.exists() else ""
-    return apply_cgroup_limits(Memory(found.total, found.available), groups, _GROUPS)
+    return apply_cgroup_limits(Memory(memory.total, memory.available), groups, _GROUPS)
 
 
 def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
-    """Return what is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup),
-    whose limits are files below ``root``.
+    """Return the part of ``memory`` that the limits of control groups leave to a process.
 
-    Pages of files that are not in use count as free: the kernel gives them back before anything fails.
+    Pages of files that are not in use count as free: the kernel releases them before an allocation fails.
+
+    Args:
+        memory: Memory of the machine.
+        groups: Content of /proc/self/cgroup.
+        root: Folder of the files with the limits.
     """
-    own = Path(groups.rpartition("0::/")[2].strip())
-    # In a container the group's own path may be one outside of it; the outermost is then the container's.
-    for folder in (root / group for group in (own, *own.parents)):
+    group = Path(groups.rpartition("0::/")[2].strip())
+    # In a container, the path may lie outside the container. The outermost folder is then that of the container.
+    for parent in (group, *group.parents):
+        folder = root / parent
         try:
-            limit, used = ((folder / name).read_text(encoding="utf-8") for name in ("memory.max", "memory.current"))
+            limit = (folder / "memory.max").read_text(encoding="utf-8")
+            used = (folder / "memory.current").read_text(encoding="utf-8")
             unused = re.search(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(encoding="utf-8"), re.M)
         except OSError:
             continue
@@ -86,18 +100,21 @@ def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
 
 
 def compute_weight_budget() -> int:
-    """Return the bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
+    """Return the bytes of main memory that layers may use if others lie on disk. The rest is for the forward pass."""
     return int(_FOR_WEIGHTS * measure_main_memory().free)
 
 
 def measure_gpu_memory() -> list[Memory]:
     """Return the memory of every GPU."""
-    found = (torch.cuda.mem_get_info(number) for number in range(torch.cuda.device_count()))
-    return [Memory(total, free) for free, total in found]
+    memories = []
+    for number in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(number)
+        memories.append(Memory(total, free))
+    return memories
 
 
 def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
-    """Return what the weights take in memory, on ``device``: 'cpu' or 'cuda'.
+    """Return the size of the weights in the memory of ``device`` ('cpu' or 'cuda'), in bytes.
 
     Raises:
         ModelError: If the header of a file cannot be read.
@@ -105,7 +122,8 @@ def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
     quantisation = tokenized.quantisation
     if quantisation is not None and not quantisation.stays_packed(device):
         return count_parameters(tokenized) * _itemsize(tokenized)
-    name, folder = tokenized.entry.name, tokenized.weights_folder
+    name = tokenized.entry.name
+    folder = tokenized.weights_folder
     try:
         return sum(_count_weight_bytes(file, tokenized) for file in choose_weight_files(folder, name).paths)
     except ModelError:
@@ -114,17 +132,18 @@ def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
     except (SafetensorError, OSError) as error:
         if tokenized.located.gguf is None:
             raise build_read_error(name, folder, "weights", error) from error
-    # A .gguf that has not been converted yet, or has to be again.
+    # The .gguf has not been converted yet, or its converted weights are damaged.
     return count_parameters(tokenized) * _itemsize(tokenized)
 
 
 def _count_weight_bytes(file: Path, tokenized: TokenizedModel) -> int:
-    packed, total = tokenized.quantisation is not None, 0
+    is_packed = tokenized.quantisation is not None
+    total = 0
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118  (not a mapping)
             part = opened.get_slice(name)
             kind = part.get_dtype()
-            size = _BYTES.get(kind, 1) if packed and kind not in _PLAIN else _itemsize(tokenized)
+            size = _BYTES.get(kind, 1) if is_packed and kind not in _PLAIN else _itemsize(tokenized)
             total += math.prod(part.get_shape()) * size
     return total
 
@@ -134,7 +153,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 
 def count_parameters(tokenized: TokenizedModel) -> int:
-    """Return the number of parameters, from the configuration alone; tied parameters count once."""
+    """Return the number of parameters according to the configuration. Tied parameters count once."""
     return sum(parameter.numel() for parameter in _build_empty_model(tokenized).parameters())
 
 
@@ -150,7 +169,7 @@ def _build_empty_model(tokenized: TokenizedModel) -> Any:
 
 
 def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
-    """Return every tensor of the index out of the shard that the index names; its data is read when it is used."""
+    """Return every tensor of the index from its shard. The data is read when it is used."""
     opened: dict[str, Any] = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
     shard_by_tensor = weights.shard_by_tensor or {}
     slices: dict[str, Any] = {}
@@ -160,57 +179,70 @@ def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
 
 
 def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
-    """Return whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
+    """Check that the model's weights fit on the device of its entry. ``device`` is 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
     spreads = tokenized.entry.devices is not None
-    swap, place, rest = 0, "the GPU has", ""
-    if not device.startswith("cuda"):
-        swap, place, rest = psutil.swap_memory().total, "main memory has", "on disk"
-        memory = measure_main_memory()
-        if spreads:
-            memory, place = (
-                Memory(memory.total, compute_weight_budget()),
-                "main memory, minus a tenth for the pass, has",
-            )
-    elif spreads:
-        gpus = measure_gpu_memory()
-        memory = Memory(sum(gpu.total for gpu in gpus), sum(gpu.free for gpu in gpus))
-        place = f"{len(gpus)} GPUs have"
-        rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
-    else:
-        memory = measure_gpu_memory()[torch.device(device).index or 0]
+    uses_gpu = device.startswith("cuda")
+    swap_bytes = 0 if uses_gpu else psutil.swap_memory().total
+    memory, device_phrase = _measure_device_memory(device, spreads=spreads)
     fits = needed <= memory.free
-    words = (
-        f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype}), and "
-        f"{'fit' if fits else 'do not fit'}: {place} {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
+    number_format = tokenized.quantisation or tokenized.entry.dtype
+    sentences = (
+        f"The weights take {_format_gb(needed)} in memory ({number_format}), and {'fit' if fits else 'do not fit'}: "
+        f"{device_phrase} {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
     )
     if spreads and not fits:
-        words += f" The rest lies {rest}, which is slow: it is read again for every batch."
-    return Fit(needed, fits, spreads or needed <= memory.total + swap, words)
+        rest = "on disk"
+        if uses_gpu:
+            rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
+        sentences += f" The rest lies {rest}, which is slow: it is read again for every batch."
+    return Fit(needed, fits, spreads or needed <= memory.total + swap_bytes, sentences)
+
+
+def _measure_device_memory(device: str, *, spreads: bool) -> tuple[Memory, str]:
+    """Return the memory that weights may use, and the subject of the sentence about it."""
+    if device.startswith("cuda"):
+        gpus = measure_gpu_memory()
+        if not spreads:
+            return gpus[torch.device(device).index or 0], "the GPU has"
+        total = sum(gpu.total for gpu in gpus)
+        free = sum(gpu.free for gpu in gpus)
+        return Memory(total, free), f"{len(gpus)} GPUs have"
+    memory = measure_main_memory()
+    if not spreads:
+        return memory, "main memory has"
+    return Memory(memory.total, compute_weight_budget()), "main memory, minus a tenth for the pass, has"
 
 
 def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
-# Converted weights are kept where so much of the disk stays free.
-_LEFT_FREE = 2 << 30
+# Converted weights are kept only if at least this number of bytes stays free on the disk.
+_MIN_FREE_BYTES = 2 << 30
 
 
 def choose_default_device() -> str:
-    """'cuda' if any, else 'cpu'."""
+    """Return 'cuda' if a GPU is available, else 'cpu'."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_weights(
-    tokenized: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
+    tokenized: TokenizedModel, device: str, notify: Callable[[str], None] = lambda message: None
 ) -> torch.nn.Module:
-    """Return the model in evaluation mode on ``device``, in the entry's dtype.
+    """Load the model in evaluation mode on ``device``, in the entry's dtype.
 
-    With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
-    on disk. A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on;
-    ``notify`` hears of it. Raises ModelError where the weights are missing, cut short, in a format that can run code or
-    that a package is lacking for, and where there is certainly no room for them.
+    With ``devices: auto`` its layers use all devices of that kind, then main memory, then the disk. A .gguf is
+    dequantised once into safetensors in the data folder, and later loads read those files.
+
+    Args:
+        tokenized: The model.
+        device: 'cpu' or 'cuda'.
+        notify: Function that shows progress to the user.
+
+    Raises:
+        ModelError: If weights are missing, damaged, too large, or in a format that can run code. Also if a package that
+            reads them is missing.
     """
     if tokenized.entry.endpoint is not None:
         raise ModelError(
@@ -225,16 +257,17 @@ def load_weights(
             f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
             "(docs/new-model.md)"
         )
-    put = _load_on_single_device if tokenized.entry.devices is None else _load_on_all_devices
-    model = put(tokenized, device, notify).eval()
+    load = _load_on_single_device if tokenized.entry.devices is None else _load_on_all_devices
+    model = load(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
 
 
 def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
-    located, folder = tokenized.located, tokenized.weights_folder
+    located = tokenized.located
+    folder = tokenized.weights_folder
     if located.gguf is not None:
-        # Several devices read safetensors alone.
+        # Loading onto several devices supports safetensors only.
         if read_manifest_if_whole(folder) is None:
             _load_converted(tokenized, notify)
         if not folder.exists():
@@ -243,12 +276,14 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
                 f"for them: make room under {folder.parent}, or leave devices out"
             )
         tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
-    # Else the library would take the GPUs as well.
-    room = {"cpu": compute_weight_budget()} if device == "cpu" else None
-    model = _load_pretrained(tokenized, folder, device_map=tokenized.entry.devices, max_memory=room)
-    # 'disk': read when they are run.
-    by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
-    devices = {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
+    # Without a limit the library would also use the GPUs.
+    max_memory = {"cpu": compute_weight_budget()} if device == "cpu" else None
+    model = _load_pretrained(tokenized, folder, device_map=tokenized.entry.devices, max_memory=max_memory)
+    # Layers on 'disk' are read each time they run.
+    device_by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
+    devices = set()
+    for layer_device in device_by_layer.values():
+        devices.add(f"cuda:{layer_device}" if isinstance(layer_device, int) else str(layer_device))
     notify(f"{tokenized.entry.name}: its layers lie on {', '.join(sorted(devices))}")
     return model
 
@@ -257,15 +292,16 @@ def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Calla
     if tokenized.located.gguf is not None and read_manifest_if_whole(tokenized.weights_folder) is None:
         return _load_converted(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
-        # Packed weights are put where they stay: they cannot be moved, or not without being unpacked.
+        # Packed weights are loaded directly onto their device: moving them would fail or unpack them.
         return _load_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
     return _load_pretrained(tokenized, tokenized.weights_folder).to(device)
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """Return the model out of its .gguf, on the CPU; what it is converted into is kept where the disk has room for it.
+    """Load the model from its .gguf onto the CPU. Keep the converted weights if the disk has enough space.
 
-    It is dequantised always: whether a package with kernels for packed weights is installed must not change a score.
+    The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed
+    weights.
     """
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
@@ -273,7 +309,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
         model = _load_pretrained(
             tokenized,
             tokenized.located.folder,
-            # Read once already, when the tokenizer was converted; out of the .gguf it takes seconds.
+            # The configuration was kept together with the tokenizer. Reading it from the .gguf takes seconds.
             config=AutoConfig.from_pretrained(tokenized.config_folder),
             gguf_file=tokenized.located.gguf.name,
             quantization_config=GgufConfig(dequantize=True),
@@ -281,7 +317,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     folder = tokenized.weights_folder
     free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
-    if free < size + _LEFT_FREE:
+    if free < size + _MIN_FREE_BYTES:
         notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
         return model
     keep_weights(model, tokenized.located, folder)
@@ -290,32 +326,36 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
 
 
 def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) -> Any:
-    entry, located = tokenized.entry, tokenized.located
+    entry = tokenized.entry
+    located = tokenized.located
     model_class: Any = AutoModelForCausalLM
     source: Path | None = folder
     if "gguf_file" not in options:
         weights = choose_weight_files(folder, entry.name)
         strays = weights.find_tensors_beside_index()
         if strays:
-            words = (
+            message = (
                 f"{entry.name}: not read, as the index has them in another shard or in none: {shorten_names(strays)}"
             )
-            warnings.warn(ModelFilesWarning(words), stacklevel=2)
-            # transformers reads every tensor of every shard: of two with one name it takes the one of the later shard.
+            warnings.warn(ModelFilesWarning(message), stacklevel=2)
+            # transformers reads every tensor of every shard. If two have the same name, the later shard wins.
             options |= {"state_dict": _read_indexed_tensors(weights), "config": _read_config(tokenized)}
-            model_class, source = type(_build_empty_model(tokenized)), None
+            model_class = type(_build_empty_model(tokenized))
+            source = None
+    if source is not None:
+        options["trust_remote_code"] = entry.trust_remote_code
+    # By default transformers uses sdpa if the architecture has it, else eager (Gemma 2, Mamba). If sdpa is requested by
+    # name, transformers refuses those architectures.
+    attention = None if entry.attention == "sdpa" else entry.attention
     try:
         with silence_transformers():
             model, loading = model_class.from_pretrained(
                 source,
                 dtype=getattr(torch, entry.dtype),
-                # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba);
-                # asked for sdpa by name it refuses those architectures.
-                attn_implementation=None if entry.attention == "sdpa" else entry.attention,
-                **({"trust_remote_code": entry.trust_remote_code} if source is not None else {}),
+                attn_implementation=attention,
                 use_safetensors=True,
                 output_loading_info=True,
-                # Said in our words, below.
+                # require_same_tensors reports them below.
                 ignore_mismatched_sizes=True,
                 **options,
             )

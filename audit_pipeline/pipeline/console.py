@@ -1,7 +1,7 @@
-"""What the command line prints, and where.
+"""Output of the command line.
 
-Results go to standard output, all else to standard error. Only a terminal is drawn on, and coloured where NO_COLOR is
-not set; a pipe gets plain lines.
+Results go to standard output, everything else to standard error. Progress is drawn and text is coloured on terminals
+only. NO_COLOR switches colours off.
 """
 
 from __future__ import annotations
@@ -25,34 +25,37 @@ from audit_pipeline.errors import escape_unprintable
 if TYPE_CHECKING:
     from audit_pipeline.readers.text_rows import Skipped
 
-# No emoji codes: what is shown is other people's text, paths and SQL.
+# Texts, paths and SQL of users may contain words that rich would take for emoji codes.
 STDOUT = Console(emoji=False)
 STDERR = Console(stderr=True, emoji=False)
 LINE_SECONDS = 15.0
-"""Where no bar is drawn, a line of progress comes at most so often."""
+"""Minimum time between two lines of progress if no bar is drawn."""
 _NAMED_SKIPS = 5
 
 Row = Mapping[str, Any]
 Cell = str | Callable[[Row], object]
 Columns = Sequence[tuple[str, Cell] | tuple[str, Cell, Callable[[Any], str]]]
 Layout = Callable[[Sequence[str], Sequence[Sequence[str]], str | None], str]
-"""What writes a table out of its heads, the cells of its rows, and its caption, if any."""
+"""A function of heads, cells and caption that returns a table to paste."""
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
-"""What a command that was asked for JSON has said so far."""
+"""The JSON document of the running command, or None without --json."""
 _layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
-"""How tables are printed, where the command was asked for tables alone."""
+"""The layout of tables to paste, or None for tables on a terminal."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
-"""Whether the command was asked to print no steps and no progress."""
+"""True if steps and progress are not printed."""
 
 
 @contextmanager
 def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[None]:
-    """What a command says on standard output within the block; ``as_json``: as one JSON document, at its end;
-    ``layout``: its tables alone, as it writes them.
+    """Print the results of a command within the block in the requested form.
 
-    Nothing else reaches standard output then: words that are no fact of the document go to standard error. Where an
-    error ends the block, the document holds what was said before it, and is left out where that is nothing.
+    With ``as_json`` or a layout, standard output has the document or the tables only. Other results go to standard
+    error. If an error ends the block, the document holds the results up to the error. It is omitted if it is empty.
+
+    Args:
+        as_json: Print one JSON document at the end of the block.
+        layout: Print only tables, in this layout. None: print all results as for a terminal.
     """
     if not as_json:
         layout_token = _layout.set(layout)
@@ -71,13 +74,13 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
         _document.reset(token)
         end_step()
         if finished or document:
-            # Characters beyond ASCII escaped: a terminal obeys some of them, and not every pipe can take them.
+            # Terminals obey some characters beyond ASCII, and some pipes cannot encode them. So they are escaped.
             click.echo(json.dumps(to_json_value(document), indent=2, allow_nan=False))
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Within the block no steps and no progress are printed; warnings, errors and results are."""
+    """Suppress steps and progress within the block. Warnings, errors and results are still printed."""
     token = _quiet.set(True)
     try:
         yield
@@ -86,31 +89,31 @@ def quietly() -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was asked to print no steps and no progress."""
+    """Return whether steps and progress are suppressed."""
     return _quiet.get()
 
 
 def can_draw_progress() -> bool:
-    """Whether standard error is a terminal that can be drawn on, and the user wants to see progress there."""
-    # A notebook counts as a terminal, and would want widgets.
+    """Return whether standard error is a terminal for progress bars and progress is not suppressed."""
+    # Rich counts a notebook as a terminal, but needs widgets there.
     return STDERR.is_terminal and not (STDERR.is_dumb_terminal or STDERR.is_jupyter or is_quiet())
 
 
 def is_json_output() -> bool:
-    """Whether the command that runs was asked for a JSON document."""
+    """Return whether the running command prints a JSON document."""
     return _document.get() is not None
 
 
 def is_layout_output() -> bool:
-    """Return whether the command that runs was asked for tables to be pasted (``--format markdown`` or ``latex``)."""
+    """Return whether the running command prints tables to paste (``--format markdown`` or ``latex``)."""
     return _layout.get() is not None
 
 
 def print_result(words: str, **facts: object) -> None:
-    """Print words on standard output, or add ``facts``, which hold the same, to the JSON document.
+    """Print words on standard output, or add ``facts`` with the same content to the JSON document.
 
-    Control characters are spelled out, except line breaks and tabs. A name of the user's goes through
-    :func:`escape_unprintable` before it becomes a part of several lines.
+    Control characters are escaped, except line breaks and tabs. So pass names of users through
+    :func:`escape_unprintable` if ``words`` has several lines.
     """
     document = _document.get()
     if document is None and _layout.get() is None:
@@ -130,16 +133,16 @@ def show_table(
     parts: Mapping[str, Sequence[Row]] | None = None,
     caption: str | None = None,
 ) -> None:
-    """Print rows on standard output as a table, or put them unchanged into the JSON document.
+    """Print rows as a table on standard output, or add them unchanged to the JSON document.
 
     Args:
         name: The key of the rows in the JSON document.
         rows: The rows.
-        columns: For each column its head, what it shows of a row (the value under a key, or what a function makes of
-            the row), and how that is written if not as :func:`format_cell_value` writes it.
-        parts: The rows by the title of their part, in the order in which a table shows them. A part without a title
-            has no line for it.
-        caption: What stands above a table that is to be pasted.
+        columns: For each column its head, the key of its value (or a function of the row), and optionally a function
+            that formats the value. The default is :func:`format_cell_value`.
+        parts: The rows by the title of their part, in the order of the table. A part with an empty title has no title
+            line.
+        caption: Caption of a table to paste.
     """
     rows = list(rows)
     document = _document.get()
@@ -148,11 +151,13 @@ def show_table(
         return
     end_step()
     cells: list[list[str]] = []
-    for title, of_part in ({"": rows} if parts is None else parts).items():
+    for title, part in (parts or {"": rows}).items():
         if title:
             cells.append([title, *[""] * (len(columns) - 1)])
-        cells += [[format_cell(row, *column[1:]) for column in columns] for row in of_part]
-    if (layout := _layout.get()) is not None:
+        for row in part:
+            cells.append([format_cell(row, *column[1:]) for column in columns])
+    layout = _layout.get()
+    if layout is not None:
         click.echo(layout([column[0] for column in columns], cells, caption) + "\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -160,30 +165,30 @@ def show_table(
         table.add_column(column[0], overflow="fold")
     for line in cells:
         table.add_row(*line)
-    # A pipe has no width: nothing is folded there.
+    # A pipe has no width, so nothing is folded there.
     console = STDOUT if STDOUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)
 
 
 def format_cell(row: Row, cell: Cell, formatter: Callable[[Any], str] | None = None) -> str:
-    """What a column shows of a row."""
+    """Return the text of a row in a column."""
     value = row[cell] if isinstance(cell, str) else cell(row)
     return format_cell_value(value) if formatter is None else formatter(value)
 
 
 def print_message(words: str, style: str | None = None) -> None:
-    """One line on standard error; what a file or a name holds is shown, never obeyed."""
+    """Print a line on standard error, with its control characters escaped."""
     STDERR.print(escape_control_characters(words), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_unless_quiet(words: str) -> None:
-    """As :func:`print_message`, what a user may want to know and who asked for quiet does not."""
+    """Print a line on standard error, unless steps and progress are suppressed."""
     if not is_quiet():
         print_message(words)
 
 
 class _Activity:
-    """Work that takes a while: on a terminal a line with a spinner and the time so far; else a line now and then."""
+    """Progress of slow work: a spinner with the elapsed time on a terminal, else a line from time to time."""
 
     def __init__(self, label: str = "") -> None:
         self._label = label
@@ -194,7 +199,7 @@ class _Activity:
             TimeElapsedColumn(),
             console=STDERR,
             transient=True,
-            # Standard output stays what it is: it may be a document, or another terminal.
+            # Standard output may be a document or another terminal, so rich must not redirect it.
             redirect_stdout=False,
             redirect_stderr=False,
             disable=not can_draw_progress(),
@@ -203,7 +208,7 @@ class _Activity:
         self.display.start()
 
     def show(self, status: str) -> None:
-        """Show how far it is, in a few words."""
+        """Show the current status in a few words."""
         words = f"{self._label} {status}".strip()
         self.display.update(self._task, description=escape_control_characters(words))
         if self.display.disable and time.monotonic() - self._printed_at >= LINE_SECONDS:
@@ -212,11 +217,11 @@ class _Activity:
 
 
 _current: list[_Activity] = []
-"""The step that the command is at; none, or one."""
+"""The current step. The list is empty or has one element."""
 
 
 def print_step(step: str) -> None:
-    """Print one step of a longer piece of work on standard error; it lasts until the next step or the next output."""
+    """Print a step on standard error. It lasts until the next step or result."""
     end_step()
     if not is_quiet():
         print_message(f"• {step}")
@@ -224,21 +229,20 @@ def print_step(step: str) -> None:
 
 
 def show_progress(status: str) -> None:
-    """Show how far the last step is; nothing where there is none, as in a process of Dagster's."""
+    """Show the status of the current step. Processes of Dagster have no step, so nothing is shown there."""
     for step in _current:
         step.show(status)
 
 
 def end_step() -> None:
-    """End the last step, if any."""
+    """End the current step, if any."""
     while _current:
         _current.pop().display.stop()
 
 
 @contextmanager
 def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
-    """A callback for what is being done, in a few words: a line on a terminal that is gone in the end, else a line now
-    and then."""
+    """Show slow work within the block. Yields a function that shows the current status in a few words."""
     end_step()
     work = _Activity(activity)
     try:
@@ -248,20 +252,27 @@ def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
 
 
 def escape_control_characters(text: str) -> str:
-    """Return ``text`` with the codes spelled out that a terminal would obey. Its line breaks and tabs stay."""
+    """Return the text with control characters escaped, except line breaks and tabs."""
     return escape_unprintable(text, keep="\n\t")
 
 
 def format_cell_value(value: object) -> str:
-    """A cell of a table of results."""
+    """Format a value as a cell of a table."""
     if value is None:
         return ""
     return f"{value:z.4g}" if isinstance(value, float) else escape_unprintable(str(value))
 
 
 def print_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, what: str = "row(s)") -> None:
-    """The first rows that were skipped; ``total``: how many there are, where ``skipped_rows`` are not all of them."""
-    total = len(skipped_rows) if total is None else total
+    """Print the first skipped rows.
+
+    Args:
+        skipped_rows: The skipped rows, or the first of them.
+        total: Number of skipped rows. None: all are in ``skipped_rows``.
+        what: Noun for the rows in the message.
+    """
+    if total is None:
+        total = len(skipped_rows)
     if not total:
         return
     print_message(f"{total} {what} skipped:")
@@ -272,16 +283,18 @@ def print_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, wha
 
 
 def _add(document: dict[str, Any], facts: Mapping[str, object]) -> None:
-    """Facts into the document; lists of one name are joined: a command may show the same table of several runs."""
+    """Add facts to the document. Lists under one key are joined, since a command may show a table several times."""
     for name, value in facts.items():
         before = document.get(name)
         document[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
 def to_json_value(value: object) -> object:
-    """``value`` as JSON can hold it, with nothing lost: a number that JSON has no word for as the text "Infinity",
-    "-Infinity" or "NaN", a decimal that no float holds as the text of its digits, bytes in hexadecimal, all else as its
-    text."""
+    """Convert a value to JSON without loss.
+
+    Infinite numbers and NaN become the texts "Infinity", "-Infinity" and "NaN". A decimal that no float represents
+    becomes the text of its digits. Bytes become hexadecimal, and other objects their text.
+    """
     if isinstance(value, Mapping):
         return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -289,15 +302,17 @@ def to_json_value(value: object) -> object:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | Decimal):
-        return _number_to_json(value)
+        return _convert_number(value)
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _number_to_json(value: float | Decimal) -> object:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _convert_number(value: float | Decimal) -> object:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
-    # Numbers of NumPy are floats, too, and written otherwise.
+    # Numbers of NumPy are floats too, but json prints them differently.
     number = float(value)
     return number if isinstance(value, float) or Decimal(repr(number)) == value else str(value)

@@ -308,7 +308,7 @@ def _build_manifest(
         skipped_by_model |= earlier.manifest.get("left_out", {})
     skipped_by_model[options.model] = {
         "rows": len(external_scores.skipped),
-        "reasons": dict(external_scores.left_out),
+        "reasons": dict(external_scores.unused_counts),
         "notes": list(external_scores.notes),
     }
     return {

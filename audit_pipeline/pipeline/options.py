@@ -1,7 +1,7 @@
-"""What a user may ask of a command or a function of the Python API: every option that several take, declared once.
+"""The options of audits and scoring, as the commands and the Python functions both take them.
 
-A field with an :class:`Option` is an option of the command line and a parameter in Python; one with a text alone is a
-parameter in Python.
+The classes check and convert the values, so both report the same mistakes. The help of each option belongs to its
+command (audit_pipeline/cli) and to its Python function (corpus_audit).
 """
 
 from __future__ import annotations
@@ -12,240 +12,183 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
-
-import click
+from typing import Literal
 
 from audit_pipeline.config.problems import split_names
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.readers.regular_files import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
-
-class _Names(click.ParamType):  # type: ignore[type-arg]
-    """Names in one text, separated by commas; None for an empty one. In Python a sequence of names as well."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str] | None:
-        if not isinstance(value, str):
-            return tuple(value)
-        return tuple(split_names(value)) if value else None
+ParameterValue = bool | int | float | str
 
 
-class _Kinds(_Names):
-    """What is cached of a pass: base always, and the kinds that a user may name too."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str]:
-        names = super().convert(value, param, ctx) or ()
-        if set(names) == {"base"}:
-            return ("base",)
-        # Imported here: help and completion, which read the default, wait for no pyarrow.
-        from audit_pipeline.tables import OPTIONAL_KINDS  # noqa: PLC0415
-
-        if not names or not set(names) <= {"base", *OPTIONAL_KINDS}:
-            raise click.BadParameter(f"a list of base, {' and '.join(OPTIONAL_KINDS)}", param_hint="--kinds")
-        return tuple(dict.fromkeys(["base", *names]))
+def parse_names(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names in a text that separates them by commas, or those of a sequence. An empty text gives None."""
+    if isinstance(value, str):
+        return tuple(split_names(value)) or None
+    return None if value is None else tuple(value)
 
 
-class _InputPath(click.Path):
-    """A path that is read: a folder, a regular file, or - for standard input. A pipe or device could wait for ever."""
+def parse_kinds(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of token statistics to cache. The kind base is always included and comes first.
 
-    def convert(
-        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | bytes | PathLike[str]:
-        path = Path(value)
-        if not is_unicode(os.path.abspath(path)):
-            self.fail(
-                f"{os.path.abspath(path)!r} is a name that is not UTF-8. Rename the file or its folder.", param, ctx
-            )
-        if path != Path("-") and not path.is_dir() and os.path.lexists(path):
-            kind = find_irregular_kind(path)
-            if kind is not None:
-                self.fail(f"{str(path)!r} is {kind}. Name a regular file, such as a copy of its content.", param, ctx)
-        return super().convert(value, param, ctx)
+    Raises:
+        ConfigError: If a kind is unknown, or none is named.
+    """
+    names = parse_names(value) or ()
+    if set(names) == {"base"}:
+        return ("base",)
+    # Completion and most commands only need the default, and pyarrow takes long to import.
+    from audit_pipeline.tables import OPTIONAL_KINDS  # noqa: PLC0415
 
-
-FILE = click.Path(path_type=Path, dir_okay=False)
-"""A file to write."""
-PATH = _InputPath(path_type=Path)
-"""A file, a folder, or - for standard input, which are read."""
-INPUT_FILE = _InputPath(path_type=Path, dir_okay=False)
-EXISTING = _InputPath(exists=True, path_type=Path)
-EXISTING_FILE = _InputPath(exists=True, path_type=Path, dir_okay=False)
-NAMES, KINDS = _Names(), _Kinds()
+    if not names or not set(names) <= {"base", *OPTIONAL_KINDS}:
+        raise ConfigError(f"kinds is {','.join(names)!r}. Give a list of base, {' and '.join(OPTIONAL_KINDS)}.")
+    return tuple(dict.fromkeys(["base", *names]))
 
 
-@dataclass(frozen=True)
-class Option:
-    """How a field is an option: its help, and its type on the command line where the annotation does not say it.
+def explain_unusable_path(path: Path) -> str | None:
+    """Return why a path cannot be read, or None if it is a folder, a regular file, missing, or - (standard input).
 
-    ``shows_default``: the help names the default; else its own words do. ``flag``: its name, where it is not the
-    field's; ``metavar``: the placeholder of its value in the help.
+    A pipe or a device could block forever, and the result tables store names as UTF-8.
+    """
+    absolute = os.path.abspath(path)
+    if not is_unicode(absolute):
+        return f"{absolute!r} is a name that is not UTF-8. Rename the file or its folder."
+    if path == Path("-") or path.is_dir() or not os.path.lexists(path):
+        return None
+    kind = find_irregular_kind(path)
+    return None if kind is None else f"{str(path)!r} is {kind}. Name a regular file, such as a copy of its content."
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of every run of a model.
+
+    Attributes:
+        device: Device of the model, "cpu" or "cuda". None: cuda if it is available.
+        max_tokens: Maximum number of tokens sent to models on servers, a reference model included.
+        max_cost: Maximum cost of these tokens, by the prices in the models' entries.
+        engine: "in_process", or "ray" for the workers of a Ray cluster. None: CORPUS_AUDIT_ENGINE, else in_process.
+        workers: Number of Ray workers. None: one per GPU, or one per node if the cluster has no GPU.
+
+    Raises:
+        ConfigError: If a limit is not positive, if engine and workers contradict each other, or if the engine is not
+            installed.
     """
 
-    help: str
-    type: click.ParamType[Any] | None = None
-    shows_default: bool = False
-    flag: str | None = None
-    metavar: str | None = None
+    device: str | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    engine: EngineName | None = None
+    workers: int | None = None
 
-
-MODEL = Option("The model: a name in config/models.yaml, a hub id, or a path.")
-BENCHMARK = Option("A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceOptions:
-    """The device that a model runs on."""
-
-    device: Annotated[
-        str | None, Option("Where the model runs. Default: cuda where available.", click.Choice(["cpu", "cuda"]))
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitOptions:
-    """The most that is sent to models on servers."""
-
-    max_tokens: Annotated[
-        int | None,
-        Option(
-            "The most tokens sent to models on servers, a reference model included. Finished work is kept.",
-            click.IntRange(min=1),
-        ),
-    ] = None
-    max_cost: Annotated[
-        float | None,
-        Option("The most that they may cost, by the prices in their entries.", click.FloatRange(min=0, min_open=True)),
-    ] = None
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {self.max_tokens}. It must be at least 1.")
+        if self.max_cost is not None and self.max_cost <= 0:
+            raise ConfigError(f"max_cost is {self.max_cost}. It must be more than 0.")
+        # A wrong engine is reported before any file is read.
+        _ = self.chosen_engine
 
     @property
     def limits(self) -> Limits:
-        """Both, as budgets keep to them."""
+        """Return the limits of what is sent to servers."""
         return Limits(self.max_tokens, self.max_cost)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Raises ConfigError where the two make no sense together, or an engine is not installed."""
-
-    engine: Annotated[
-        EngineName | None,
-        Option(
-            "What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
-            click.Choice(get_args(EngineName)),
-        ),
-    ] = None
-    workers: Annotated[
-        int | None,
-        Option("How many workers of Ray. Default: one for each GPU, else one for each node.", click.IntRange(min=1)),
-    ] = None
-
-    def __post_init__(self) -> None:
-        # What is wrong is said before anything is read.
-        _ = self.chosen_engine
 
     @cached_property
     def chosen_engine(self) -> Engine:
-        """Both, and what the environment says of the rest."""
+        """Return the engine, with the defaults of the environment."""
         return choose_engine(self.engine, self.workers)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(EngineOptions, LimitOptions, DeviceOptions):
-    """How a model is run, whatever for."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class AuditOptions(RunOptions):
-    """What is asked of an audit apart from its model and benchmarks; ``publish``: warehouse and report follow."""
+    """Options of an audit, except its model and benchmarks.
 
-    refresh: Annotated[bool, Option("Fetch the sources again, even if their documents are there.")] = False
-    again: Annotated[bool, Option("Audit again what is done; texts come from the cache all the same.")] = False
-    kinds: Annotated[
-        Sequence[str],
-        Option(
-            "What to cache of each pass: base, topk, logits. Of logits, statistics are made later without a pass.",
-            KINDS,
-            shows_default=True,
-        ),
-    ] = ("base",)
-    logits_budget_gb: Annotated[
-        float | None,
-        Option("The most gigabytes that full logits may take per benchmark.", click.FloatRange(min=0)),
-    ] = None
+    Attributes:
+        refresh: Fetch the sources again, even if their documents are stored.
+        again: Repeat finished audits. Texts still come from the cache.
+        kinds: Kinds of token statistics to cache (see :func:`parse_kinds`).
+        logits_budget_gb: Maximum size of the full logits of a benchmark, in gigabytes.
+        publish: Rebuild warehouse and report after the audit.
+
+    Raises:
+        ConfigError: If a kind is unknown or the budget is negative, or as :class:`RunOptions` does.
+    """
+
+    refresh: bool = False
+    again: bool = False
+    kinds: Sequence[str] = ("base",)
+    logits_budget_gb: float | None = None
     publish: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logits_budget_gb is not None and self.logits_budget_gb < 0:
+            raise ConfigError(f"logits_budget_gb is {self.logits_budget_gb}. It must be 0 or more.")
+        object.__setattr__(self, "kinds", parse_kinds(self.kinds))
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is asked that is done whatever is there."""
-        return not (self.refresh or self.again) and tuple(self.kinds) == ("base",)
+        """Return whether an audit with these options has nothing to do if all results are up to date."""
+        return not self.refresh and not self.again and self.kinds == ("base",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(RunOptions):
-    """What is asked of scoring texts, apart from the texts."""
+    """Options of scoring texts, except the texts.
 
-    model: Annotated[str | PathLike[str], MODEL]
-    detectors: Annotated[
-        Sequence[str] | None,
-        Option(
-            "Names, separated by commas; `corpus-audit detectors` lists them. Default: all but those on request.",
-            NAMES,
-        ),
-    ] = None
-    grid: Annotated[bool, Option("Compute every setting of each detector's grid, not only the default.")] = False
-    parameters: Annotated[
-        Mapping[str, Mapping[str, bool | int | float | str]] | None,
-        'Parameters by detector, as in ``{"min_k": {"k": 0.3}}``; with ``grid``, the others are swept.',
-    ] = None
-    text_column: Annotated[
-        str | None, Option("Column of the text. Default: text, else input, else the only column.")
-    ] = None
-    label_column: Annotated[
-        str,
-        Option("Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.", shows_default=True),
-    ] = "label"
-    id_column: Annotated[
-        str | None, Option("Column of your own id of each text, which the result keeps. Default: id, if there is one.")
-    ] = None
-    start_token: Annotated[
-        Literal["always", "tokenizer"] | None,
-        Option("Which tokens are scored. Default: the model's entry.", click.Choice(["always", "tokenizer"])),
-    ] = None
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        Option("Precision of the pass. Default: the model's entry.", click.Choice(["float32", "bfloat16", "float16"])),
-    ] = None
-    reference_model: Annotated[
-        str | None, Option("The second model of the detector reference. Default: the model's entry.")
-    ] = None
-    frequencies: Annotated[
-        PathLike[str] | None,
-        Option("Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.", INPUT_FILE),
-    ] = None
-    prefix_texts: Annotated[
-        PathLike[str] | None,
-        Option(
-            "A file of texts known to be no members, each of another document: the first are the prefix of recall "
-            "and con_recall. Texts of their documents get no score; a document is identified by its first 32 words.",
-            PATH,
-        ),
-    ] = None
-    prefix_members: Annotated[
-        PathLike[str] | None,
-        Option("As --prefix-texts, a file of texts known to be members: the other prefix of con_recall.", PATH),
-    ] = None
-    proposer: Annotated[
-        str,
-        Option(
-            "What generates neighbours: the model itself (own-topk), or a masked language model.", shows_default=True
-        ),
-    ] = "own-topk"
-    seed: Annotated[int, Option("Seed for generating neighbours.", shows_default=True)] = 0
+    Attributes:
+        model: Model: a name in config/models.yaml, a hub id, or a path.
+        detectors: Names of the detectors. None: all except those that run on request only.
+        grid: Compute every setting of each detector's grid.
+        parameters: Values of parameters by detector and parameter. With ``grid`` they stay fixed.
+        text_column: Column of the text. None: text, else input, else the only column.
+        label_column: Column of the label: 1 member, 0 non-member, empty unknown.
+        id_column: Column of the user's own id of each text. None: id, if the column exists.
+        start_token: Which tokens are scored. None: as the model's entry says.
+        dtype: Precision of the forward pass. None: as the model's entry says.
+        reference_model: Second model of the detector reference. None: as the model's entry says.
+        frequencies: Token-frequency table for dc_pdd.
+        prefix_texts: File of known non-members, the prefix of recall and con_recall.
+        prefix_members: File of known members, the other prefix of con_recall.
+        proposer: Generator of neighbours: own-topk for the model itself, or a masked language model.
+        seed: Seed of generating neighbours.
+
+    Raises:
+        ConfigError: If a path cannot be read, or as :class:`RunOptions` does.
+    """
+
+    model: str | PathLike[str]
+    detectors: Sequence[str] | None = None
+    grid: bool = False
+    parameters: Mapping[str, Mapping[str, ParameterValue]] | None = None
+    text_column: str | None = None
+    label_column: str = "label"
+    id_column: str | None = None
+    start_token: Literal["always", "tokenizer"] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    reference_model: str | None = None
+    frequencies: PathLike[str] | None = None
+    prefix_texts: PathLike[str] | None = None
+    prefix_members: PathLike[str] | None = None
+    proposer: str = "own-topk"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "detectors", parse_names(self.detectors))
+        for name in ("frequencies", "prefix_texts", "prefix_members"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            problem = explain_unusable_path(Path(value))
+            if problem is not None:
+                raise ConfigError(f"{name}: {problem}")
+            object.__setattr__(self, name, Path(value))
 
     @property
-    def overrides(self) -> Mapping[str, Mapping[str, bool | int | float | str]]:
-        """``parameters``, empty where none is set."""
+    def overrides(self) -> Mapping[str, Mapping[str, ParameterValue]]:
+        """Return the parameters, or an empty mapping if none is set."""
         return self.parameters or {}

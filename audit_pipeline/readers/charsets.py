@@ -94,8 +94,11 @@ def decode_page_file(content: bytes, charset: str | None = None) -> str:
     as_utf8 = content.decode(errors="replace")
     if len(_MULTIBYTE.findall(content)) > as_utf8.count("\ufffd"):
         return as_utf8
-    guessed = _decode_by_guess(content) if set(candidates) == {"utf-8"} else None
-    return content.decode(candidates[-1], errors="replace") if guessed is None else guessed
+    if set(candidates) == {"utf-8"}:
+        text = _decode_by_guess(content)
+    if text is None:
+        text = content.decode(candidates[-1], errors="replace")
+    return text
 
 
 def _list_candidates(content: bytes, charset: str | None) -> list[str]:
@@ -137,4 +140,6 @@ def _decode_strictly(content: bytes, candidates: list[str]) -> str | None:
 
 def _decode_by_guess(content: bytes) -> str | None:
     guess = from_bytes(content[:MEBIBYTE]).best()
-    return None if guess is None else content.decode(guess.encoding, errors="replace")
+    if guess is None:
+        return None
+    return content.decode(guess.encoding, errors="replace")

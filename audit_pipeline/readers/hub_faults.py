@@ -1,4 +1,8 @@
-"""What the hub's clients raise, in plain words: which of their errors may pass, and what to do about each."""
+"""The hub's client on our limits, and its errors in plain language: which may pass, and what to do about each.
+
+Importing this module sets the client of huggingface_hub, which transformers and `datasets` use as well. It repeats
+requests itself. Files in Xet storage come through hf_xet, whose own transport cannot be replaced.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx2
-from huggingface_hub import constants
+from huggingface_hub import constants, get_session, set_client_factory
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -24,51 +28,87 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
-from audit_pipeline.readers.retry import is_transient_status, iterate_causes, parse_retry_after
+from audit_pipeline.http.client import build_library_client
+from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_status, iterate_causes
+from audit_pipeline.http.response_guard import LIMIT_EXTENSION
+from audit_pipeline.http.retry import parse_retry_after
 
-_UNAUTHORISED, _FORBIDDEN = 401, 403
-_LONGEST_REASON = 300
+HUB_ERRORS = (httpx2.HTTPError, HttpError, HFValidationError, RevisionResolutionError, OSError)
+"""Errors of the hub's clients, of the disk and of the network."""
+
+_UNAUTHORISED = 401
+_FORBIDDEN = 403
+_FIRST_ERROR_STATUS = 400
+_MAX_REASON_LENGTH = 300
+# Maximum silence of the hub, in seconds. The hub's own client has none for listings.
+_TIMEOUT = 60.0
+# A listing of a million files has about 100 MB.
+_MAX_LISTING_BYTES = 256 << 20
 _Error = TypeVar("_Error", bound=BaseException)
 
 
 class HubDataUnreachableError(DataError, TransientError):
-    """The hub did not answer, or was too busy to: the same data may be had later."""
+    """A data set of the hub that may be available later: the hub did not answer, or was too busy."""
 
 
 @dataclass(frozen=True)
 class HubFault:
-    """What is wrong with a model or a data set of the hub, as the end of a sentence that begins with its name.
+    """A problem with a model or a data set of the hub.
 
-    ``passing``: the same request may be answered later.
+    Attributes:
+        why: End of a sentence that begins with the name of the model or data set.
+        passing: Whether the same request may succeed later.
     """
 
     why: str
     passing: bool
 
 
+def _limit_response(response: httpx2.Response) -> None:
+    """Set the maximum length of a response: one for listings and errors, none for files.
+
+    The clients of the hub verify the length of files themselves.
+    """
+    is_listing = response.request.url.path.startswith("/api/")
+    limit = _MAX_LISTING_BYTES if is_listing or response.status_code >= _FIRST_ERROR_STATUS else None
+    response.request.extensions = {**response.request.extensions, LIMIT_EXTENSION: limit}
+
+
+def _install_client() -> None:
+    # These hooks keep to HF_HUB_OFFLINE. Only a client of the hub's default factory has them.
+    request_hooks = get_session().event_hooks["request"]
+    set_client_factory(lambda: build_library_client(_TIMEOUT, request_hooks, _limit_response))
+
+
+_install_client()
+
+
 def classify_hub_error(error: BaseException, revision: str | None = None) -> HubFault | None:
-    """What an error of the hub's clients, or its cause, means; None for any other error."""
-    # `datasets` hides causes, and says that it found no file.
-    every = list(iterate_causes(error, with_context=True))
-    if (
-        isinstance(error, OSError)
-        and error.errno is not None
-        and not isinstance(error, (ConnectionError, TimeoutError))
-    ):
-        # The disk's: the client goes on with a download while it handles the fault that it met before.
+    """Return the fault behind an error of the hub's clients, or None for any other error.
+
+    Args:
+        error: Error, whose causes are searched, too.
+        revision: Revision that was requested.
+    """
+    # `datasets` hides causes, and reports that it found no file.
+    errors = list(iterate_causes(error, with_context=True))
+    is_network_error = isinstance(error, (ConnectionError, TimeoutError))
+    if isinstance(error, OSError) and error.errno is not None and not is_network_error:
+        # This is an error of the disk. Its context can be a network error that the client has already handled.
         return None
-    # `datasets` does not always say that it is offline by choice: its error then has no cause.
-    is_unreached = _find_first_error(every, ConnectionError, LocalEntryNotFoundError) is not None
-    if _find_first_error(every, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
-        partly = " whole" if _find_first_error(every, IncompleteSnapshotError) is not None else ""
+    # `datasets` does not always report that it is offline by choice: its error then has no cause.
+    is_unreached = _find_first_error(errors, ConnectionError, LocalEntryNotFoundError) is not None
+    if _find_first_error(errors, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
+        is_partial = _find_first_error(errors, IncompleteSnapshotError) is not None
+        partly = " whole" if is_partial else ""
         return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
-    refused = _find_first_error(every, HfHubHTTPError) or _find_first_error(every, httpx2.HTTPStatusError)
-    if refused is not None:
-        return _fault_from_refusal(refused, revision)
-    lost = _find_first_error(every, httpx2.TransportError, ConnectionError, TimeoutError)
-    if lost is None:
+    refusal = _find_first_error(errors, HfHubHTTPError) or _find_first_error(errors, httpx2.HTTPStatusError)
+    if refusal is not None:
+        return _classify_refusal(refusal, revision)
+    network_error = _find_first_error(errors, httpx2.TransportError, RetryableError, ConnectionError, TimeoutError)
+    if network_error is None:
         return None
-    reason = to_one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
+    reason = _shorten(network_error) or type(network_error).__name__
     return HubFault(f"cannot be fetched now: the hub cannot be reached, or broke off ({reason}); try again later", True)
 
 
@@ -76,9 +116,14 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
 def hub_faults_as_errors(
     name: str, revision: str | None, remedy: str, lasting_error: type[AuditError], transient_error: type[AuditError]
 ) -> Iterator[None]:
-    """Turn an error of the hub's clients into one of ours: ``transient_error`` if it may pass, else ``lasting_error``.
+    """Turn errors of the hub's clients into errors of ours.
 
-    The message begins with ``name`` and ends with the ``remedy``: what to do.
+    Args:
+        name: Start of the message: the model or data set.
+        revision: Revision that is requested.
+        remedy: End of the message: what to do.
+        lasting_error: Class of an error that the same request would meet again.
+        transient_error: Class of an error that may pass.
     """
     try:
         yield
@@ -86,32 +131,37 @@ def hub_faults_as_errors(
         raise lasting_error(
             f"{name} cannot be fetched: unexpected answer: check that HF_ENDPOINT is the hub's address, {remedy}"
         ) from error
-    except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
-        fault = classify_hub_error(error, revision) or HubFault(
-            f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False
-        )
-        raise (transient_error if fault.passing else lasting_error)(f"{name} {fault.why}, {remedy}") from error
+    except HUB_ERRORS as error:
+        fault = classify_hub_error(error, revision)
+        if fault is None:
+            fault = HubFault(f"cannot be fetched: {_shorten(error)}", passing=False)
+        error_class = transient_error if fault.passing else lasting_error
+        raise error_class(f"{name} {fault.why}, {remedy}") from error
 
 
-def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
+def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
-        refused = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
-        unknown = "is gated: accept its terms on the hub and set HF_TOKEN in the environment"
-        return HubFault(refused if status == _FORBIDDEN else unknown, False)
+        if status == _FORBIDDEN:
+            return HubFault("is gated, and HF_TOKEN may not read it: accept its terms with that account", False)
+        return HubFault("is gated: accept its terms on the hub and set HF_TOKEN in the environment", False)
     if isinstance(error, RevisionNotFoundError):
         return HubFault(f"has no revision {revision}: correct it", False)
     if isinstance(error, RemoteEntryNotFoundError):
         return HubFault("has no such file: correct its name", False)
-    # Without the right token the hub hides what is private.
+    # Without the right token the hub hides private repositories.
     if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
     if is_transient_status(status):
         pause = parse_retry_after(error.response.headers.get("Retry-After"))
         wait = f" and asks to wait {pause:.0f} s" if pause is not None else ""
         return HubFault(f"cannot be fetched now: the hub is busy (status {status}){wait}; try again later", True)
-    return HubFault(f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False)
+    return HubFault(f"cannot be fetched: {_shorten(error)}", False)
 
 
 def _find_first_error(errors: list[BaseException], *kinds: type[_Error]) -> _Error | None:
     return next((error for error in errors if isinstance(error, kinds)), None)
+
+
+def _shorten(error: BaseException) -> str:
+    return to_one_line(error)[:_MAX_REASON_LENGTH]

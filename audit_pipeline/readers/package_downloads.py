@@ -1,14 +1,12 @@
-"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed."""
+"""Distributions from the package index that pip is configured with: downloaded and read, not built or installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-import requests
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -17,72 +15,97 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
-from pydantic import ValidationError
 from pypi_simple import (
+    ACCEPT_ANY,
     PYPI_SIMPLE_ENDPOINT,
-    DigestMismatchError,
     DistributionPackage,
-    NoSuchProjectError,
     ProjectPage,
-    PyPISimple,
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
 )
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.http.client import HttpClient
+from audit_pipeline.http.faults import HttpError, format_public_error
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.readers.archives import Archive
 from audit_pipeline.readers.pip_settings import Index
-from audit_pipeline.readers.retry import (
-    RetryPolicy,
-    build_retryer,
-    format_public_error,
-    format_request_error,
-    is_transient_fault,
-)
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.integrity import file_sha256
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    import httpx2
+
+# The largest pages of PyPI have about 30 MB.
+_MAX_PAGE_BYTES = 256 << 20
+_NOT_FOUND = 404
 
 
 def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
-    """The newest final, non-yanked source distribution of ``project``, from the cache where it is there already.
+    """Return the newest final source distribution of a project that is not yanked.
 
-    Where the index cannot be reached or the file cannot be fetched, the newest archive in the cache, with the fault
-    said. Every archive is verified by the sha256 that the index gave for it, cached ones each time.
+    A cached file is not downloaded again. If the index is unreachable, the result is the newest cached archive with the
+    reason as its fault. Each archive is verified by the sha256 of the index, also a cached one.
 
-    Raises SourceError if none can be fetched.
+    Args:
+        project: Name of the project.
+        index: Package index.
+        downloads: Folder of the cache.
+
+    Raises:
+        SourceError: If neither the index nor the cache has a usable distribution.
     """
     return _fetch_newest(_SOURCE, project, index, downloads, None)
 
 
 def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
-    """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_sdist`.
+    """Return a wheel of a project's newest final release that is not yanked, as :func:`fetch_sdist` does.
 
-    Where a release has several wheels, one for every platform goes first, then the first by name. A wheel of a given
-    version that is in the cache and intact is not fetched again: the index has no newer one of that version.
+    If a release has several wheels, the result is the wheel for all platforms, then the first wheel by name.
 
-    Raises SourceError if none can be fetched.
+    Args:
+        project: Name of the project.
+        index: Package index.
+        downloads: Folder of the cache.
+        version: Release of the wheel instead of the newest one. If its wheel is in the cache and intact, no request is
+            sent: the index has no newer wheel of this version.
+
+    Raises:
+        SourceError: If neither the index nor the cache has a usable wheel.
     """
     return _fetch_newest(_WHEEL, project, index, downloads, version)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of distribution: what it is called, how its names end, and how they are read."""
+    """A kind of distribution.
+
+    Attributes:
+        name: Name in messages.
+        suffix: End of the file names.
+        parse: Function that returns project and version of a file name.
+    """
 
     name: str
     suffix: str
     parse: Callable[[str], tuple[Any, ...]]
 
     def find_version(self, filename: str, project: str, required: str | None) -> Version | None:
-        """The version of a file of ``project``, where it is final, or the one that is required; else None."""
+        """Return the version of a file, or None if the file is not usable.
+
+        A file is usable if it is of this kind and of the project, and has the required version. If no version is
+        required, a final version is usable.
+        """
+        if not filename.endswith(self.suffix):
+            return None
         try:
-            name, version = self.parse(filename)[:2] if filename.endswith(self.suffix) else ("", Version("0"))
+            name, version = self.parse(filename)[:2]
         except (InvalidSdistFilename, InvalidWheelFilename, InvalidVersion):
             return None
-        is_wanted = not version.is_prerelease if required is None else version == Version(required)
-        return version if is_wanted and name == canonicalize_name(project) else None
+        if name != canonicalize_name(project):
+            return None
+        is_usable = not version.is_prerelease if required is None else version == Version(required)
+        return version if is_usable else None
 
 
 _SOURCE = _Kind(".tar.gz source distribution", ".tar.gz", parse_sdist_filename)
@@ -91,15 +114,19 @@ _WHEEL = _Kind("wheel", ".whl", parse_wheel_filename)
 
 def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, required: str | None) -> Archive:
     folder = downloads / canonicalize_name(project)
-    if required is not None and (pinned := _find_newest_cached(kind, project, folder, required)) is not None:
-        return pinned
+    if required is not None:
+        pinned = _find_newest_cached(kind, project, folder, required)
+        if pinned is not None:
+            return pinned
     try:
-        with _client(index) as client:
-            packages = _fetch_project_page(client, project, index).packages
+        with _IndexClient(index) as client:
+            packages = client.fetch_project_page(project).packages
             package, version = _choose_newest(kind, packages, project, required)
-            return Archive(str(version), _fetch_distribution(client, package, folder, index))
+            return Archive(str(version), client.fetch_distribution(package, folder))
     except _FetchError as error:
-        cached = None if required is not None else _find_newest_cached(kind, project, folder, None)
+        cached = None
+        if required is None:
+            cached = _find_newest_cached(kind, project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
         return replace(cached, fault=f"newer version than {cached.version} not looked up: {error}")
@@ -108,77 +135,110 @@ def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, requ
 def _choose_newest(
     kind: _Kind, packages: list[DistributionPackage], project: str, required: str | None
 ) -> tuple[DistributionPackage, Version]:
-    """The distribution of the highest final version that is not yanked, or of the ``required`` version."""
-    candidates = [
-        (version, package)
-        for package in packages
-        if (version := kind.find_version(package.filename, project, required)) is not None
-        and (required is not None or not package.is_yanked)
-    ]
+    """Return the distribution of the newest version that is not yanked, or of the required version."""
+    candidates: list[tuple[Version, DistributionPackage]] = []
+    for package in packages:
+        version = kind.find_version(package.filename, project, required)
+        # A version that is named explicitly may be yanked (PEP 592).
+        if version is not None and (required is not None or not package.is_yanked):
+            candidates.append((version, package))
     if not candidates:
-        what = "a final release" if required is None else f"version {required}"
-        raise SourceError(f"{project}: the package index lists no {kind.name} of {what}")
+        release = "a final release" if required is None else f"version {required}"
+        raise SourceError(f"{project}: the package index lists no {kind.name} of {release}")
     newest = max(version for version, _ in candidates)
-    of_newest = [package for version, package in candidates if version == newest]
-    return min(of_newest, key=lambda wheel: (not wheel.filename.endswith("-none-any.whl"), wheel.filename)), newest
+    files = [package for version, package in candidates if version == newest]
+    return min(files, key=lambda file: (not file.filename.endswith("-none-any.whl"), file.filename)), newest
 
 
 def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str | None) -> Archive | None:
-    """The newest distribution in the cache, or that of ``required``, if the file is still what was downloaded."""
-    found: list[tuple[Version, Path]] = []
-    for note in folder.glob(f"*{kind.suffix}.sha256"):
-        file = note.with_suffix("")
-        known = kind.find_version(file.name, project, required) if file.is_file() else None
-        if known is not None and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(file)]:
-            found.append((known, file))
-    version, path = max(found, default=(None, None))
-    return None if path is None else Archive(str(version), path)
+    """Return the newest intact distribution in the cache, or that of the required version; None if there is none."""
+    intact: list[tuple[Version, Path]] = []
+    for digest_file in folder.glob(f"*{kind.suffix}.sha256"):
+        file = digest_file.with_suffix("")
+        if not file.is_file():
+            continue
+        version = kind.find_version(file.name, project, required)
+        if version is not None and digest_file.read_text(encoding="utf-8").split()[:1] == [file_sha256(file)]:
+            intact.append((version, file))
+    if not intact:
+        return None
+    newest, path = max(intact)
+    return Archive(str(newest), path)
 
 
 class _FetchError(Exception):
-    """The index or the file could not be fetched this time; a cached archive may take its place."""
+    """A failure to reach the index or to fetch the file. A cached archive may replace the file."""
 
 
-def _client(index: Index) -> PyPISimple:
-    session = requests.Session()
-    if index.certificates:
-        if not Path(index.certificates).exists():
+class _IndexClient:
+    """A client of a package index; a context manager.
+
+    pypi-simple parses the index. Its own client works with sessions of requests only, so it is not used.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._endpoint = (index.endpoint or PYPI_SIMPLE_ENDPOINT).rstrip("/")
+        self._policy = RetryPolicy(index.attempts, index.pause)
+        if index.certificates and not Path(index.certificates).exists():
             raise _FetchError(f"the certificates that pip is configured with are missing: {index.certificates}")
-        session.verify = index.certificates
-    if index.proxy:
-        session.proxies = {"http": index.proxy, "https": index.proxy}
-    return PyPISimple(endpoint=index.endpoint or PYPI_SIMPLE_ENDPOINT, session=session)
+        try:
+            self._http = HttpClient(
+                timeout_seconds=index.timeout,
+                max_bytes=_MAX_PAGE_BYTES,
+                follow_redirects=True,
+                certificates=index.certificates,
+                proxy=index.proxy,
+            )
+        except HttpError as error:
+            raise _build_fetch_error(error) from error
 
+    def __enter__(self) -> Self:
+        return self
 
-def _fetch_project_page(client: PyPISimple, project: str, index: Index) -> ProjectPage:
-    try:
-        return _call_with_retries(lambda: client.get_project_page(project, timeout=index.timeout), index)
-    except NoSuchProjectError:
-        raise SourceError(f"{project}: the package index has no such project") from None
-    except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValidationError) as error:
-        raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
 
+    def fetch_project_page(self, project: str) -> ProjectPage:
+        """Return the page of a project: its distributions with their digests."""
+        url = f"{self._endpoint}/{canonicalize_name(project)}/"
+        try:
+            response = self._http.request("GET", url, headers={"Accept": ACCEPT_ANY}, policy=self._policy)
+            return _parse_project_page(project, response)
+        except HttpError as error:
+            if error.status == _NOT_FOUND:
+                raise SourceError(f"{project}: the package index has no such project") from None
+            raise _build_fetch_error(error) from error
+        except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError, RecursionError) as error:
+            raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
 
-def _fetch_distribution(client: PyPISimple, package: DistributionPackage, folder: Path, index: Index) -> Path:
-    expected = package.digests.get("sha256", "").lower()
-    if not expected:
-        raise _FetchError(f"the index gives no sha256 for {package.filename}")
-    path = folder / package.filename
-    try:
+    def fetch_distribution(self, package: DistributionPackage, folder: Path) -> Path:
+        """Return the verified file of a distribution, from the folder or the index."""
+        expected = package.digests.get("sha256", "").lower()
+        if not expected:
+            raise _FetchError(f"the index has no sha256 for {package.filename}")
+        path = folder / package.filename
         if not path.is_file() or file_sha256(path) != expected:
             with write_atomically(path) as temporary:
-                download = partial(client.download_package, package, temporary, timeout=index.timeout)
-                _call_with_retries(download, index)
+                try:
+                    self._http.download(package.url, temporary, policy=self._policy)
+                except HttpError as error:
+                    raise _build_fetch_error(error) from error
+                if file_sha256(temporary) != expected:
+                    raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256")
         with write_atomically(path.with_name(f"{path.name}.sha256")) as temporary:
             temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
-    except DigestMismatchError as error:
-        raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256") from error
-    return path
+        return path
 
 
-def _call_with_retries(action: Callable[[], Result], index: Index) -> Result:
-    """``action``, tried again after a pause where the fault may pass; raises _FetchError where it does not."""
-    try:
-        return build_retryer(RetryPolicy(index.attempts, index.pause), is_transient_fault)(action)
-    except requests.RequestException as error:
-        raise _FetchError(f"no usable answer from the package index ({format_request_error(error)})") from error
+def _parse_project_page(project: str, response: httpx2.Response) -> ProjectPage:
+    url = str(response.url)
+    media_type = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
+    if media_type == "application/vnd.pypi.simple.v1+json":
+        return ProjectPage.from_json_data(response.json(), url)
+    if media_type in ("application/vnd.pypi.simple.v1+html", "text/html"):
+        return ProjectPage.from_html(project, response.content, url, response.charset_encoding)
+    raise UnsupportedContentTypeError(url, media_type)
+
+
+def _build_fetch_error(error: HttpError) -> _FetchError:
+    return _FetchError(f"no usable answer from the package index ({error})")

@@ -1,4 +1,7 @@
-"""Which package index is used: that which pip is configured with."""
+"""The package index that pip is configured with.
+
+pip has no public function for its configuration, so the output of ``pip config list`` is parsed.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,21 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+# In ascending order of precedence.
 _PIP_SECTIONS = ("global", "install", "download")
 
 
 @dataclass(frozen=True)
 class Index:
-    """A package index: its endpoint, the certificates to trust, and how patient to be with it (seconds).
+    """A package index and the patience with it.
 
-    ``endpoint`` None is the one that pip has by default.
+    Attributes:
+        endpoint: Address, or None for the default of pip.
+        certificates: File or folder of certificates to trust, or None for those of the environment.
+        proxy: Address of a proxy, or None for that of the environment.
+        timeout: Maximum silence of the server, in seconds.
+        attempts: Maximum number of attempts per request.
+        pause: Pause after the first attempt, in seconds.
     """
 
     endpoint: str | None = None
@@ -28,31 +38,36 @@ class Index:
 
 
 def read_configured_index() -> Index:
-    """The index, certificates and proxy that pip is configured with, else the library's own default.
+    """Return the index, certificates and proxy that pip is configured with.
 
-    PIP_INDEX_URL, PIP_CERT and PIP_PROXY go before pip's files. Extra indexes and folders of links are ignored.
+    PIP_INDEX_URL, PIP_CERT and PIP_PROXY take precedence over pip's files. Extra indexes and folders of links are
+    ignored.
     """
     settings = parse_pip_settings(_run_pip_config_list())
-    names = {"index-url": "PIP_INDEX_URL", "cert": "PIP_CERT", "proxy": "PIP_PROXY"}
-    endpoint, certificates, proxy = (os.environ.get(names[key]) or settings.get(key) or None for key in names)
+    endpoint = os.environ.get("PIP_INDEX_URL") or settings.get("index-url") or None
+    certificates = os.environ.get("PIP_CERT") or settings.get("cert") or None
+    proxy = os.environ.get("PIP_PROXY") or settings.get("proxy") or None
     return Index(endpoint, certificates, proxy)
 
 
 def parse_pip_settings(listing: str) -> dict[str, str]:
-    """The settings in the output of ``pip config list`` that hold for downloads, in pip's order of precedence."""
-    found: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
+    """Return the settings for downloads in the output of ``pip config list``, by pip's precedence of sections."""
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
     for line in listing.splitlines():
         match = re.fullmatch(r"([\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
-        if match and match.group(1) in found:
-            found[match.group(1)][match.group(2)] = str(ast.literal_eval(match.group(3))).strip()
-    return {key: value for section in _PIP_SECTIONS for key, value in found[section].items()}
+        if match and match.group(1) in by_section:
+            by_section[match.group(1)][match.group(2)] = str(ast.literal_eval(match.group(3))).strip()
+    settings: dict[str, str] = {}
+    for section in _PIP_SECTIONS:
+        settings.update(by_section[section])
+    return settings
 
 
 def _run_pip_config_list() -> str:
     command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    # An environment without pip (made by another installer) has no configuration of pip's to follow.
-    return done.stdout if done.returncode == 0 else ""
+    # An environment of another installer has no pip, and no configuration of pip.
+    return result.stdout if result.returncode == 0 else ""

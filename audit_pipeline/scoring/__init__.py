@@ -1,5 +1,5 @@
-"""Scoring a user's file without Dagster.
+"""The scoring of texts without Dagster.
 
-What belongs here: going through the file in pieces, the table that is written, what the labels in it show. What does
-not: the pass and its cache (token_statistics/), detectors (detectors/), reading files (readers/).
+This package has the scoring session, the scoring of a user's file, and the tables of external scores. The pass and its
+cache belong to token_statistics/, detectors to detectors/, and file formats to readers/.
 """

@@ -1,4 +1,4 @@
-"""The back end of a model, as its entry says, and the one model that is in memory."""
+"""The back end of a model according to its entry, and the single model that is held in memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
 
 
 class HeldModel:
-    """Gives the model that was made ready last again, and frees it before another is made ready.
+    """A holder of the model that was loaded last. It frees the model before it loads another.
 
-    Another division of the same weights over devices, another endpoint's settings and another start token are another
-    model here: a back end keeps the entry that it was made from. The weights of ``base`` stay for models of the same
-    base with other adapters.
+    A back end depends on its entry. The same weights with other devices, other endpoint settings or another start token
+    therefore count as another model.
+
+    Attributes:
+        base: The weights of the base model. They are kept for models with other adapters of the same base.
     """
 
     def __init__(self) -> None:
+        """Hold no model."""
         self._held: tuple[object, Backend] | None = None
         self.base = HeldBase()
 
     def ensure_loaded(self, model: TokenizedModel, load: BackendOf) -> Backend:
-        """The model, ready to be run; ``load`` makes it so where it is not the one that is held.
+        """Return the back end of a model. If another model is held, call ``load`` for it.
 
-        What ``load`` raises goes on to the caller, and no model is held then.
+        If ``load`` raises an exception, no model is held.
         """
         key = (model.identity.model_fingerprint, model.entry.devices, model.entry.host, model.start_token_id)
         if self._held is None or self._held[0] != key:
@@ -39,7 +42,11 @@ class HeldModel:
         return self._held[1]
 
     def free(self, *, keeps_base: bool = False) -> None:
-        """Hold no model any more, and give its memory back; ``keeps_base``: but that of the base."""
+        """Release the model and its memory.
+
+        Args:
+            keeps_base: Keeps the weights of the base model in memory.
+        """
         self._held = None
         if keeps_base:
             give_back_memory()
@@ -51,16 +58,25 @@ def open_backend(
     model: TokenizedModel,
     paths: DataPaths,
     device: str | None = None,
-    notify: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda message: None,
     endpoints: Endpoints | None = None,
     engine: Engine = IN_PROCESS,
     base: HeldBase | None = None,
 ) -> Backend:
-    """The model ready to be run; ``device`` None: a GPU if any. ``notify`` hears what takes time. ``base``: the weights
-    that may be in memory.
+    """Load a model, or connect to its server.
 
-    ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
-    be made ready, ClusterError where the workers of ``engine`` cannot be had.
+    Args:
+        model: The model.
+        paths: The data folder.
+        device: The device. By default a GPU if there is one.
+        notify: A callback with messages about slow steps.
+        endpoints: The endpoints that the command has used so far.
+        engine: The engine: this process, or Ray.
+        base: The holder of a base model that may be in memory.
+
+    Raises:
+        ModelError: If the model cannot be loaded or its server cannot be used.
+        ClusterError: If the workers of the engine are unavailable.
     """
     if not model.entry.host.is_here:
         from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
@@ -72,7 +88,7 @@ def open_backend(
         from audit_pipeline.extras.ray.ray_backend import RayBackend  # noqa: PLC0415
 
         return RayBackend(model, paths, engine, device, notify, lambda: open_backend(model, paths, device, notify))
-    # Imported where a model is run: a command that finds everything cached needs no torch.
+    # This import loads torch, which a command with a complete cache does not need.
     from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
     return load_forward_pass(model, paths, device, notify, base)
@@ -83,20 +99,24 @@ def build_backend_loader(
     device: str | None,
     endpoints: Endpoints,
     engine: Engine | None = None,
-    notify: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda message: None,
 ) -> BackendOf:
-    """What makes a model ready where something of it is not in the cache; one is in memory at a time.
+    """Return a function that loads models on demand. One model at a time is in memory.
 
-    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says. ``notify`` hears of
-    loading.
+    Args:
+        paths: The data folder.
+        device: The device. By default a GPU if there is one.
+        endpoints: The endpoints that the command uses.
+        engine: The engine. By default it depends on the environment.
+        notify: A callback with messages about loading.
     """
     held = HeldModel()
 
-    def load(wanted: TokenizedModel) -> Backend:
-        if wanted.entry.host.is_here:
-            notify(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, notify, endpoints, engine or choose_engine(), held.base)
-        notify(f"{wanted.entry.name}: {ready.described}")
-        return ready
+    def load(model: TokenizedModel) -> Backend:
+        if model.entry.host.is_here:
+            notify(f"loading {model.entry.name}")
+        backend = open_backend(model, paths, device, notify, endpoints, engine or choose_engine(), held.base)
+        notify(f"{model.entry.name}: {backend.described}")
+        return backend
 
-    return lambda wanted: held.ensure_loaded(wanted, load)
+    return lambda model: held.ensure_loaded(model, load)

@@ -1,15 +1,19 @@
-"""The rows of a table of scores that a user hands over: what each says, and why some cannot be used.
+"""The rows of a user's table of scores: their meaning, and the reasons why some are unusable.
 
-Every cell is read as a string. What a string means is found out once for each distinct one, in Python; what follows for
-the rows is asked of DuckDB.
+The table has one row per text and detector, with these columns:
 
-What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
-that are not understood are reported as they are spelt, cut (readers/labels.py).
+- score: a number. Required.
+- label: 1 member, 0 non-member, empty unknown. Required.
+- group: the book or document of the text. Without it, each text is a group.
+- detector, parameters: the detector and its settings as a JSON object.
+- example_id, else example_index, else id: the id of the text.
+- split: calibration or evaluation.
+- collection, text, sha256, published: properties of the text.
 
-One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
-are some, ``group`` (the book or document that a text is of; without it every text is a group), ``detector``,
-``parameters``, ``example_id`` (else ``example_index``, else ``id``), ``split`` (calibration | evaluation),
-``collection``, ``text``, ``published``.
+Cells are read as strings. Each distinct string is parsed once, in Python. DuckDB joins the meanings to the rows.
+
+The reason of an unusable row never quotes its cells: if columns are shifted, any cell may hold a text. Labels are the
+exception: an unknown label is reported in shortened form (readers/labels.py).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,8 +32,8 @@ import pyarrow.compute as pc
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers import labels
 from audit_pipeline.readers.formats import open_rows
-from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, label_to_spelling, parse_label
 from audit_pipeline.readers.text_rows import (
     Row,
     Skipped,
@@ -42,25 +46,34 @@ from audit_pipeline.splits import blind_controls
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.tables import canonical_json
 
-_ROWS_AT_ONCE = 4096
+_ROWS_PER_BATCH = 4096
 _NO_NUMBER = "score is no number"
-_LARGEST = 1e100
-"""Beyond it sums of squares are no numbers any more: such a score is taken as infinite."""
-_IDS = ("example_id", "example_index", "id")
-_STRINGS = (*_IDS, "label", "group", "detector", "split", "collection", "published", "text", "sha256")
-_WAY = (
-    ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
-    "scores"
+_MAX_SCORE = 1e100
+"""A larger score counts as infinite, because its square would overflow in sums."""
+_ID_COLUMNS = ("example_id", "example_index", "id")
+_STRING_COLUMNS = (
+    *_ID_COLUMNS,
+    "label",
+    "group",
+    "detector",
+    "split",
+    "collection",
+    "published",
+    "text",
+    "sha256",
+)
+_LABEL_HINT = (
+    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
 )
 
 Setting = tuple[str, str]
-"""A detector and its parameters."""
-_SETTING = pa.struct({"detector": pa.string(), "parameters": pa.string()})
+"""A detector and its parameters as JSON."""
+_SETTING_TYPE = pa.struct({"detector": pa.string(), "parameters": pa.string()})
 
-_COUNTS_DIFFER = "SELECT count(DISTINCT n) > 1 FROM (SELECT count(*) AS n FROM cells GROUP BY counted_by)"
+_HAS_UNEQUAL_COUNTS = "SELECT count(DISTINCT n) > 1 FROM (SELECT count(*) AS n FROM cells GROUP BY counted_by)"
 
-# Without ids, the n-th row of each detector is of the n-th text; without groups, every text is a group by its id.
-_ROWS = """
+# Without ids, the n-th row of each detector belongs to the n-th text. Without groups, the id of a text is its group.
+_CREATE_ROWS = """
 CREATE TABLE rows AS
 WITH identified AS (
     SELECT
@@ -69,12 +82,12 @@ WITH identified AS (
             WHEN 'example_id' THEN example_id
             WHEN 'example_index' THEN example_index
             WHEN 'id' THEN cells.id
-            ELSE printf('%07d', row_number() OVER (PARTITION BY counted_by ORDER BY place) - 1)
+            ELSE printf('%07d', row_number() OVER (PARTITION BY counted_by ORDER BY row_index) - 1)
         END AS id
     FROM cells
 )
 SELECT
-    place,
+    row_index,
     location,
     id,
     {
@@ -82,12 +95,12 @@ SELECT
         'group': if($has_groups, "group", id),
         'collection': if(collection = '', 'given', collection),
         'split': nullif(split, '')
-    } AS said,
+    } AS properties,
     days.meaning AS published,
     settings.meaning AS setting,
     score,
     unscored,
-    label AS spelt_label,
+    label AS label_cell,
     coalesce(
         if(id = '', 'the row has no example_id', NULL),
         labels.problem,
@@ -103,43 +116,53 @@ JOIN days USING (published)
 JOIN settings USING (detector, parameters)
 """
 
-_USABLE = """
+_CREATE_USABLE = """
 CREATE TABLE usable AS
 SELECT
     *,
-    row_number() OVER (PARTITION BY id ORDER BY place) AS nth_of_text,
-    row_number() OVER (PARTITION BY id, setting ORDER BY place) AS nth_score
+    row_number() OVER (PARTITION BY id ORDER BY row_index) AS nth_of_text,
+    row_number() OVER (PARTITION BY id, setting ORDER BY row_index) AS nth_score
 FROM rows
 WHERE problem IS NULL
 """
 
-_FIRST_CONTRADICTION = """
-SELECT later.location, id, later.setting.detector, later.said, first.said, first.location
+# The first usable row that contradicts the first row of its text, or repeats a setting of its text.
+_FIND_CONTRADICTION = """
+SELECT later.location, id, later.setting.detector, later.properties, earliest.properties, earliest.location
 FROM usable AS later
-JOIN usable AS first USING (id)
-WHERE first.nth_of_text = 1 AND (later.nth_score > 1 OR later.said IS DISTINCT FROM first.said)
-ORDER BY later.place
+JOIN usable AS earliest USING (id)
+WHERE earliest.nth_of_text = 1 AND (later.nth_score > 1 OR later.properties IS DISTINCT FROM earliest.properties)
+ORDER BY later.row_index
 LIMIT 1
 """
 
-_TEXTS = """
-SELECT place, location, id AS example_id, unnest(said), published FROM usable WHERE nth_of_text = 1 ORDER BY place
+_SELECT_TEXTS = """
+SELECT row_index, location, id AS example_id, unnest(properties), published
+FROM usable
+WHERE nth_of_text = 1
+ORDER BY row_index
 """
-_SCORES = "SELECT place, id AS example_id, unnest(setting), score, unscored FROM usable ORDER BY place"
-_UNUSABLE = "SELECT location, place, problem, spelt_label FROM rows WHERE problem IS NOT NULL ORDER BY place"
+_SELECT_SCORES = """
+SELECT row_index, id AS example_id, unnest(setting), score, unscored FROM usable ORDER BY row_index
+"""
+_SELECT_UNUSABLE = """
+SELECT location, row_index, problem, label_cell FROM rows WHERE problem IS NOT NULL ORDER BY row_index
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class GivenRows:
-    """What the usable rows of a file say, and which rows are not usable.
+class ScoreRows:
+    """The rows of a table of scores.
 
-    ``texts``, in the order in which usable rows meet them, says of each what its first usable row says: example_id,
-    label, group, collection, split, published, location, text and sha256 (empty where there is none). ``scores`` has
-    every usable row in its order: example_id, detector, parameters, score, and under unscored why there is none. Both
-    have the place of the row in the file.
-
-    ``settings`` are those of all rows. Without ``has_groups`` every text is a group by its id. ``not_understood`` says
-    of labels that nobody can understand.
+    Attributes:
+        texts: One row per text, with the properties from its first usable row: row_index, location, example_id, label,
+            group, collection, split, published, text and sha256. A missing text or sha256 is empty.
+        scores: One row per usable row, in file order: row_index, example_id, detector, parameters, score, and unscored,
+            the reason of a missing score.
+        settings: The settings of all rows.
+        has_groups: False if the file names no group. Each text is then a group.
+        skipped: The unusable rows with their reasons.
+        not_understood: A sentence about unknown labels, or None if all labels are known.
     """
 
     texts: pa.Table
@@ -150,151 +173,213 @@ class GivenRows:
     not_understood: str | None
 
 
-def read_given_rows(file: Path) -> GivenRows:
-    """The rows of ``file`` (of a format of readers/formats.py).
+def read_score_rows(file: Path) -> ScoreRows:
+    """Read the rows of a table of scores, in a format of readers/formats.py.
 
-    Raises DataError for a file that cannot be read or lacks the columns score and label, for a text that is scored
-    twice by a detector, and where rows of one text contradict each other.
+    Raises:
+        DataError: If the file is unreadable or lacks the columns score or label, if a detector scores a text twice, or
+            if the rows of a text contradict each other.
     """
-    cells, names, skipped = _read_cells(file)
-    for needed in ("score", "label"):
-        if needed not in names:
-            has = ", ".join(sorted(names)) or "no row"
-            raise DataError(f"{file}: there is no column '{needed}'; it has: {has}{_WAY if needed == 'label' else ''}")
-    # A table of `corpus-audit score` has the column even where the scored file named no group.
+    cells, columns, unreadable = _read_cells(file)
+    _check_required_columns(file, columns)
+    # `corpus-audit score` writes the column even if the scored file names no group.
     has_groups = pc.any(pc.not_equal(cells["group"], "")).as_py()
-    ids = next((name for name in _IDS if name in names), None)
+    id_column = next((name for name in _ID_COLUMNS if name in columns), None)
     with open_in_memory() as connection:
         connection.register("cells", cells)
-        if ids is None and connection.sql(_COUNTS_DIFFER).fetchall() == [(True,)]:
+        if id_column is None and connection.sql(_HAS_UNEQUAL_COUNTS).fetchall() == [(True,)]:
             raise DataError(
-                f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
-                "which rows are of one text; add it"
+                f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
+                "column 'example_id'"
             )
-        settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING)
+        settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING_TYPE)
         connection.register("settings", settings)
-        connection.register("labels", _parse_distinct_cells(cells, ["label"], parse_label, pa.int8()))
+        connection.register("labels", _parse_distinct_cells(cells, ["label"], labels.parse_label, pa.int8()))
         connection.register("days", _parse_distinct_cells(cells, ["published"], _parse_optional_day, pa.date32()))
-        connection.execute(_ROWS, {"ids": ids, "has_groups": has_groups, "no_number": _NO_NUMBER})
-        connection.execute(_USABLE)
-        _refuse_contradictions(connection)
-        texts = connection.sql(_TEXTS).to_arrow_table()
-        scores = connection.sql(_SCORES).to_arrow_table()
-        unusable = connection.sql(_UNUSABLE).fetchall()
-    of_first_rows = pc.is_in(cells["place"], value_set=texts["place"].combine_chunks())
+        parameters = {"ids": id_column, "has_groups": has_groups, "no_number": _NO_NUMBER}
+        connection.execute(_CREATE_ROWS, parameters)
+        connection.execute(_CREATE_USABLE)
+        _check_consistency(connection)
+        texts = connection.sql(_SELECT_TEXTS).to_arrow_table()
+        scores = connection.sql(_SELECT_SCORES).to_arrow_table()
+        unusable = connection.sql(_SELECT_UNUSABLE).fetchall()
+    is_first_of_text = pc.is_in(cells["row_index"], value_set=texts["row_index"].combine_chunks())
     for name in ("text", "sha256"):
-        texts = texts.append_column(name, cells[name].filter(of_first_rows))
-    labels = LabelReader()
-    for _, _, problem, label in unusable:
-        if problem == NOT_UNDERSTOOD:
-            labels.count_not_understood(label)
-    return GivenRows(
-        texts,
-        scores,
-        frozenset((row["detector"], row["parameters"]) for row in settings["meaning"].drop_null().to_pylist()),
-        has_groups,
-        (*skipped, *(Skipped(location, place, problem) for location, place, problem, _ in unusable)),
-        labels.describe_not_understood("their rows left out"),
+        texts = texts.append_column(name, cells[name].filter(is_first_of_text))
+    skipped = list(unreadable)
+    unknown_labels = labels.LabelReader()
+    for location, row_index, problem, label_cell in unusable:
+        skipped.append(Skipped(location, row_index, problem))
+        if problem == labels.NOT_UNDERSTOOD:
+            unknown_labels.count_not_understood(label_cell)
+    meanings = settings["meaning"].drop_null().to_pylist()
+    return ScoreRows(
+        texts=texts,
+        scores=scores,
+        settings=frozenset((meaning["detector"], meaning["parameters"]) for meaning in meanings),
+        has_groups=has_groups,
+        skipped=tuple(skipped),
+        not_understood=unknown_labels.describe_not_understood("their rows left out"),
     )
+
+
+def _check_required_columns(file: Path, columns: set[str]) -> None:
+    for name in ("score", "label"):
+        if name not in columns:
+            available = ", ".join(sorted(columns)) or "no column"
+            hint = _LABEL_HINT if name == "label" else ""
+            raise DataError(f"{file}: there is no column '{name}'; the file has: {available}. Add '{name}'{hint}")
 
 
 def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
-    """Every readable row: its cells as strings, empty where there is nothing, and its score; the names of the columns
-    that there are; and the rows that cannot be read."""
+    """Read the cells of all readable rows.
+
+    Returns:
+        The cells as strings, with the score as a number; the names of the file's columns; the unreadable rows. Missing
+        cells are empty strings.
+    """
     batches: list[pa.RecordBatch] = []
-    names: set[str] = set()
+    columns: set[str] = set()
     skipped: list[Skipped] = []
-    entries = open_rows(file).entries()
-    while chunk := list(itertools.islice(entries, _ROWS_AT_ONCE)):
-        rows = [entry for entry in chunk if isinstance(entry, Row)]
-        skipped += [entry for entry in chunk if isinstance(entry, Skipped)]
-        names.update(column_names(rows))
+    for entries in _iterate_batches(open_rows(file).entries()):
+        rows: list[Row] = []
+        for entry in entries:
+            if isinstance(entry, Skipped):
+                skipped.append(entry)
+            else:
+                rows.append(entry)
+        columns.update(column_names(rows))
         try:
             batches.append(_build_cell_batch(rows))
         except UnicodeEncodeError:
-            problems = [_find_invalid_cell(row) for row in rows]
-            skipped += [problem for problem in problems if problem is not None]
-            batches.append(
-                _build_cell_batch([row for row, problem in zip(rows, problems, strict=True) if problem is None])
-            )
+            valid_rows: list[Row] = []
+            for row in rows:
+                problem = _find_invalid_cell(row)
+                if problem is None:
+                    valid_rows.append(row)
+                else:
+                    skipped.append(problem)
+            batches.append(_build_cell_batch(valid_rows))
     cells = pa.Table.from_batches(batches)
     if not len(cells):
         raise build_unusable_file_error(file, SkippedRows(len(skipped), skipped[:1]))
-    return cells, names, sorted(skipped, key=lambda row: row.index)
+    return cells, columns, sorted(skipped, key=lambda row: row.index)
+
+
+def _iterate_batches(entries: Iterator[Row | Skipped]) -> Iterator[list[Row | Skipped]]:
+    while True:
+        batch = list(itertools.islice(entries, _ROWS_PER_BATCH))
+        if not batch:
+            return
+        yield batch
 
 
 def _find_invalid_cell(row: Row) -> Skipped | None:
-    used = ((name, row.values.get(name)) for name in (*_STRINGS, "parameters"))
-    problems = ((name, explain_invalid_unicode(cell)) for name, cell in used if isinstance(cell, str))
-    first = next(((name, problem) for name, problem in problems if problem is not None), None)
-    return first and Skipped(row.location, row.index, f"column '{first[0]}' {first[1]}")
+    for name in (*_STRING_COLUMNS, "parameters"):
+        cell = row.values.get(name)
+        if isinstance(cell, str):
+            problem = explain_invalid_unicode(cell)
+            if problem is not None:
+                return Skipped(row.location, row.index, f"column '{name}' {problem}")
+    return None
 
 
 def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Raises UnicodeEncodeError for a lone surrogate in a string."""
-    columns = {name: [row.values.get(name) for row in rows] for name in column_names(rows)}
+    """Build the batch of the rows' cells.
 
-    def as_strings(name: str, *, is_json: bool = False) -> pa.StringArray:
-        """The cells of a column, trimmed; empty where there is nothing (null, NaN)."""
-        if name not in columns:
-            return pa.repeat("", len(rows))
-        if set(map(type, columns[name])) <= {str, type(None)}:
-            return pc.fill_null(pc.utf8_trim_whitespace(pa.array(columns[name], pa.string())), "")
-        cells = (json.dumps(cell) if is_json and isinstance(cell, dict) else cell for cell in columns[name])
-        return pa.array(map(label_to_spelling, cells), pa.string())
+    Raises:
+        UnicodeEncodeError: If a string has a lone surrogate.
+    """
+    cells_by_column: dict[str, list[object]] = {}
+    for name in column_names(rows):
+        cells_by_column[name] = [row.values.get(name) for row in rows]
+    strings = {name: _convert_to_strings(cells_by_column.get(name), len(rows)) for name in _STRING_COLUMNS}
+    parameters = cells_by_column.get("parameters")
+    # Rows without ids are counted per detector and parameters, in the spelling of the file.
+    counted_by = pc.binary_join_element_wise(strings["detector"], _convert_to_strings(parameters, len(rows)), "")
+    scores: list[float | None] = []
+    reasons: list[str | None] = []
+    for cell in cells_by_column.get("score", [None] * len(rows)):
+        score, reason = _parse_score(cell)
+        scores.append(score)
+        reasons.append(reason)
+    columns = dict(strings)
+    # The time of day is cut off.
+    columns["published"] = pc.utf8_slice_codeunits(strings["published"], 0, 10)
+    columns["parameters"] = _convert_to_strings(_dump_objects(parameters), len(rows))
+    columns["counted_by"] = counted_by
+    columns["score"] = pa.array(scores, pa.float64())
+    columns["unscored"] = pa.array(reasons, pa.string())
+    columns["location"] = pa.array([row.location for row in rows], pa.string())
+    columns["row_index"] = pa.array([row.index for row in rows], pa.int64())
+    return pa.RecordBatch.from_pydict(columns)
 
-    strings = {name: as_strings(name) for name in _STRINGS}
-    scores = [_parse_score(cell) for cell in columns.get("score", [None] * len(rows))]
-    return pa.RecordBatch.from_pydict(
-        {
-            **strings,
-            # An hour of the day makes no other date.
-            "published": pc.utf8_slice_codeunits(strings["published"], 0, 10),
-            "parameters": as_strings("parameters", is_json=True),
-            # What a row says of its detector, as it is written: rows without ids are counted by it.
-            "counted_by": pc.binary_join_element_wise(strings["detector"], as_strings("parameters"), ""),
-            "score": pa.array([score for score, _ in scores], pa.float64()),
-            "unscored": pa.array([why for _, why in scores], pa.string()),
-            "location": pa.array([row.location for row in rows], pa.string()),
-            "place": pa.array([row.index for row in rows], pa.int64()),
-        }
-    )
+
+def _dump_objects(cells: Sequence[object] | None) -> Sequence[object] | None:
+    """Return the cells with dictionaries as JSON."""
+    if cells is None:
+        return None
+    dumped: list[object] = []
+    for cell in cells:
+        dumped.append(json.dumps(cell) if isinstance(cell, dict) else cell)
+    return dumped
+
+
+def _convert_to_strings(cells: Sequence[object] | None, n_rows: int) -> pa.StringArray:
+    """Return the cells of a column as trimmed strings. A missing column, null and NaN result in empty strings."""
+    if cells is None:
+        return pa.repeat("", n_rows)
+    if set(map(type, cells)) <= {str, type(None)}:
+        return pc.fill_null(pc.utf8_trim_whitespace(pa.array(cells, pa.string())), "")
+    return pa.array(map(labels.label_to_spelling, cells), pa.string())
 
 
 def _parse_score(cell: object) -> tuple[float | None, str | None]:
-    """A score, infinite where it is too large, or why there is none. An empty cell is a text that was not scored."""
-    if not isinstance(cell, float):
-        written = label_to_spelling(cell)
-        if not written:
+    """Return the score, or the reason why it is missing. A too large score is infinite."""
+    if isinstance(cell, float):
+        score = cell
+    else:
+        spelling = labels.label_to_spelling(cell)
+        if not spelling:
             return None, "the file has no score of the text"
         try:
-            cell = float(written)
+            score = float(spelling)
         except ValueError:
             return None, _NO_NUMBER
-    if math.isnan(cell):
+    if math.isnan(score):
         return None, "the score is not a number (NaN)"
-    return (cell if abs(cell) <= _LARGEST else math.copysign(math.inf, cell)), None
+    if abs(score) > _MAX_SCORE:
+        return math.copysign(math.inf, score), None
+    return score, None
 
 
 def _parse_distinct_cells(
-    cells: pa.Table, names: list[str], parse: Callable[..., object], meaning: pa.DataType
+    cells: pa.Table, columns: list[str], parse: Callable[..., object], meaning_type: pa.DataType
 ) -> pa.Table:
-    """The distinct cells of these columns, each with its ``meaning`` or its ``problem``.
+    """Parse each distinct combination of cells once.
 
-    A cell has a problem, and means nothing, where ``parse`` raises ValueError for it.
+    Args:
+        cells: The table of cells.
+        columns: The columns to combine.
+        parse: Called with the cells of the columns. Raises ValueError if they have no meaning.
+        meaning_type: The type of the parsed values.
+
+    Returns:
+        The distinct cells with the columns meaning and problem. One of the two is null.
     """
-    distinct = cells.group_by(names).aggregate([])
+    distinct = cells.group_by(columns).aggregate([])
     meanings: list[object] = []
     problems: list[str | None] = []
-    for spelling in zip(*(distinct[name].to_pylist() for name in names), strict=True):
+    spellings = [distinct[name].to_pylist() for name in columns]
+    for combination in zip(*spellings, strict=True):
         try:
-            meanings.append(parse(*spelling))
+            meanings.append(parse(*combination))
             problems.append(None)
         except ValueError as error:
             meanings.append(None)
             problems.append(str(error))
-    found = distinct.append_column("meaning", pa.array(meanings, meaning))
-    return found.append_column("problem", pa.array(problems, pa.string()))
+    with_meaning = distinct.append_column("meaning", pa.array(meanings, meaning_type))
+    return with_meaning.append_column("problem", pa.array(problems, pa.string()))
 
 
 def _parse_optional_day(text: str) -> date | None:
@@ -304,14 +389,17 @@ def _parse_optional_day(text: str) -> date | None:
         raise ValueError("published is no date (2024-05-31)") from None
 
 
-def _parse_setting(detector: str, text: str) -> Mapping[str, str]:
-    """A detector by its name and its parameters as the registry writes them; what is not said of a detector of ours is
-    at its default, and one that the registry does not know is a detector by both together."""
+def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
+    """Return the detector and its parameters.
+
+    Parameters of a detector of the registry are written as the registry writes them; missing ones are defaults. The
+    name of any other detector includes its parameters.
+    """
     name = detector or "score"
     if name == blind_controls.NAME:
         raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
     try:
-        parameters = json.loads(text or "{}")
+        parameters = json.loads(parameters_json or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
@@ -319,19 +407,21 @@ def _parse_setting(detector: str, text: str) -> Mapping[str, str]:
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
         return {"detector": name, "parameters": REGISTRY[name].to_json(parameters)}
     if parameters:
-        name = f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}"
+        assignments = [f"{key}={value}" for key, value in sorted(parameters.items())]
+        name = f"{name} {', '.join(assignments)}"
     return {"detector": name, "parameters": canonical_json({})}
 
 
-def _refuse_contradictions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise DataError for the first usable row that says something else of its text than the first row of that, or
-    scores it with a setting that has scored it."""
-    found = connection.sql(_FIRST_CONTRADICTION).fetchall()
-    for location, identity, detector, said, first_said, first_location in found:
-        for name, value in said.items():
-            if value != first_said[name]:
-                raise DataError(
-                    f"{location}: the {name} of the text {identity} is {value!r}, at {first_location} it is "
-                    f"{first_said[name]!r}; make them the same"
-                )
-        raise DataError(f"{location}: {detector} scores the text {identity} a second time; keep one score")
+def _check_consistency(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise DataError for a usable row that contradicts the first row of its text or repeats a setting."""
+    contradictions = connection.sql(_FIND_CONTRADICTION).fetchall()
+    if not contradictions:
+        return
+    location, text_id, detector, properties, earliest, earliest_location = contradictions[0]
+    for name, value in properties.items():
+        if value != earliest[name]:
+            raise DataError(
+                f"{location}: the {name} of the text {text_id} is {value!r}, but at {earliest_location} it is "
+                f"{earliest[name]!r}. Correct one of the rows"
+            )
+    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores")

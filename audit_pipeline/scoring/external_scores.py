@@ -1,4 +1,4 @@
-"""External scores: a table that a user provides (external_score_rows.py), converted into tables for findings."""
+"""The tables for findings (SCORES and EXAMPLES) from a user's table of scores (external_score_rows.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
-from audit_pipeline.scoring.external_score_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.scoring.external_score_rows import ScoreRows, Setting, read_score_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import FEW_TEXTS
@@ -26,14 +26,15 @@ from audit_pipeline.store.files import cast_to_columns
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items, text_sha256
 from audit_pipeline.tables.table import Table
 
-_NAMED = 3
+_MAX_LOCATIONS = 3
 _BOTH_SIDES = "the text is on both sides"
 _TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
-"""As benchmarks have it where their entry says nothing."""
+"""The similarity of near-duplicates: the default of benchmark entries."""
 
-# A mean gap beyond the finite scores of the detector, at least the next float; 1 and -1 where none is finite.
-_PLACED = """
+# An infinite score is moved beyond the finite scores of its detector by the mean gap, at least to the next float. If
+# no score is finite, it becomes 1 or -1.
+_REPLACE_INFINITE = """
 WITH finite AS (
     SELECT
         detector,
@@ -54,23 +55,28 @@ SELECT scores.* REPLACE (
 )
 FROM scores
 LEFT JOIN finite USING (detector, parameters)
-ORDER BY place
+ORDER BY row_index
 """
 
 
 @dataclass(frozen=True, eq=False)
 class ExternalScores:
-    """The tables (schemas SCORES and EXAMPLES), and what had to be left out or taken as given.
+    """The tables of a user's scores, and the rows that are missing in them.
 
-    ``left_out`` counts rows by the reason why they, or their scores, could not be used; ``notes`` are sentences for
-    people. ``has_text``: whether a blind control can be read. ``names_splits``: whether the file says which texts
-    calibrate.
+    Attributes:
+        scores: The scores (schema SCORES).
+        examples: The scored texts (schema EXAMPLES).
+        skipped: The unusable rows.
+        unused_counts: Number of rows that have no usable score, by reason.
+        notes: Sentences for the user about skipped texts and assumptions.
+        has_text: True if texts are available, which the blind control needs.
+        names_splits: True if the file itself assigns texts to splits.
     """
 
     scores: pa.Table
     examples: pa.Table
     skipped: tuple[Skipped, ...]
-    left_out: Mapping[str, int]
+    unused_counts: Mapping[str, int]
     notes: tuple[str, ...]
     has_text: bool
     names_splits: bool
@@ -78,7 +84,13 @@ class ExternalScores:
 
 @dataclass(frozen=True)
 class ExternallyScoredTexts:
-    """The texts of the file that was scored, by their sha256; ``skipped`` are its rows without a text."""
+    """The texts of the file that was scored.
+
+    Attributes:
+        file: The file.
+        by_digest: The texts by their sha256.
+        skipped: The rows without a text.
+    """
 
     file: Path
     by_digest: Mapping[str, str]
@@ -86,42 +98,10 @@ class ExternallyScoredTexts:
 
 
 def read_scored_texts(file: Path, text_column: str | None) -> ExternallyScoredTexts:
-    """Every text of ``file``; raises DataError as open_texts does."""
+    """Read all texts of a file. Raises DataError in the same cases as open_texts."""
     stream = open_texts(file, text_column)
     by_digest = {text_sha256(row.text): row.text for row in stream}
     return ExternallyScoredTexts(file, by_digest, stream.skipped)
-
-
-def _join_texts(file: Path, rows: GivenRows, texts: ExternallyScoredTexts) -> tuple[GivenRows, list[int], list[str]]:
-    """The rows with the texts of their digests; the places of those that have none; and what is said of both files.
-
-    Raises DataError where the table has no digests, and where none of them is of a text.
-    """
-    digests = rows.texts["sha256"].to_pylist()
-    if not any(digests):
-        raise DataError(
-            f"{file}: there is no column 'sha256', by which {texts.file} is joined: `corpus-audit score` writes it; a "
-            "table of yours can have the column text instead"
-        )
-    given = zip(digests, rows.texts["text"].to_pylist(), strict=True)
-    found = [own or texts.by_digest.get(digest, "") for digest, own in given]
-    absent = [place for place, text in enumerate(found) if not text]
-    if len(absent) == len(found):
-        raise DataError(
-            f"{texts.file}: it holds none of the {len(found):,} texts of {file}: name the file that was scored"
-        )
-    column = rows.texts.schema.get_field_index("text")
-    joined = rows.texts.set_column(column, "text", pa.array(found, pa.string()))
-    seen: dict[str, int] = {}
-    repeated = [place for place, digest in enumerate(digests) if seen.setdefault(digest, place) != place]
-    unscored = len(texts.by_digest.keys() - set(digests))
-    notes = [f"{unscored:,} texts of {texts.file} have no score"] if unscored else []
-    if repeated:
-        where = _format_places(rows.texts, repeated)
-        notes.append(f"{len(repeated):,} texts repeat others of the table, and count each: {where}")
-    for row in texts.skipped.first[:1]:
-        notes.append(f"{texts.skipped.count:,} row(s) of {texts.file} hold no text: {row.location}: {row.reason}")
-    return replace(rows, texts=joined), absent, notes
 
 
 def read_external_scores(
@@ -134,165 +114,287 @@ def read_external_scores(
     language: str,
     texts: ExternallyScoredTexts | None = None,
 ) -> ExternalScores:
-    """Read ``file`` (of a format of readers/formats.py) as the scores of ``pair``.
+    """Read a user's table of scores as the scores of a pair.
 
-    Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
-    calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,
-    and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
-    cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
-    a usable row, with a text that is scored twice by a detector, or whose rows contradict each other. Texts that stand
-    on both sides, and those that ``texts`` lacks, are left out and named in ``notes``; where none is left that is a
-    DataError, too.
+    Infinite scores are replaced by values beyond the finite scores of their detector. Texts on both sides and texts
+    that ``texts`` lacks are removed and noted.
+
+    Args:
+        file: The table, in a format of readers/formats.py.
+        pair: The pair of benchmark and model.
+        run_id: The id of the run, written to the tables.
+        calibration: The share of labelled texts for calibration, if the file has no column split.
+        seed: The seed of the calibration split. The split also depends on the ids and groups of the texts.
+        language: The language of the texts.
+        texts: The file that was scored, if its texts are to be joined by digest.
+
+    Raises:
+        DataError: If read_score_rows raises it, if no row is usable, if no digest matches ``texts``, or if all texts
+            are on both sides.
     """
-    rows = read_given_rows(file)
-    absent, notes = list[int](), list[str]()
+    rows = read_score_rows(file)
+    absent: list[int] = []
+    notes: list[str] = []
     if texts is not None:
         rows, absent, notes = _join_texts(file, rows, texts)
-    content, digests, labels = (rows.texts[name].to_pylist() for name in ("text", "sha256", "label"))
-    split = list if is_unspaced(language) else str.split
-    contradicting = find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
-    reasons = Counter(row.reason for row in rows.skipped)
-    unscored = Counter(rows.scores["unscored"].drop_null().to_pylist())
-    notes += [rows.not_understood] if rows.not_understood is not None else []
+    labels = rows.texts["label"].to_pylist()
+    contents = rows.texts["text"].to_pylist()
+    digests = rows.texts["sha256"].to_pylist()
+    split_words = list if is_unspaced(language) else str.split
+    contradicting = find_texts_on_both_sides(contents, digests, labels, NEAR_DUPLICATE, split_words)
+    if rows.not_understood is not None:
+        notes.append(rows.not_understood)
+    skipped_counts = Counter(row.reason for row in rows.skipped)
+    unscored_counts = Counter(rows.scores["unscored"].drop_null().to_pylist())
     if rows.scores["score"].null_count == len(rows.scores):
-        why = "".join(f"; {count:,} × {reason}" for reason, count in (reasons + unscored).items())
-        raise DataError(f"{file}: no row has a score and a label{why}{''.join(f'; {note}' for note in notes)}")
-    scores, placed = _place_infinite(rows.scores)
-    notes += [placed] if placed else []
-    if not rows.has_groups:
-        notes.append("there is no column 'group': every text was taken to be independent of all others")
-    has_text = pc.any(pc.not_equal(rows.texts["text"], "")).as_py()
-    if not has_text:
-        hint = ": name the file that was scored with --texts" if any(digests) else ""
-        notes.append(f"there is no column 'text': the blind control, which needs the texts, was not computed{hint}")
-    if absent and texts is not None:
-        where = _format_places(rows.texts, absent)
+        raise DataError(_format_no_scores(file, skipped_counts + unscored_counts, notes))
+    scores, n_infinite = _replace_infinite(rows.scores)
+    if n_infinite:
         notes.append(
-            f"{len(absent):,} texts are not in {texts.file} (missing there, or edited since they were scored), so they "
-            f"are left out: {where}"
+            f"{n_infinite} infinite score{'s were' if n_infinite > 1 else ' was'} placed beyond the largest or "
+            "smallest finite one of the detector: their order counts, not their size"
         )
-    if contradicting:
-        notes.append(_format_contradiction(rows.texts, contradicting))
-    if has_text and len(rows.texts) > MOST_COMPARED:
-        notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
+    has_text = any(contents)
+    notes += _list_text_notes(rows, texts, absent, contradicting)
     if len(contradicting) == len(rows.texts):
         raise DataError(
             f"{file}: this comparison could not find anything: {_format_contradiction(rows.texts, contradicting)}"
         )
-    splits, set_apart = _assign_splits(rows.texts, calibration, seed, {*contradicting, *absent})
-    notes += [set_apart] if set_apart else []
+    splits, split_note = _assign_splits(rows.texts, calibration, seed, {*contradicting, *absent})
+    if split_note is not None:
+        notes.append(split_note)
     examples = _build_examples_table(rows.texts, splits, pair.benchmark, language, run_id)
     table = _build_scores_table(scores, rows.settings, pair, run_id)
     ids = examples["example_id"].combine_chunks()
-    for reason, places in ((_BOTH_SIDES, contradicting), (_TEXT_ABSENT, absent)):
-        if places:
-            left_out, n_rows = ids.take(pa.array(places)), len(table)
-            examples, table = (
-                rows.filter(pc.invert(pc.is_in(rows["example_id"], left_out))) for rows in (examples, table)
-            )
-            reasons[reason] += n_rows - len(table)
+    for reason, positions in ((_BOTH_SIDES, contradicting), (_TEXT_ABSENT, absent)):
+        if positions:
+            removed_ids = ids.take(pa.array(positions))
+            n_rows = len(table)
+            examples = _remove_rows(examples, removed_ids)
+            table = _remove_rows(table, removed_ids)
+            skipped_counts[reason] += n_rows - len(table)
     return ExternalScores(
         scores=table,
         examples=examples,
         skipped=rows.skipped,
-        left_out=dict(sorted((reasons + unscored).items())),
+        unused_counts=dict(sorted((skipped_counts + unscored_counts).items())),
         notes=tuple(notes),
         has_text=has_text,
         names_splits=rows.texts["split"].null_count < len(rows.texts),
     )
 
 
-def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
-    """How many texts are on both sides, and the first of them by where they are; a text is never quoted."""
+def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tuple[ScoreRows, list[int], list[str]]:
+    """Add the texts of the scored file to the rows, by digest.
+
+    Returns:
+        The rows with texts; the positions of the texts that the file lacks; notes about both files.
+
+    Raises:
+        DataError: If the table has no digests, or if no digest is that of a text.
+    """
+    digests = rows.texts["sha256"].to_pylist()
+    if not any(digests):
+        raise DataError(
+            f"{file}: there is no column 'sha256', by which {texts.file} is joined. Use a table that `corpus-audit "
+            "score` wrote, or add a column 'text'"
+        )
+    contents: list[str] = []
+    absent: list[int] = []
+    for position, (digest, text) in enumerate(zip(digests, rows.texts["text"].to_pylist(), strict=True)):
+        content = text or texts.by_digest.get(digest, "")
+        contents.append(content)
+        if not content:
+            absent.append(position)
+    if len(absent) == len(contents):
+        raise DataError(
+            f"{texts.file}: it holds none of the {len(contents):,} texts of {file}. Name the file that was scored"
+        )
+    column = rows.texts.schema.get_field_index("text")
+    joined = rows.texts.set_column(column, "text", pa.array(contents, pa.string()))
+    notes: list[str] = []
+    n_unscored = len(texts.by_digest.keys() - set(digests))
+    if n_unscored:
+        notes.append(f"{n_unscored:,} texts of {texts.file} have no score")
+    repeated = _find_repetitions(digests)
+    if repeated:
+        locations = _format_locations(rows.texts, repeated)
+        notes.append(f"{len(repeated):,} texts repeat others of the table, and count each: {locations}")
+    if texts.skipped.first:
+        row = texts.skipped.first[0]
+        notes.append(f"{texts.skipped.count:,} row(s) of {texts.file} hold no text: {row.location}: {row.reason}")
+    return replace(rows, texts=joined), absent, notes
+
+
+def _find_repetitions(values: Sequence[str]) -> list[int]:
+    """Return the positions of the values that occur before."""
+    seen: set[str] = set()
+    repeated: list[int] = []
+    for position, value in enumerate(values):
+        if value in seen:
+            repeated.append(position)
+        seen.add(value)
+    return repeated
+
+
+def _list_text_notes(
+    rows: ScoreRows, texts: ExternallyScoredTexts | None, absent: Sequence[int], contradicting: Sequence[int]
+) -> list[str]:
+    """Return the notes about missing columns, missing texts and texts on both sides."""
+    notes: list[str] = []
+    if not rows.has_groups:
+        notes.append("there is no column 'group': every text was taken to be independent of all others")
+    has_text = any(rows.texts["text"].to_pylist())
+    if not has_text:
+        hint = ": name the file that was scored with --texts" if any(rows.texts["sha256"].to_pylist()) else ""
+        notes.append(f"there is no column 'text': the blind control, which needs the texts, was not computed{hint}")
+    if absent and texts is not None:
+        notes.append(
+            f"{len(absent):,} texts are not in {texts.file} (missing there, or edited since they were scored), so they "
+            f"are left out: {_format_locations(rows.texts, absent)}"
+        )
+    if contradicting:
+        notes.append(_format_contradiction(rows.texts, contradicting))
+    if has_text and len(rows.texts) > MOST_COMPARED:
+        notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
+    return notes
+
+
+def _format_no_scores(file: Path, counts: Mapping[str, int], notes: Sequence[str]) -> str:
+    reasons = [f"{count:,} × {reason}" for reason, count in counts.items()]
+    return "; ".join([f"{file}: no row has a score and a label", *reasons, *notes])
+
+
+def _format_contradiction(texts: pa.Table, positions: Sequence[int]) -> str:
+    """Format the number and locations of texts on both sides. The texts themselves are never quoted."""
     return (
-        f"{len(places):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
-        f"are left out: {_format_places(texts, places)}"
+        f"{len(positions):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
+        f"are left out: {_format_locations(texts, positions)}"
     )
 
 
-def _format_places(texts: pa.Table, places: Sequence[int]) -> str:
-    where = ", ".join(texts["location"][place].as_py() for place in places[:_NAMED])
-    return f"{where} and {len(places) - _NAMED:,} more" if len(places) > _NAMED else where
+def _format_locations(texts: pa.Table, positions: Sequence[int]) -> str:
+    locations = ", ".join(texts["location"][position].as_py() for position in positions[:_MAX_LOCATIONS])
+    n_more = len(positions) - _MAX_LOCATIONS
+    return f"{locations} and {n_more:,} more" if n_more > 0 else locations
 
 
-def _place_infinite(scores: pa.Table) -> tuple[pa.Table, str | None]:
-    """The scores with the infinite ones beyond the finite ones of their detector, and how many there were, in words."""
+def _replace_infinite(scores: pa.Table) -> tuple[pa.Table, int]:
+    """Replace infinite scores by finite scores beyond those of their detector.
+
+    Returns:
+        The scores and the number of replaced scores.
+    """
     n_infinite = pc.sum(pc.is_inf(scores["score"])).as_py()
     if not n_infinite:
-        return scores, None
+        return scores, 0
     with open_in_memory() as connection:
         connection.register("scores", scores)
-        placed = connection.sql(_PLACED).to_arrow_table()
-    return placed, (
-        f"{n_infinite} infinite score{'s were' if n_infinite > 1 else ' was'} placed beyond the largest or smallest "
-        "finite one of the detector: their order counts, not their size"
-    )
+        return connection.sql(_REPLACE_INFINITE).to_arrow_table(), n_infinite
 
 
 def _assign_splits(
-    texts: pa.Table, calibration: float, seed: int, left_out: Collection[int]
+    texts: pa.Table, calibration: float, seed: int, removed: Collection[int]
 ) -> tuple[list[Split], str | None]:
-    """The split of every text, and in words what was set apart. Texts of unknown label are audited, so their groups
-    are never for calibration.
+    """Assign each text to a split.
 
-    It is drawn by what the texts are, not by what anything is called: the same rows have the same split. Where no text
-    is audited, texts are set apart only where enough are left for both: thresholds need some groups of non-members, and
-    an AUROC some groups of either side. ``left_out``: places that do not count.
+    The split depends on the content of the table and not on the names of files. Texts with an unknown label are
+    audited, so their groups never calibrate. If the file names splits, these are used.
+
+    Args:
+        texts: The texts of the table.
+        calibration: The share of labelled texts for calibration.
+        seed: The seed of the split.
+        removed: Positions of the texts that do not count.
+
+    Returns:
+        The split of each text, and a note for the user if the calibration split is drawn or empty.
     """
-    groups, labels = texts["group"].to_pylist(), texts["label"].to_pylist()
-    if fixed := _collect_named_splits(texts):
-        return [fixed.get(group, "evaluation") for group in groups], None
-    audited = {group for group, label in zip(groups, labels, strict=True) if label is None}
-    known = [group not in audited for group in groups]
-    if audited and not any(label == MEMBER and is_known for label, is_known in zip(labels, known, strict=True)):
-        return ["calibration" if is_known else "evaluation" for is_known in known], None
-    if not audited and calibration and (lacking := _explain_too_few_groups(groups, labels, calibration, left_out)):
-        return ["evaluation"] * len(labels), lacking
-    content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
-    described = zip(groups, texts["collection"].to_pylist(), labels, strict=True)
-    placed = (SplitUnit(*text) for text, one in zip(described, known, strict=True) if one)
-    splits = assign_splits(placed, fraction=calibration, seed=seed, family=content)
-    found: list[Split] = [splits.get(group, "evaluation") for group in groups]
-    apart = found.count("calibration")
-    words = f"{apart:,} of {len(found):,} texts are set apart for calibration, so metrics are of the others"
-    return found, words if apart else None
+    groups = texts["group"].to_pylist()
+    labels = texts["label"].to_pylist()
+    named_splits = _collect_named_splits(texts)
+    if named_splits:
+        return [named_splits.get(group, "evaluation") for group in groups], None
+    audited_groups = {group for group, label in zip(groups, labels, strict=True) if label is None}
+    is_known = [group not in audited_groups for group in groups]
+    if audited_groups:
+        has_known_member = any(label == MEMBER and known for label, known in zip(labels, is_known, strict=True))
+        if not has_known_member:
+            by_known: dict[bool, Split] = {True: "calibration", False: "evaluation"}
+            return [by_known[known] for known in is_known], None
+    elif calibration:
+        problem = _explain_too_few_groups(groups, labels, calibration, removed)
+        if problem is not None:
+            return ["evaluation"] * len(labels), problem
+    content_digest = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
+    units: list[SplitUnit] = []
+    for group, collection, label in zip(groups, texts["collection"].to_pylist(), labels, strict=True):
+        if group not in audited_groups:
+            units.append(SplitUnit(group, collection, label))
+    split_by_group = assign_splits(units, fraction=calibration, seed=seed, family=content_digest)
+    splits: list[Split] = [split_by_group.get(group, "evaluation") for group in groups]
+    n_calibration = splits.count("calibration")
+    if not n_calibration:
+        return splits, None
+    note = f"{n_calibration:,} of {len(splits):,} texts are set apart for calibration, so metrics are of the others"
+    return splits, note
 
 
 def _explain_too_few_groups(
-    groups: Sequence[str], labels: Sequence[int | None], calibration: float, left_out: Collection[int]
+    groups: Sequence[str], labels: Sequence[int | None], calibration: float, removed: Collection[int]
 ) -> str | None:
-    """Why nothing is set apart for calibration; None where enough groups of each side are left for both."""
-    sides: dict[int | None, set[str]] = {MEMBER: set(), NON_MEMBER: set()}
-    for place, (group, label) in enumerate(zip(groups, labels, strict=True)):
-        if place not in left_out:
-            sides[label].add(group)
-    members, nonmembers = len(sides[MEMBER]), len(sides[NON_MEMBER])
-    thresholds = min_marginal_groups(max(ALPHAS))
-    left = min(members, nonmembers) * (1 - calibration)
-    if nonmembers * calibration >= thresholds and left >= FEW_TEXTS:
+    """Return why no text calibrates, or None if both splits have enough groups.
+
+    Thresholds need a minimum of non-member groups in the calibration split. An AUROC needs a minimum of groups of each
+    side in the evaluation split.
+    """
+    groups_by_label: dict[int | None, set[str]] = {MEMBER: set(), NON_MEMBER: set()}
+    for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
+        if position not in removed:
+            groups_by_label[label].add(group)
+    n_members = len(groups_by_label[MEMBER])
+    n_nonmembers = len(groups_by_label[NON_MEMBER])
+    n_required = min_marginal_groups(max(ALPHAS))
+    n_evaluated = min(n_members, n_nonmembers) * (1 - calibration)
+    if n_nonmembers * calibration >= n_required and n_evaluated >= FEW_TEXTS:
         return None
     return (
-        f"nothing is set apart for calibration, so no threshold is chosen: of {members:,} groups of members and "
-        f"{nonmembers:,} of non-members, thresholds need {thresholds} of non-members, and an AUROC {FEW_TEXTS} of "
+        f"nothing is set apart for calibration, so no threshold is chosen: of {n_members:,} groups of members and "
+        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC {FEW_TEXTS} of "
         "either side"
     )
 
 
 def _collect_named_splits(texts: pa.Table) -> dict[str, Split]:
-    """The splits that the file names, by group; raises DataError where a group is in both."""
-    fixed: dict[str, Split] = {}
+    """Return the splits that the file names, by group.
+
+    Raises:
+        DataError: If a group is in both splits.
+    """
+    split_by_group: dict[str, Split] = {}
     named = texts.select(["group", "split", "location"]).filter(pc.is_valid(texts["split"]))
-    for group, split, location in zip(*(column.to_pylist() for column in named.columns), strict=True):
-        if fixed.setdefault(group, split) != split:
-            raise DataError(f"{location}: the group {group} is in both splits; a group must not be divided")
-    return fixed
+    columns = [column.to_pylist() for column in named.columns]
+    for group, split, location in zip(*columns, strict=True):
+        if split_by_group.setdefault(group, split) != split:
+            raise DataError(
+                f"{location}: the group {group} is in both splits. Name the same split in all rows of a group"
+            )
+    return split_by_group
+
+
+def _remove_rows(table: pa.Table, example_ids: pa.Array) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table["example_id"], example_ids)))
 
 
 def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, run_id: str) -> pa.Table:
-    counted = Counter(detector for detector, _ in settings)
-    # The only setting that a detector has is its default: there was nothing to choose from.
-    defaults = {setting: counted[setting[0]] == 1 or is_default(*setting) for setting in settings}
-    named = zip(scores["detector"].to_pylist(), scores["parameters"].to_pylist(), strict=True)
+    n_settings = Counter(detector for detector, _ in settings)
+    # The only setting of a detector is its default, because there was no choice.
+    is_default_setting = {
+        (detector, parameters): n_settings[detector] == 1 or is_default(detector, parameters)
+        for detector, parameters in settings
+    }
+    settings_of_rows = zip(scores["detector"].to_pylist(), scores["parameters"].to_pylist(), strict=True)
+    defaults = [is_default_setting[setting] for setting in settings_of_rows]
     return _build_table(
         SCORES,
         {
@@ -301,7 +403,7 @@ def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: P
             "benchmark": pair.benchmark,
             "detector": scores["detector"],
             "parameters": scores["parameters"],
-            "is_default": pa.array([defaults[setting] for setting in named], pa.bool_()),
+            "is_default": pa.array(defaults, pa.bool_()),
             "score": scores["score"],
             "status": pc.if_else(pc.is_valid(scores["score"]), "ok", "failed"),
             "reason": scores["unscored"],
@@ -312,7 +414,7 @@ def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: P
 
 
 def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:
-    words = pc.list_value_length(pc.utf8_split_whitespace(texts["text"]))
+    n_words = pc.list_value_length(pc.utf8_split_whitespace(texts["text"]))
     return _build_table(
         EXAMPLES,
         {
@@ -324,7 +426,7 @@ def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, 
             "label": texts["label"],
             "split": pa.array(splits, pa.string()),
             "published": texts["published"],
-            "words": pc.if_else(pc.equal(texts["text"], ""), 0, words),
+            "words": pc.if_else(pc.equal(texts["text"], ""), 0, n_words),
             "language": language,
             "collection": texts["collection"],
             "group": texts["group"],
@@ -334,7 +436,9 @@ def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, 
     )
 
 
-def _build_table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
-    """Columns of n rows; a string is in every row."""
-    whole = {name: pa.repeat(cells, n) if isinstance(cells, str) else cells for name, cells in columns.items()}
-    return cast_to_columns(pa.table(whole), table)
+def _build_table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n_rows: int) -> pa.Table:
+    """Build a table. A string fills its column in every row."""
+    filled: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for name, cells in columns.items():
+        filled[name] = pa.repeat(cells, n_rows) if isinstance(cells, str) else cells
+    return cast_to_columns(pa.table(filled), table)

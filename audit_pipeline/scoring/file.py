@@ -1,7 +1,7 @@
-"""Scoring a user's own file: texts in, one long table of scores out, in memory that does not grow with the file.
+"""The scoring of a user's file: it reads texts and writes a table of scores, in bounded memory.
 
-A chunk of texts is run through the model and scored before the next one is read. It is large enough that batches sorted
-by length waste nothing, and small enough that its statistics are a few hundred megabytes.
+A chunk of texts is run through the model and scored before the next chunk is read. Chunks are large, so that batches of
+similar length waste no padding. They are small enough that their statistics take a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from audit_pipeline.readers.row_stream import Expected, TextStream
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow, read_own_id
 from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_need
+from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_requirement
 from audit_pipeline.statistics.intervals import Interval, measure_auroc_of_scores
 from audit_pipeline.statistics.roc import Floats, explain_undefined
 from audit_pipeline.store.files import write_atomically
@@ -37,20 +37,21 @@ from audit_pipeline.token_statistics.run import RunSummary, join_summaries
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """The most texts, and the most characters, of a chunk; a longer text is a chunk of its own."""
+    """The maximum number of texts and of characters per chunk. A longer text is a chunk by itself."""
 
     texts: int = 8192
     characters: int = 4_000_000
 
 
 def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
-    """``texts`` in their order, in chunks within ``bounds``."""
+    """Yield the texts in order, in chunks within the bounds."""
     chunk: list[TextRow] = []
     characters = 0
     for text in texts:
         if chunk and (len(chunk) >= bounds.texts or characters + len(text.text) > bounds.characters):
             yield chunk
-            chunk, characters = [], 0
+            chunk = []
+            characters = 0
         chunk.append(text)
         characters += len(text.text)
     if chunk:
@@ -60,22 +61,22 @@ def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> It
 Setting = tuple[str, str]
 
 GROUP = "group"
-"""The column of the book, patent or article that a text is of."""
+"""The column of the book, patent or article that a text belongs to."""
 
 
 ID = "id"
-"""The usual column of the user's own id of a text."""
+"""The default column of the user's text ids."""
 
 
 def read_group(row: TextRow) -> str | None:
     """Return the group that a row names, or None if it names none."""
-    given = row.values.get(GROUP)
-    return None if given is None or given == "" else str(given)
+    group = row.values.get(GROUP)
+    return None if group is None or group == "" else str(group)
 
 
 @dataclass(frozen=True)
 class Separation:
-    """How well one detector setting separates a file's labelled texts, with the interval by group."""
+    """The AUROC of a detector setting on a file's labelled texts, with its interval by group."""
 
     detector: str
     parameters: str
@@ -87,10 +88,14 @@ class Separation:
 
 @dataclass
 class LabelledScores:
-    """Of every text whose label is known its group, its label, and the score of each detector's default.
+    """The labels, groups and default scores of all texts with a known label.
 
-    ``settings`` are detector and parameters of the table's rows of one text, in order; ``overrides`` the parameters
-    that the user has set, which are the default then.
+    Attributes:
+        settings: Detector and parameters of the rows of a text, in table order.
+        label_column: Name of the label column.
+        overrides: The parameters that the user has set. They are the defaults then.
+        labels: The reader of labels, which counts them.
+        has_column: True if the file has a label column.
     """
 
     settings: Sequence[Setting]
@@ -100,55 +105,76 @@ class LabelledScores:
     has_column: bool = False
 
     def __post_init__(self) -> None:
-        defaults = [place for place, setting in enumerate(self.settings) if is_default(*setting, self.overrides)]
-        self._scores = {place: array("d") for place in defaults}
+        """Reserve a column for each default setting."""
+        self._scores: dict[int, array[float]] = {}
+        for position, setting in enumerate(self.settings):
+            if is_default(*setting, self.overrides):
+                self._scores[position] = array("d")
         self._labels = array("b")
-        # By number: names of every text would take more room than all else that is kept of it.
-        self._groups, self._group_names = array("q"), dict[str, int]()
+        # Numbers take less memory than the names of groups.
+        self._groups = array("q")
+        self._group_numbers: dict[str, int] = {}
 
     def add(self, texts: Sequence[TextRow], scores: Floats) -> list[int | None]:
-        """Take texts with their scores [texts, settings], NaN where there is none; returns their labels."""
+        """Add texts and return their labels.
+
+        Args:
+            texts: The rows of the file.
+            scores: Array of shape (n_texts, n_settings). A missing score is NaN.
+        """
         labels: list[int | None] = []
-        for text, row in zip(texts, scores, strict=True):
-            labels.append(None)
-            if self.label_column not in text.values:
+        for text, text_scores in zip(texts, scores, strict=True):
+            label: int | None = None
+            if self.label_column in text.values:
+                self.has_column = True
+                label = self.labels.read(text.values[self.label_column])
+            labels.append(label)
+            if label is None:
                 continue
-            self.has_column = True
-            label = labels[-1] = self.labels.read(text.values[self.label_column])
-            if label is not None:
-                self._labels.append(label)
-                name = read_group(text)
-                # Below 0 the text's own place, where it names no group.
-                number = -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
-                self._groups.append(number)
-                for place, column in self._scores.items():
-                    column.append(row[place])
+            self._labels.append(label)
+            self._groups.append(self._number_group(text))
+            for position, column in self._scores.items():
+                column.append(text_scores[position])
         return labels
+
+    def _number_group(self, text: TextRow) -> int:
+        """Return the number of a text's group. A text without a group has a negative number of its own."""
+        name = read_group(text)
+        if name is None:
+            return -1 - text.index
+        return self._group_numbers.setdefault(name, len(self._group_numbers))
 
     @property
     def problem(self) -> str | None:
-        """Why there is no AUROC of anything, where the file has labels; else None."""
-        counted = {"member": self.labels.known[MEMBER], "non-member": self.labels.known[NON_MEMBER]}
-        if not self.has_column or all(counted.values()):
+        """Return why the file's labels allow no AUROC, or None if they allow it or the file has no labels."""
+        n_members = self.labels.known[MEMBER]
+        n_nonmembers = self.labels.known[NON_MEMBER]
+        if not self.has_column or (n_members and n_nonmembers):
             return None
-        named = [f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counted.items() if count]
-        return f"no AUROC: it takes texts of both sides, and the labels name {named[0] if named else 'neither side'}"
+        labelled = "neither side"
+        if n_members:
+            labelled = f"{n_members:,} member{'' if n_members == 1 else 's'}"
+        elif n_nonmembers:
+            labelled = f"{n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
+        return f"no AUROC: it takes texts of both sides, and the labels name {labelled}"
 
     def compute_separations(self) -> list[Separation]:
-        """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
-        found = (self._compute_separation(place) for place in self._scores)
-        return [separation for separation in found if separation is not None]
+        """Compute the AUROC of each detector's default setting, if it has scored texts of both sides."""
+        separations = map(self._compute_separation, self._scores)
+        return [separation for separation in separations if separation is not None]
 
-    def _compute_separation(self, place: int) -> Separation | None:
-        scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
-        scored = ~np.isnan(scores)
-        scores, labels = scores[scored], labels[scored]
+    def _compute_separation(self, position: int) -> Separation | None:
+        all_scores = np.asarray(self._scores[position])
+        is_scored = ~np.isnan(all_scores)
+        scores = all_scores[is_scored]
+        labels = np.asarray(self._labels)[is_scored]
         if explain_undefined(labels) is not None:
             return None
-        members = int(labels.sum())
-        groups = np.asarray(self._groups)[scored]
-        found = measure_auroc_of_scores(scores, labels, groups)
-        return Separation(*self.settings[place], found.value, found.interval, members, len(labels) - members)
+        n_members = int(labels.sum())
+        groups = np.asarray(self._groups)[is_scored]
+        auroc = measure_auroc_of_scores(scores, labels, groups)
+        detector, parameters = self.settings[position]
+        return Separation(detector, parameters, auroc.value, auroc.interval, n_members, len(labels) - n_members)
 
 
 SCHEMA = pa.schema(
@@ -161,19 +187,28 @@ SCHEMA = pa.schema(
         pa.field(ID, pa.string()),
     ]
 )
-"""The columns of the table: the row's 0-based position in the file, detector, parameters (canonical JSON), score,
-status and reason; then what `corpus-audit evaluate` goes by: label (1, 0, null unknown) and group as the file has them,
-null where it has none, and the sha256 of the text; then the user's own id of the text, null if there is none."""
+"""The columns of the table.
 
-# Scores that are made at a time: as Python's objects they take twenty times the room of the table's.
-_SCORES_AT_A_TIME = 200_000
+- example_index: the 0-based position of the row in the file.
+- detector, parameters (canonical JSON), score, status and reason.
+- label (1, 0 or null) and group of the file, and the sha256 of the text. `corpus-audit evaluate` reads them.
+- id: the user's id of the text, or null.
+"""
+
+# Scores as Python objects take twenty times the memory of the table, so the table is built in parts.
+_SCORES_PER_PART = 200_000
 
 
 @dataclass(frozen=True)
 class FileScores:
-    """How many scores were written, the rows left out, what running the models came to, and what labels show.
+    """The result of scoring a file.
 
-    ``unscored`` are the detectors that gave no text a score, each with the reason of the first text.
+    Attributes:
+        written: Number of written scores.
+        skipped: The unusable rows of the file.
+        summary: The summary of all passes.
+        labelled: The scores of labelled texts.
+        unscored: The detectors without any score, each with the reason of the first text.
     """
 
     written: int
@@ -185,10 +220,16 @@ class FileScores:
 
 @dataclass(frozen=True)
 class ProgressListener:
-    """What is called with each step, in words, with how far a step is, and with how far the file is."""
+    """The callbacks of a run.
 
-    step: Callable[[str], None] = lambda what: None
-    how_far: Callable[[str], None] = lambda words: None
+    Attributes:
+        step: Receives a sentence about each step.
+        how_far: Receives a sentence about the progress of a step.
+        progress: Receives the progress of the file.
+    """
+
+    step: Callable[[str], None] = lambda message: None
+    how_far: Callable[[str], None] = lambda message: None
     progress: Callable[[FileProgress], None] = lambda progress: None
 
 
@@ -207,76 +248,108 @@ def score_file(
     listener: ProgressListener | None = None,
     bounds: ChunkLimits | None = None,
 ) -> FileScores:
-    """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
+    """Score all texts of a file and write the table atomically.
 
-    ``backend_of`` gives a model ready to be run, where something of it is not in the cache. It is asked once per chunk,
-    so it is to hold the model (backends.py). What has been run is in the cache, whatever stops this: the
-    same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
-    rows that cannot be read have no rows in the table.
+    An interrupted run can be repeated: the cache holds what has been computed. The table has no rows for unusable rows
+    of the file.
+
+    Args:
+        texts: The file.
+        out: The table: a Parquet file with the columns of SCHEMA.
+        model: The audited model.
+        selection: The detectors and settings.
+        paths: The data folder.
+        backend_of: Loads a model if the cache lacks rows. It is called for each chunk, so it must hold the model
+            (backends.py).
+        user_inputs: Further inputs of the user.
+        label_column: Name of the label column.
+        id_column: Name of the column with the user's ids.
+        overrides: The parameters that the user has set.
+        listener: The callbacks of the run.
+        bounds: The size of chunks. By default it depends on the memory that a text takes.
+
+    Raises:
+        DataError: If the file has no usable text or is truncated.
     """
-    listener, caches = listener or ProgressListener(), Caches(paths)
-    session = Session(model, selection, caches, in_parts=True, user_inputs=user_inputs or UserInputs())
+    listener = listener or ProgressListener()
+    session = Session(model, selection, Caches(paths), in_parts=True, user_inputs=user_inputs or UserInputs())
     bounds = bounds or ChunkLimits(characters=ChunkLimits.characters // session.memory_factor_per_text)
-    others: list[Mapping[str, RunSummary]] = []
+    extra_passes: list[Mapping[str, RunSummary]] = []
     if session.runs_other_models:
-        # Over the whole file first: a model is in memory at a time, and a change of model per chunk would take hours.
+        # Only one model at a time is in memory. A change of model per chunk would take hours.
         for chunk in _iterate_chunks(texts, bounds, listener):
-            others.append(session.run_other_models(chunk.texts, backend_of, on_progress=chunk.on_progress))
-    settings = [(detector.name, detector.to_json(each)) for detector, own in session.selection for each in own]
+            extra_passes.append(session.run_other_models(chunk.texts, backend_of, on_progress=chunk.on_progress))
+    settings: list[Setting] = []
+    for detector, detector_settings in session.selection:
+        settings += [(detector.name, detector.to_json(setting)) for setting in detector_settings]
     labelled = LabelledScores(settings, label_column, session.limit_overrides(overrides))
     table = _ScoreTable(session, labelled, id_column)
-    done: list[PassesSummary] = []
+    rows_per_part = max(1, _SCORES_PER_PART // max(1, len(settings)))
+    text_passes: list[RunSummary] = []
     with (
         write_atomically(out) as temporary,
-        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as written,
+        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as writer,
     ):
         for chunk in _iterate_chunks(texts, bounds, listener):
-            if not done:
-                of = "" if chunk.is_last else f"the first {len(chunk.texts):,} texts, "
-                for words in session.describe_extra_costs(chunk.texts):
-                    listener.step(of + words)
-            done.append(session.run(chunk.texts, backend_of, on_progress=chunk.on_progress))
+            if not text_passes:
+                scope = "" if chunk.is_last else f"the first {len(chunk.texts):,} texts, "
+                for cost in session.describe_extra_costs(chunk.texts):
+                    listener.step(scope + cost)
+            summary = session.run(chunk.texts, backend_of, on_progress=chunk.on_progress)
+            text_passes.append(summary.text_pass)
+            extra_passes.append(summary.extra_passes)
             statistics = session.statistics(chunk.texts)
-            step = max(1, _SCORES_AT_A_TIME // max(1, len(settings)))
-            for start in range(0, len(chunk.rows), step):
-                written.write_table(table.score(chunk.rows[start : start + step], statistics))
-    own, extra = join_summaries([summary.own for summary in done]), [summary.extra for summary in done]
-    summary = PassesSummary(own, join_by_need([*others, *extra]))
-    return FileScores(table.written, texts.skipped, summary, table.labelled, table.unscored)
+            for start in range(0, len(chunk.rows), rows_per_part):
+                writer.write_table(table.score(chunk.rows[start : start + rows_per_part], statistics))
+    total = PassesSummary(join_summaries(text_passes), join_by_requirement(extra_passes))
+    return FileScores(table.written, texts.skipped, total, table.labelled, table.unscored)
 
 
 @dataclass
 class _ScoreTable:
-    """The rows of the table, and what is kept of all of them."""
+    """The builder of the table's rows, with totals over all rows.
+
+    Attributes:
+        session: The scoring session.
+        labelled: The scores of labelled texts.
+        id_column: Name of the column with the user's ids.
+        written: Number of rows so far.
+    """
 
     session: Session
     labelled: LabelledScores
     id_column: str
     written: int = 0
     _reasons: dict[str, str] = field(default_factory=dict)
-    _have_scored: set[str] = field(default_factory=set)
+    _scoring_detectors: set[str] = field(default_factory=set)
 
     @property
     def unscored(self) -> Mapping[str, str]:
-        return {name: reason for name, reason in self._reasons.items() if name not in self._have_scored}
+        """Return the detectors without any score, with their first reason."""
+        return {name: reason for name, reason in self._reasons.items() if name not in self._scoring_detectors}
 
     def score(self, rows: Sequence[TextRow], statistics: Statistics) -> pa.Table:
-        """The table's rows of these rows of the file."""
-        ids, texts = [str(row.index) for row in rows], [row.text for row in rows]
+        """Build the table's rows for some rows of the file."""
+        ids = [str(row.index) for row in rows]
+        texts = [row.text for row in rows]
         scored = statistics.scores(self.session.selection, ids, texts)
         scores = scored.column("score").to_numpy()
         labels = self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
-        of_text = np.repeat(np.arange(len(rows)), len(self.labelled.settings))
+        groups = [read_group(row) for row in rows]
+        digests = [text_sha256(text) for text in texts]
+        user_ids = [read_own_id(row.values, self.id_column) for row in rows]
+        # Each text has one row per setting.
+        text_of_row = np.repeat(np.arange(len(rows)), len(self.labelled.settings))
         columns = {
             "example_index": pc.cast(scored.column("example_id"), pa.int64()),
             **{name: scored.column(name) for name in ("detector", "parameters", "score", "status", "reason")},
-            "label": pa.array(labels, pa.int8()).take(of_text),
-            GROUP: pa.array([read_group(row) for row in rows], pa.string()).take(of_text),
-            "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
-            ID: pa.array([read_own_id(row.values, self.id_column) for row in rows], pa.string()).take(of_text),
+            "label": pa.array(labels, pa.int8()).take(text_of_row),
+            GROUP: pa.array(groups, pa.string()).take(text_of_row),
+            "sha256": pa.array(digests, pa.string()).take(text_of_row),
+            ID: pa.array(user_ids, pa.string()).take(text_of_row),
         }
         with_score = scored.filter(pc.is_valid(scored.column("score")))
-        self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())
+        self._scoring_detectors.update(pc.unique(with_score.column("detector")).to_pylist())
         for row in scored.slice(0, len(self.labelled.settings)).to_pylist():
             if row["reason"] is not None:
                 self._reasons.setdefault(row["detector"], row["reason"])
@@ -286,7 +359,13 @@ class _ScoreTable:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk of the file, the callback of the passes over it, and whether it is the last."""
+    """A chunk of the file.
+
+    Attributes:
+        rows: The rows of the chunk.
+        on_progress: The progress callback of the passes over the chunk.
+        is_last: True if the file has no further chunk.
+    """
 
     rows: Sequence[TextRow]
     on_progress: ChunkProgress
@@ -294,18 +373,21 @@ class _Chunk:
 
     @cached_property
     def texts(self) -> list[str]:
+        """Return the texts of the chunk."""
         return [row.text for row in self.rows]
 
 
 def _iterate_chunks(texts: TextStream, bounds: ChunkLimits, listener: ProgressListener) -> Iterator[_Chunk]:
-    """The file in chunks; its progress is reported as they are worked on."""
-    seen, chunks = 0, split_texts_into_chunks(texts, bounds)
-    following = next(chunks, None)
-    while following is not None:
-        rows, following = following, next(chunks, None)
-        is_last = following is None
-        expected = Expected(seen + len(rows), estimated=False) if is_last else texts.estimate_total()
-        progress = ChunkProgress(seen, len(rows), expected, listener.progress)
+    """Yield the file in chunks and report the progress after each chunk."""
+    n_texts_before = 0
+    chunks = split_texts_into_chunks(texts, bounds)
+    rows = next(chunks, None)
+    while rows is not None:
+        next_rows = next(chunks, None)
+        is_last = next_rows is None
+        expected = Expected(n_texts_before + len(rows), estimated=False) if is_last else texts.estimate_total()
+        progress = ChunkProgress(n_texts_before, len(rows), expected, listener.progress)
         yield _Chunk(rows, progress, is_last)
         progress.report_share(1.0)
-        seen += len(rows)
+        n_texts_before += len(rows)
+        rows = next_rows

@@ -1,4 +1,4 @@
-"""How far scoring a file is, from the progress of the passes over its chunks."""
+"""The progress of scoring a file, derived from the progress of the passes over its chunks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from audit_pipeline.token_statistics.run import Progress
 
 @dataclass(frozen=True)
 class FileProgress:
-    """Texts that are done, those from the cache too, of how many; ``estimated``: the total is reckoned from what has
-    been read."""
+    """The progress of scoring a file.
+
+    Attributes:
+        texts_done: Number of finished texts, including cached ones.
+        texts_total: Number of texts of the file.
+        estimated: The total is an estimate from the part of the file that has been read.
+    """
 
     texts_done: int
     texts_total: int
@@ -21,7 +26,14 @@ class FileProgress:
 
 @dataclass(frozen=True)
 class ChunkProgress:
-    """A callback of the passes over a chunk of ``texts`` texts, ``texts_before`` texts into the file."""
+    """A progress callback for the passes over a chunk.
+
+    Attributes:
+        texts_before: Number of texts of the file before the chunk.
+        texts: Number of texts of the chunk.
+        expected: The expected number of rows of the file.
+        report: Receives the progress of the file.
+    """
 
     texts_before: int
     texts: int
@@ -29,11 +41,15 @@ class ChunkProgress:
     report: Callable[[FileProgress], None]
 
     def __call__(self, progress: Progress) -> None:
-        """Report how far the file is: every pass over the chunk counts the same."""
-        step, steps = (1, 1) if progress.phase is None else (progress.phase.step, progress.phase.steps)
-        self.report_share((step - 1 + progress.tokens_done / max(1, progress.tokens_total)) / steps)
+        """Report the progress of the file. Each pass over the chunk has the same weight."""
+        finished_passes = 0
+        n_passes = 1
+        if progress.phase is not None:
+            finished_passes = progress.phase.step - 1
+            n_passes = progress.phase.steps
+        self.report_share((finished_passes + progress.tokens_done / max(1, progress.tokens_total)) / n_passes)
 
     def report_share(self, share: float) -> None:
-        """Report the file with that share of the chunk done."""
+        """Report the progress of the file if a share of the chunk is finished."""
         total = max(self.expected.rows, self.texts_before + self.texts)
         self.report(FileProgress(self.texts_before + round(self.texts * share), total, self.expected.estimated))

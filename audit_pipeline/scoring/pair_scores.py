@@ -1,7 +1,6 @@
-"""The passes and the scores of a model on a benchmark, as they are kept: what audits and packs make of a pair.
+"""The stored passes and scores of a pair of model and benchmark, for audits and packs.
 
-With them the tokens that drove the highest scores: at most 50 words of each of the most suspicious texts, for the
-report.
+The highlights show the tokens behind the highest scores: at most 50 words of each of the most suspicious texts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.detectors.detector_inputs import StatisticsIndex
+from audit_pipeline.detectors.detector_inputs import StatisticsIndex, TextStatistics
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
 from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
@@ -47,10 +46,9 @@ from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, 
 from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
 
-MOST_TEXTS = 10
-_READ = ["example_id", "text", "context"]
+MAX_HIGHLIGHTS = 10
 
-# A character of a script without blanks between words counts as a word, as in the warehouse's excerpts.
+# In scripts without blanks between words a character counts as a word, as in the warehouse's excerpts.
 _WORD = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
     r"|[^\s\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
@@ -59,7 +57,12 @@ _WORD = re.compile(
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A run of a text's tokens: ``pieces`` of the text, and which tokens (positions) they are."""
+    """A run of consecutive tokens of a text.
+
+    Attributes:
+        pieces: The characters of each token.
+        tokens: The positions of the tokens.
+    """
 
     pieces: tuple[str, ...]
     tokens: tuple[int, ...]
@@ -68,88 +71,121 @@ class Excerpt:
 def build_highlights(
     scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths
 ) -> pa.Table:
-    """The ten highest scores of the evaluated texts by the headline detector (schema HIGHLIGHTS).
+    """Build the highlights: the ten highest scores of the evaluated texts by the headline detector.
 
-    ``scores`` (schema SCORES) are the pair's; the token statistics are read from the cache. No row where that detector
-    has no score, or where none of the texts is in the cache any more.
+    Args:
+        scores: The scores of the pair (schema SCORES).
+        examples: The examples of the benchmark (schema EXAMPLES).
+        pair: The pair.
+        model: The audited model, whose token statistics are read from the cache.
+        paths: The data folder.
+
+    Returns:
+        A table of schema HIGHLIGHTS. It is empty if the detector has no score or the cache lacks all texts.
     """
     ok = scores.filter(pc.equal(scores["status"], "ok"))
     detector = choose_headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
         return HIGHLIGHTS.empty_table()
-    evaluated = {
-        row["example_id"]: ((row["context"] or ""), row["text"])
-        for row in examples.filter(pc.equal(examples["split"], "evaluation")).select(_READ).to_pylist()
-    }
-    is_shown = pc.is_in(ok["example_id"], pa.array(list(evaluated), pa.string()))
-    own = ok.filter(pc.and_(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]), is_shown))
-    ranked = own.sort_by([("score", "descending"), ("example_id", "ascending")]).slice(0, MOST_TEXTS).to_pylist()
+    evaluated_rows = examples.filter(pc.equal(examples["split"], "evaluation"))
+    evaluated: dict[str, tuple[str, str]] = {}
+    for row in evaluated_rows.select(["example_id", "text", "context"]).to_pylist():
+        evaluated[row["example_id"]] = (row["context"] or "", row["text"])
+    is_evaluated = pc.is_in(ok["example_id"], pa.array(list(evaluated), pa.string()))
+    is_headline = pc.and_(pc.equal(ok["detector"], detector), ok["is_default"])
+    candidates = ok.filter(pc.and_(is_headline, is_evaluated))
+    order = [("score", "descending"), ("example_id", "ascending")]
+    ranked = candidates.sort_by(order).slice(0, MAX_HIGHLIGHTS).to_pylist()
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
     index = StatisticsIndex(table, model.has_statistic)
-    places = collect_lists_by_text(table, ("char_start", "char_end"))
-    rows = []
-    for place, row in enumerate(ranked, start=1):
+    spans_by_text = collect_lists_by_text(table, ("char_start", "char_end"))
+    rows: list[dict[str, object]] = []
+    for rank, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]
         statistics = index.find(context + text, len(context))
         if statistics is None or not len(statistics):
             continue
-        # The mean log-likelihood averages every token.
+        # The loss averages all tokens.
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
-        token_scores = (
-            compute_z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
-        )
+        token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
-        of_text = places[text_sha256(context + text)].values()
-        first, last = (np.maximum(ends[-len(statistics) :] - len(context), 0).tolist() for ends in of_text)
-        shown = select_excerpt(text, list(zip(first, last, strict=True)), counted)
+        spans = spans_by_text[text_sha256(context + text)]
+        # Positions relative to the text, without the tokens of its context.
+        starts = np.maximum(spans["char_start"][-len(statistics) :] - len(context), 0).tolist()
+        ends = np.maximum(spans["char_end"][-len(statistics) :] - len(context), 0).tolist()
+        excerpt = select_excerpt(text, list(zip(starts, ends, strict=True)), counted)
+        tokens = np.array(excerpt.tokens, dtype=np.int64)
         rows.append(
             {
-                **{name: row[name] for name in ("example_id", "parameters", "score", "run_id")},
+                "example_id": row["example_id"],
+                "parameters": row["parameters"],
+                "score": row["score"],
+                "run_id": row["run_id"],
                 "model": pair.model,
                 "benchmark": pair.benchmark,
                 "detector": detector,
-                "place": place,
-                "pieces": list(shown.pieces),
-                "token_scores": [float(token_scores[token]) for token in shown.tokens],
-                "counted": [bool(counted[token]) for token in shown.tokens],
+                "place": rank,
+                "pieces": list(excerpt.pieces),
+                "token_scores": token_scores[tokens].tolist(),
+                "counted": counted[tokens].tolist(),
                 "n_tokens": len(statistics),
             }
         )
     return table_from_rows(rows, HIGHLIGHTS)
 
 
+def _compute_token_scores(statistics: TextStatistics, detector: str) -> npt.NDArray[np.float64]:
+    if detector == "min_k_plus_plus":
+        return compute_z_scores(statistics)
+    return statistics.logprob.astype(np.float64)
+
+
 def mark_lowest_tokens(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bool_]:
-    """Which of n >= 1 tokens are the lowest k% that a score averages: [n]; of equal ones the first."""
-    chosen = np.zeros(len(token_scores), dtype=np.bool_)
-    chosen[np.argsort(token_scores, kind="stable")[: count_selected(len(token_scores), k)]] = True
-    return chosen
+    """Mark the lowest share k of n >= 1 tokens, which a score averages.
+
+    Returns:
+        Boolean array of shape (n,). Among equal scores the earlier token is lower.
+    """
+    is_lowest = np.zeros(len(token_scores), dtype=np.bool_)
+    is_lowest[np.argsort(token_scores, kind="stable")[: count_selected(len(token_scores), k)]] = True
+    return is_lowest
 
 
 def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
-    """At most 50 words, and 500 characters, in a row of ``text``: those with the most ``counted`` tokens.
+    """Select at most 50 consecutive words (500 characters) with the most counted tokens.
 
-    ``spans`` are the first character and one past the last of each of n tokens, in order; what is between two
-    tokens goes with the second. Of equal stretches the first is taken.
+    Args:
+        text: The text.
+        spans: The start and end (exclusive) of each token in characters, in order. Characters between two tokens belong
+            to the later token.
+        counted: Boolean array of shape (n_tokens,).
+
+    Returns:
+        The excerpt. Among equal excerpts it is the first.
     """
-    words = [found.span() for found in _WORD.finditer(text)]
-    if not words:
+    word_starts = [match.start() for match in _WORD.finditer(text)]
+    n_words = len(word_starts)
+    if not n_words:
         return Excerpt((), ())
-    starts = [start for start, _ in words]
-    # The word that each token ends in.
-    word_of = [max(0, bisect.bisect_left(starts, end) - 1) for _, end in spans]
-    first_words = range(max(1, len(words) - EXCERPT_WORDS + 1))
-    per_word = np.bincount(word_of, weights=counted, minlength=len(words)) if len(spans) else np.zeros(len(words))
-    sums = np.concatenate([[0.0], np.cumsum(per_word)])
-    first = max(first_words, key=lambda word: (sums[min(len(words), word + EXCERPT_WORDS)] - sums[word], -word))
-    tokens = [token for token, word in enumerate(word_of) if first <= word < first + EXCERPT_WORDS]
+    # A token belongs to the word in which it ends.
+    word_of_token = [max(0, bisect.bisect_left(word_starts, end) - 1) for _, end in spans]
+    counts: npt.NDArray[np.float64] = np.zeros(n_words)
+    if len(spans):
+        counts = np.asarray(np.bincount(word_of_token, weights=counted, minlength=n_words), dtype=np.float64)
+    sums = np.concatenate([[0.0], np.cumsum(counts)])
+    candidates = range(max(1, n_words - EXCERPT_WORDS + 1))
+    start_word = max(candidates, key=lambda word: (sums[min(n_words, word + EXCERPT_WORDS)] - sums[word], -word))
+    end_word = start_word + EXCERPT_WORDS
+    tokens = [token for token, word in enumerate(word_of_token) if start_word <= word < end_word]
     pieces: list[str] = []
-    start = place = 0 if first == 0 else words[first][0]
+    excerpt_start = 0 if start_word == 0 else word_starts[start_word]
+    piece_start = excerpt_start
     for token in tokens:
-        end = max(place, spans[token][1])
-        if end - start > EXCERPT_CHARACTERS:
+        piece_end = max(piece_start, spans[token][1])
+        if piece_end - excerpt_start > EXCERPT_CHARACTERS:
             break
-        pieces.append(text[place:end])
-        place = end
+        pieces.append(text[piece_start:piece_end])
+        piece_start = piece_end
     return Excerpt(tuple(pieces), tuple(tokens[: len(pieces)]))
 
 
@@ -161,12 +197,21 @@ def run_other_models(
     notify: Callable[[str], None],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
+    """Run the extra passes of other models, such as a reference model, over the texts of a model's pairs.
 
-    To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
-    that cannot be audited are left to their own run to tell. ``notify`` is called with the reason where something could
-    not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
-    reached later.
+    Call it once for all pairs of a model, before the first pair is run. Otherwise the models would alternate in memory.
+    Pairs that cannot be audited are skipped here. Their own run reports the reason.
+
+    Args:
+        model: The audited model.
+        pairs: The pairs of the model.
+        paths: The data folder.
+        backend_of: Loads a model.
+        notify: Receives the reason if another model could not run. Some detectors then have no scores.
+        on_progress: Receives the progress of the passes.
+
+    Raises:
+        TransientError: If a hub is unreachable. A later call may succeed.
     """
     session = Session(model, select(), paths)
     try:
@@ -178,7 +223,7 @@ def run_other_models(
             session.run_other_models(texts, backend_of, on_progress=on_progress)
         problems = session.other_model_problems
     except AuditError as error:
-        # A server of a model was asked patiently by then; a hub is tried again.
+        # Requests to a model server have been repeated by then. A hub is worth another try.
         if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
             raise
         problems = [str(error)]
@@ -187,12 +232,15 @@ def run_other_models(
 
 
 def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
-    """The pair's benchmark; raises DataError where it is not built, is not fit, or is another control's."""
+    """Read the benchmark of a pair.
+
+    Raises:
+        DataError: If the benchmark is not built, failed its checks, or belongs to another control.
+    """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    benchmark.require_matching_control(
-        pair.model, model.entry.control.name if model.entry.control is not None else None
-    )
+    control = model.entry.control
+    benchmark.require_matching_control(pair.model, control.name if control is not None else None)
     return benchmark
 
 
@@ -207,9 +255,9 @@ def run_passes(
     logits_budget: int,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> PassesSummary:
-    """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
+    """Run the text pass and the extra passes of a pair, and record the token statistics in the ledger.
 
-    Passes of other models are not among them: see :func:`run_other_models`.
+    Passes of other models are excluded, see :func:`run_other_models`.
     """
     benchmark = _read_auditable_benchmark(pair, model, paths)
     summary = build_audit_session(benchmark, model, paths).run(
@@ -228,13 +276,20 @@ def run_passes(
 
 
 SCORES_VERSION = "+".join(("2", *PLUGIN_PACKAGES))
-"""Of the code that makes the scores, the packages that bring detectors among it: where it changes, pairs that are done
-are done again."""
+"""The version of the code that computes scores, including the packages that provide detectors. If it changes, finished
+pairs are scored again."""
 
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """How many scores of each status were written for a pair."""
+    """The written scores of a pair.
+
+    Attributes:
+        rows: Number of scores.
+        by_status: Number of scores by status.
+        reasons: Number of missing scores by reason.
+        data_version: The data version of the scores.
+    """
 
     rows: int
     by_status: Mapping[str, int]
@@ -243,15 +298,17 @@ class ScoreReport:
 
 
 def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
-    """Score a benchmark's examples with every detector, at every setting of its grid, from the cache.
+    """Score the examples of a benchmark from the cache, with all detectors at all settings of their grids.
 
-    Raises DataError where the benchmark is not fit to be audited, or the model has been run on none of its texts.
+    Raises:
+        DataError: If the benchmark failed its checks, or if the cache holds none of its texts.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     examples = benchmark.examples
     session = build_audit_session(benchmark, model, paths)
-    ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+    ids = examples.column("example_id").to_pylist()
+    texts = examples.column("text").to_pylist()
     scored = session.score(ids, texts, benchmark.contexts)
     table = (
         mark_defaults(scored, session.limit_overrides(benchmark.overrides))
@@ -265,12 +322,12 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
         f"examples/{pair.benchmark}": benchmark.digest,
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
     }
-    highlighted = build_highlights(table, examples, pair, model, paths)
+    highlights = build_highlights(table, examples, pair, model, paths)
     origin = build_pair_origin(model, benchmark)
-    from_scores = {**upstream, f"scores/{pair.partition}": version}
-    store.write(paths, step, HIGHLIGHTS, pair, highlighted, upstream=from_scores, **origin)
-    # Last: where they are, everything is that later stages read.
-    from_needs = {**upstream, **session.upstream}
-    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=from_needs, **origin)
+    highlights_upstream = {**upstream, f"scores/{pair.partition}": version}
+    store.write(paths, step, HIGHLIGHTS, pair, highlights, upstream=highlights_upstream, **origin)
+    # The scores are written last: if they exist, later stages find everything that they read.
+    scores_upstream = {**upstream, **session.upstream}
+    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=scores_upstream, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
     return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)

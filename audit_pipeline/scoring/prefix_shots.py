@@ -1,4 +1,4 @@
-"""Known texts of members or non-members: those that prefixes are made of, and the texts that they reveal."""
+"""The shots of prefixes: texts known to be members or non-members, and the texts that they reveal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ _BEGINNING_WORDS = 32
 
 @dataclass(frozen=True)
 class Side:
-    """Members or non-members: their label, what they are called, the option that names a file of them, and the need
-    that a prefix of them meets."""
+    """One of the two sides: members or non-members.
+
+    Attributes:
+        label: The label of the texts.
+        name: The name of the side in messages.
+        option: The command-line option for a file of known texts.
+        need: The requirement that a prefix of such texts meets.
+    """
 
     label: int
     name: str
@@ -39,43 +45,59 @@ MEMBERS = Side(MEMBER, "members", "--prefix-members", MEMBER_PREFIX)
 
 @dataclass(frozen=True)
 class Shots:
-    """The texts that prefixes of one side are made of, the first n in their order; ``source`` says where they are from.
+    """The shots of one side. A prefix consists of the first n shots.
 
-    ``of_document``: the shot whose document a text is of, by the text, as far as it is known: its place in ``texts``.
+    Attributes:
+        texts: The shots in order.
+        source: A description of their source for messages.
+        shot_of_text: For texts of known documents the index of the shot of the same document.
     """
 
     texts: Sequence[str]
     source: str
-    of_document: Mapping[str, int]
+    shot_of_text: Mapping[str, int]
 
     @cached_property
     def _levelled_texts(self) -> Sequence[str]:
         return [level_words(text) for text in self.texts]
 
     @cached_property
-    def _keys(self) -> Mapping[str, int]:
-        # The first of equal texts counts, since it is in more prefixes.
-        return {build_comparison_key(text): place for place, text in reversed(list(enumerate(self.texts)))}
+    def _shot_by_key(self) -> Mapping[str, int]:
+        return _index_by_value([build_comparison_key(text) for text in self.texts])
 
     @cached_property
-    def _beginnings(self) -> Mapping[str, int]:
-        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._levelled_texts)))}
+    def _shot_by_beginning(self) -> Mapping[str, int]:
+        return _index_by_value([_take_first_words(words) for words in self._levelled_texts])
 
     def find_revealing_shot(self, text: str) -> int | None:
-        """Return the place of the first shot that is of the document of ``text``, or None.
+        """Return the index of the first shot from the document of a text, or None.
 
-        Apart from what is known of documents, texts are of one document if they begin with the same 32 words, if one
-        is in the other, or if they are one text in two spellings.
+        If the document is unknown, texts belong to the same document in three cases. They begin with the same 32 words,
+        one text contains the other, or they are the same text in two spellings.
         """
         words = level_words(text)
-        found = [place for place, shot in enumerate(self._levelled_texts) if shot in words or words in shot]
+        shots: list[int] = []
+        for index, shot in enumerate(self._levelled_texts):
+            if shot in words or words in shot:
+                shots.append(index)
+                break
         tables = (
-            (self.of_document, text),
-            (self._beginnings, _take_first_words(words)),
-            (self._keys, build_comparison_key(text)),
+            (self.shot_of_text, text),
+            (self._shot_by_beginning, _take_first_words(words)),
+            (self._shot_by_key, build_comparison_key(text)),
         )
-        found += [table[key] for table, key in tables if key in table]
-        return min(found, default=None)
+        for table, key in tables:
+            if key in table:
+                shots.append(table[key])
+        return min(shots, default=None)
+
+
+def _index_by_value(values: Sequence[str]) -> dict[str, int]:
+    """Return the index of the first occurrence of each value. The first shots are in more prefixes than later ones."""
+    index_by_value: dict[str, int] = {}
+    for index, value in enumerate(values):
+        index_by_value.setdefault(value, index)
+    return index_by_value
 
 
 def _take_first_words(words: str) -> str:
@@ -83,20 +105,24 @@ def _take_first_words(words: str) -> str:
 
 
 def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
+    """Select one labelled text per group of the calibration split, in an order that a hash determines."""
+
+    def hash_value(value: str) -> str:
+        return digest(benchmark.name, "prefix", value)
+
     examples = benchmark.examples
-    by_group: dict[str, list[str]] = {}
+    texts_by_group: dict[str, list[str]] = {}
     for row in examples.select(["group", "label", "split", "text"]).to_pylist():
         if row["label"] == side.label and row["split"] == "calibration":
-            by_group.setdefault(row["group"], []).append(row["text"])
-    groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
-    places = {group: place for place, group in enumerate(groups)}
-    whose = zip(build_model_inputs(examples), examples.column("group").to_pylist(), strict=True)
-    return Shots(
-        [min(by_group[group], key=lambda text: digest(benchmark.name, "prefix", text)) for group in groups],
-        f"the calibration split of {benchmark.name}",
-        {text: places[group] for text, group in whose if group in places},
-    )
+            texts_by_group.setdefault(row["group"], []).append(row["text"])
+    groups = sorted(texts_by_group, key=hash_value)
+    shots = [min(texts_by_group[group], key=hash_value) for group in groups]
+    shot_of_group = _index_by_value(groups)
+    shot_of_text: dict[str, int] = {}
+    for text, group in zip(build_model_inputs(examples), examples.column("group").to_pylist(), strict=True):
+        if group in shot_of_group:
+            shot_of_text[text] = shot_of_group[group]
+    return Shots(shots, f"the calibration split of {benchmark.name}", shot_of_text)
 
 
 def read_known_texts(
@@ -106,29 +132,40 @@ def read_known_texts(
     text_column: str | None,
     label_column: str,
 ) -> dict[Side, list[str]]:
-    """The texts of a user's ``files`` of sides, for detectors with these ``needs`` over the texts of ``scored_file``.
+    """Read a user's files of known texts.
 
-    Raises ConfigError where a file is without effect or serves twice, DataError as :func:`read_texts_of_side` does.
+    Args:
+        files: The files by side.
+        needs: The requirements of the selected detectors.
+        scored_file: The file of the scored texts.
+        text_column: Name of the text column, or None to detect it.
+        label_column: Name of the label column.
+
+    Raises:
+        ConfigError: If a file has no effect, or if two options read standard input.
+        DataError: If read_texts_of_side raises it, or if a text is in both files.
     """
     for side in files:
         if side.need not in needs:
-            having = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
+            detectors = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
             raise ConfigError(
                 f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
-                f"{' or '.join(having)} with --detectors, or leave the option out"
+                f"{' or '.join(detectors)} with --detectors, or leave the option out"
             )
     if MEMBERS in files and NON_MEMBERS not in files:
         raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
-    named = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
-    from_input = [option for option, path in named.items() if path == STANDARD_INPUT]
-    if len(from_input) > 1:
-        raise ConfigError(f"{' and '.join(from_input)} cannot all read standard input: name a file for all but one")
+    paths = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
+    from_standard_input = [option for option, path in paths.items() if path == STANDARD_INPUT]
+    if len(from_standard_input) > 1:
+        options = " and ".join(from_standard_input)
+        raise ConfigError(f"{options} cannot all read standard input: name a file for all but one")
     texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
-    keys = {side: {build_comparison_key(text) for text in of_side} for side, of_side in texts.items()}
-    both = keys.get(NON_MEMBERS, set()) & keys.get(MEMBERS, set())
-    if both:
+    nonmember_keys = {build_comparison_key(text) for text in texts.get(NON_MEMBERS, [])}
+    member_keys = {build_comparison_key(text) for text in texts.get(MEMBERS, [])}
+    on_both_sides = nonmember_keys & member_keys
+    if on_both_sides:
         raise ConfigError(
-            f"{len(both):,} text(s) of {NON_MEMBERS.option} are in the file of {MEMBERS.option}, too: "
+            f"{len(on_both_sides):,} text(s) of {NON_MEMBERS.option} are in the file of {MEMBERS.option}, too: "
             "a text is of one side"
         )
     return texts
@@ -137,28 +174,32 @@ def read_known_texts(
 def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
     """Return the texts of a user's file of one side, in file order. Each text is returned once, in its first spelling.
 
-    Raises DataError where a row cannot be read, and where its label says that its text is of the other side or is not
-    understood: the first texts make the prefix, so one that is left out changes it.
+    All rows must be usable, because the first texts form the prefix. A skipped row would change it.
+
+    Raises:
+        DataError: If a row is unusable, or if its label is unknown or that of the other side.
     """
-    labels, texts, strange = LabelReader(), [], None
+    labels = LabelReader()
+    texts: list[str] = []
+    unknown_label_location: str | None = None
     rows = open_texts(path, text_column, [label_column])
     for row in rows:
         label = labels.read(row.values.get(label_column))
-        if labels.not_understood and strange is None:
-            strange = row.location
+        if labels.not_understood and unknown_label_location is None:
+            unknown_label_location = row.location
         if label is not None and label != side.label:
             raise DataError(
                 f"{path}: row {row.index} is labelled {label}, and {side.option} takes known {side.name} "
-                f"(label {side.label}): take such rows out"
+                f"(label {side.label}): delete such rows"
             )
         texts.append(row.text)
     if rows.skipped.count:
-        first = rows.skipped.first[0]
+        unusable = rows.skipped.first[0]
         raise DataError(
-            f"{path}: {rows.skipped.count:,} row(s) cannot be used, the first is {first.location}: {first.reason}; "
-            f"mend them or take them out, since the first texts of {side.option} make the prefix"
+            f"{path}: {rows.skipped.count:,} row(s) cannot be used, the first is {unusable.location}: "
+            f"{unusable.reason}; correct or delete them, since the first texts of {side.option} make the prefix"
         )
-    not_understood = labels.describe_not_understood(f"the first in {strange}")
+    not_understood = labels.describe_not_understood(f"the first in {unknown_label_location}")
     if not_understood is not None:
         raise DataError(f"{path}: {not_understood}")
     first_spellings: dict[str, str] = {}

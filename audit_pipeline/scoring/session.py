@@ -1,6 +1,18 @@
-"""A scoring session: one model, a selection of detectors, and what they need apart from the texts' own pass.
+"""A scoring session: one model, the selected detectors, and the requirements of these detectors.
 
-Audits, files, studies and tests of a corpus all score through a session. How a need is met: needs/.
+Terms:
+
+- Requirement (class ``Need``): data per text that a detector reads besides the statistics of the text itself. An
+  example is the same text in lower case. A detector lists its requirements in ``needs``. The optional requirements,
+  which only some of its settings read, are in ``optional_needs``.
+- Provider: computes and reads one requirement (scoring/needs/).
+- Unmet requirement (class ``UnmetNeed``): the reason why a text lacks the data. The detector's score is then
+  ``not_applicable`` with this reason.
+- Text pass: the pass of the audited model over the texts themselves. It also stores extra statistics, if a requirement
+  asks for their kind, and branches.
+- Extra passes: passes over other texts, or by other models.
+
+Audits, ``score``, studies and corpus tests all use a session. docs/design.md has a picture of the steps.
 """
 
 from __future__ import annotations
@@ -36,69 +48,81 @@ from audit_pipeline.scoring.needs.provider import (
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, Kind
+from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import (
-    CacheLocation,
-    CachePlan,
-    Caches,
-    add_branches_kind,
-    plan,
-    read_statistics,
-)
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, CachePlan, Caches
 from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, join_summaries
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
+"""Detectors, each with the settings to score."""
 
-_OWN = "plain"
-"""The texts' own pass, as progress names it."""
+_TEXT_PASS = "plain"
+"""The name of the text pass among the phases of a run."""
 
 
 @dataclass(frozen=True)
 class PassesSummary:
-    """What the texts' own pass came to, and the extra ones by the need that they were for."""
+    """The summaries of all passes of a run.
 
-    own: RunSummary
-    extra: Mapping[str, RunSummary]
+    Attributes:
+        text_pass: The pass over the texts themselves.
+        extra_passes: The extra passes by requirement.
+    """
+
+    text_pass: RunSummary
+    extra_passes: Mapping[str, RunSummary]
 
     @property
     def all(self) -> list[RunSummary]:
-        return [self.own, *self.extra.values()]
+        """Return the summaries of all passes, the text pass first."""
+        return [self.text_pass, *self.extra_passes.values()]
 
     @property
     def numbers(self) -> dict[str, object]:
-        """The numbers of the texts' own pass, and the tokens of each other one."""
-        own = {**asdict(self.own), "tokens_per_second": self.own.tokens_per_second}
-        own.pop("unreadable_parts")
-        return {**own, **{f"tokens_{need}": summary.tokens_computed for need, summary in self.extra.items()}}
+        """Return the numbers of the text pass, and the computed tokens of each extra pass."""
+        numbers = asdict(self.text_pass)
+        numbers["tokens_per_second"] = self.text_pass.tokens_per_second
+        numbers.pop("unreadable_parts")
+        for name, summary in self.extra_passes.items():
+            numbers[f"tokens_{name}"] = summary.tokens_computed
+        return numbers
 
     @property
     def cache_summary(self) -> str:
-        """How many texts were run, and how many were there."""
-        return f"{self.own.texts_from_cache} texts from the cache, {self.own.texts_computed} computed"
+        """Return how many texts the text pass read from the cache and how many it computed."""
+        return f"{self.text_pass.texts_from_cache} texts from the cache, {self.text_pass.texts_computed} computed"
 
     @property
     def unreadable_parts(self) -> tuple[str, ...]:
-        """Parts of any of the caches that were damaged and set aside."""
+        """Return the damaged cache parts that were set aside, over all caches."""
         return join_summaries(self.all).unreadable_parts
 
     @property
     def tokens(self) -> int:
-        """Tokens that went through a model, those of branches included."""
+        """Return the number of tokens that models processed, including branches."""
         return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
 
 
-def join_by_need(summaries: Sequence[Mapping[str, RunSummary]]) -> dict[str, RunSummary]:
-    """The sums, by need, of the passes of several runs over different texts."""
-    names = dict.fromkeys(name for summary in summaries for name in summary)
-    return {name: join_summaries([summary[name] for summary in summaries if name in summary]) for name in names}
+def join_by_requirement(summaries: Sequence[Mapping[str, RunSummary]]) -> dict[str, RunSummary]:
+    """Sum the extra passes of several runs over different texts, by requirement."""
+    by_name: dict[str, list[RunSummary]] = {}
+    for run in summaries:
+        for name, summary in run.items():
+            by_name.setdefault(name, []).append(summary)
+    return {name: join_summaries(parts) for name, parts in by_name.items()}
 
 
 class Session:
-    """The scoring of texts by ``selection``, over the cache at ``location``.
+    """The scoring of texts with selected detectors, based on the cache.
 
-    ``benchmark``, ``in_context``, ``in_parts`` and ``user_inputs`` are those of :class:`ScoringScope`. The attribute
-    ``selection`` is what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need
-    is met is asked when that is first wanted; methods raise what its provider's ``explain_missing`` raises.
+    Whether a requirement is met is determined at its first use. All methods and properties that use requirements
+    therefore raise what ``Provider.explain_missing`` raises.
+
+    Attributes:
+        model: The audited model.
+        location: Location of the cache.
+        selection: The scored detectors and settings. A parameter that exceeds what a requirement can provide is
+            lowered, see ``Provider.find_limits``.
     """
 
     def __init__(
@@ -112,93 +136,130 @@ class Session:
         in_parts: bool = False,
         user_inputs: UserInputs | None = None,
     ) -> None:
+        """Build the providers of all requirements. The arguments after ``location`` are fields of ScoringScope."""
         paths: DataPaths = location.paths if isinstance(location, Caches) else location
         scope = ScoringScope(model, location, paths, benchmark, in_context, in_parts, user_inputs)
-        self.model, self.where = model, location
-        providers = _build_providers(scope, selection)
-        find_limits = partial(_find_parameter_limits, providers)
-        self.selection: Selection = [
-            (detector, deduplicate_settings(detector, ({**each, **find_limits(detector, each)} for each in own)))
-            for detector, own in selection
-        ]
-        limited = any(find_limits(detector, each) for detector, own in selection for each in own)
-        self._providers = _build_providers(scope, self.selection) if limited else providers
+        self.model = model
+        self.location = location
+        self._providers = _build_providers(scope, selection)
+        self.selection: Selection = selection
         self._reasons: dict[Need[Any], str | None] = {}
+        self._limit_selection(scope)
+
+    def _limit_selection(self, scope: ScoringScope) -> None:
+        limited: list[tuple[Detector, Sequence[Settings]]] = []
+        has_limits = False
+        for detector, settings in self.selection:
+            limited_settings: list[Settings] = []
+            for setting in settings:
+                limits = _find_parameter_limits(self._providers, detector, setting)
+                has_limits = has_limits or bool(limits)
+                limited_settings.append({**setting, **limits})
+            limited.append((detector, deduplicate_settings(detector, limited_settings)))
+        self.selection = limited
+        if has_limits:
+            # Providers depend on the settings, for example on the number of shots.
+            self._providers = _build_providers(scope, limited)
 
     def limit_overrides(self, overrides: Overrides | None) -> Overrides:
-        """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
-        fixed = dict(overrides or {})
+        """Return the default parameters that differ from the detectors' defaults.
+
+        These are the overrides, lowered to what the requirements can provide, and every default that is lowered.
+        """
+        limited = dict(overrides or {})
         for detector, _ in self.selection:
-            own = fixed.get(detector.name, {})
-            if limits := _find_parameter_limits(self._providers, detector, {**detector.default, **own}):
-                fixed[detector.name] = {**own, **limits}
-        return fixed
+            override = limited.get(detector.name, {})
+            limits = _find_parameter_limits(self._providers, detector, {**detector.default, **override})
+            if limits:
+                limited[detector.name] = {**override, **limits}
+        return limited
 
     @property
-    def unmet_needs(self) -> Mapping[Need[Any], str]:
-        """Why needs are not met, of those that are not."""
-        return {need: reason for need in self._providers if (reason := self._explain_missing(need)) is not None}
+    def unmet_requirements(self) -> Mapping[Need[Any], str]:
+        """Return the unmet requirements with their reasons."""
+        unmet: dict[Need[Any], str] = {}
+        for need in self._providers:
+            reason = self._explain_missing(need)
+            if reason is not None:
+                unmet[need] = reason
+        return unmet
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        """Data versions of the tables and models apart from the audited one that the scores come from."""
-        return {name: version for provider in self._list_met() for name, version in provider.upstream.items()}
+        """Return the data versions of the other tables and models that the scores depend on."""
+        versions: dict[str, str] = {}
+        for provider in self._list_ready_providers():
+            versions.update(provider.upstream)
+        return versions
 
     @property
     def runs_other_models(self) -> bool:
-        """Whether another model than the audited model has to be run, too."""
-        return bool(self._list_met(other_model=True))
+        """Return True if another model besides the audited model has to run."""
+        return bool(self._list_ready_providers(runs_other_model=True))
 
     @property
     def other_model_problems(self) -> Sequence[str]:
-        """Why needs of other models are not met, of those that are not."""
-        return [reason for need, reason in self.unmet_needs.items() if self._providers[need].other_model]
+        """Return the reasons of the unmet requirements that another model would meet."""
+        unmet = self.unmet_requirements
+        return [reason for need, reason in unmet.items() if self._providers[need].runs_other_model]
 
     @property
     def branch_steps(self) -> int:
-        """How many tokens branches have that are run with a text's own pass; 0: there are none."""
-        return max((provider.branch_steps for provider in self._list_met(other_model=False)), default=0)
+        """Return the length in tokens of the branches that the text pass computes, or 0 if it computes none."""
+        return max(
+            (provider.branch_steps for provider in self._list_ready_providers(runs_other_model=False)), default=0
+        )
 
     @property
-    def further_passes(self) -> Mapping[str, int]:
-        """How many passes over a text like it follow its own, by the need that takes some, in their order."""
-        met = self._list_met(other_model=False)
-        return {provider.need.name: provider.passes for provider in met if provider.passes}
+    def extra_pass_counts(self) -> Mapping[str, int]:
+        """Return the number of extra passes of the audited model per text, by requirement, in the order of a run."""
+        counts: dict[str, int] = {}
+        for provider in self._list_ready_providers(runs_other_model=False):
+            if provider.passes:
+                counts[provider.need.name] = provider.passes
+        return counts
 
     @property
     def memory_factor_per_text(self) -> int:
-        """What is in memory of a text while it is scored, as a multiple of its own statistics."""
-        sizes = {
-            kind: KINDS[kind].estimate_bytes_per_token(self.model.vocab_size, self.branch_steps)
-            for kind in add_branches_kind(self._list_kinds(("base",)), self.branch_steps)
+        """Return the memory that scoring a text takes, as a multiple of its base statistics."""
+        kinds = cached_texts.add_branches_kind(self._list_kinds(("base",)), self.branch_steps)
+        bytes_per_token = {
+            kind: KINDS[kind].estimate_bytes_per_token(self.model.vocab_size, self.branch_steps) for kind in kinds
         }
-        return sum(self.further_passes.values()) + round(sum(sizes.values()) / sizes["base"])
+        n_extra_passes = sum(self.extra_pass_counts.values())
+        return n_extra_passes + round(sum(bytes_per_token.values()) / bytes_per_token["base"])
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
-        """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        costs = (provider.describe_cost(texts) for provider in self._list_met(other_model=False))
-        return [cost for cost in costs if cost is not None]
+        """Return one sentence per expensive requirement. Cached or cheap requirements are omitted."""
+        costs: list[str] = []
+        for provider in self._list_ready_providers(runs_other_model=False):
+            cost = provider.describe_cost(texts)
+            if cost is not None:
+                costs.append(cost)
+        return costs
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> CachePlan:
-        """What :meth:`run` would run: the texts' own pass with their branches, and what further passes are known.
+        """Return what :meth:`run` would compute: the text pass with branches, and the extra passes known so far.
 
-        Texts are counted once; the tokens are those of all.
+        Texts are counted once. Tokens are counted over all passes.
         """
-        total = plan(self.model, texts, self.where, self._list_kinds(kinds), self.branch_steps)
-        for provider in self._list_met(other_model=False):
-            if (further := provider.plan(texts)) is not None:
-                total = total.with_further(further)
+        total = cached_texts.plan(self.model, texts, self.location, self._list_kinds(kinds), self.branch_steps)
+        for provider in self._list_ready_providers(runs_other_model=False):
+            extra = provider.plan(texts)
+            if extra is not None:
+                total = total.with_further(extra)
         return total
 
     def run_other_models(
         self, texts: Sequence[str], backend_of: BackendOf, *, on_progress: OnProgress | None = None
     ) -> Mapping[str, RunSummary]:
-        """Bring the caches of other models up to ``texts``, by need.
+        """Compute the missing cache rows of other models, and return the summaries by requirement.
 
-        To be called for all texts before :meth:`run`: one model at a time is in memory, and changing them text by text
-        would take hours.
+        Call it with all texts before :meth:`run`. Only one model at a time is in memory, so changing the model for
+        each text would take hours.
         """
-        return self._compute(texts, backend_of, on_progress, other_model=True)
+        providers = self._list_ready_providers(runs_other_model=True)
+        return self._run_extra_passes(providers, texts, backend_of, on_progress)
 
     def run(
         self,
@@ -209,144 +270,201 @@ class Session:
         logits_budget: int = 0,
         on_progress: OnProgress | None = None,
     ) -> PassesSummary:
-        """Bring the cache of the audited model up to ``texts``; it is loaded only where something of it is missing."""
-        own = compute(
+        """Compute the missing cache rows of the audited model: the text pass, then the extra passes.
+
+        The model is loaded only if rows are missing.
+        """
+        extra_kinds: list[Kind] = []
+        for provider in self._list_ready_providers(runs_other_model=False):
+            extra_kinds += provider.extra_kinds
+        text_pass = compute(
             self.model,
             texts,
-            self.where,
+            self.location,
             partial(backend_of, self.model),
             kinds=self._list_kinds(kinds),
-            along=[kind for provider in self._list_met(other_model=False) for kind in provider.along],
+            along=extra_kinds,
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
-            on_progress=self._wrap_progress_callback(_OWN, on_progress),
+            on_progress=self._add_phase(_TEXT_PASS, on_progress),
         )
-        return PassesSummary(own, self._compute(texts, backend_of, on_progress, other_model=False))
+        providers = self._list_ready_providers(runs_other_model=False)
+        return PassesSummary(text_pass, self._run_extra_passes(providers, texts, backend_of, on_progress))
 
     def statistics(self, texts: Sequence[str]) -> Statistics:
-        """The cached statistics of ``texts``, with what was brought for them; runs no model.
+        """Read the cached statistics of the texts and the data of their requirements. No model runs.
 
-        A text after a context is given, and has to have been run, as one text with it.
+        A text with a context is passed as one string: the context followed by the text.
         """
-        index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.has_statistic)
-        missing = {need: UnmetNeed(reason) for need, reason in self.unmet_needs.items()}
-        readers = {
-            need: (provider.build_lookup(texts), UnmetNeed(provider.not_run))
-            for need, provider in self._providers.items()
-            if need not in missing
-        }
-        return Statistics(index, readers, missing)
+        rows = cached_texts.read_statistics(self.model, texts, self.location)
+        index = StatisticsIndex(rows, self.model.has_statistic)
+        unmet = {need: UnmetNeed(reason) for need, reason in self.unmet_requirements.items()}
+        lookups: dict[Need[Any], tuple[Lookup[Any], UnmetNeed]] = {}
+        for need, provider in self._providers.items():
+            if need not in unmet:
+                lookups[need] = (provider.build_lookup(texts), UnmetNeed(provider.not_run))
+        return Statistics(index, lookups, unmet)
 
     def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
-        """Scores of ``texts``, after their ``contexts`` where given, from the cache: see detectors/detector.py.
+        """Score the texts from the cache.
 
-        ``ids`` name the texts in the column example_id. Raises DataError where the model has been run on none of them.
+        Args:
+            ids: The ids of the texts, written to the column example_id.
+            texts: The scored texts.
+            contexts: The context that precedes each text, or None if no text has one.
+
+        Returns:
+            The scores, see detectors/detector.py.
+
+        Raises:
+            DataError: If the cache holds none of the texts.
         """
-        before = [None] * len(texts) if contexts is None else contexts
-        statistics = self.statistics([(context or "") + text for context, text in zip(before, texts, strict=True)])
+        if contexts is None:
+            contexts = [None] * len(texts)
+        inputs = [(context or "") + text for context, text in zip(contexts, texts, strict=True)]
+        statistics = self.statistics(inputs)
         if texts and not len(statistics):
             raise DataError(f"{self.model.entry.name} has been run on none of these texts: run token_statistics first")
-        return statistics.scores(self.selection, ids, texts, before)
+        return statistics.scores(self.selection, ids, texts, contexts)
 
-    def _compute(
-        self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None, *, other_model: bool
+    def _run_extra_passes(
+        self,
+        providers: Sequence[Provider[Any]],
+        texts: Sequence[str],
+        backend_of: BackendOf,
+        on_progress: OnProgress | None,
     ) -> dict[str, RunSummary]:
-        done = {
-            provider.need.name: provider.compute(
-                texts, backend_of, self._wrap_progress_callback(provider.need.name, on_progress)
-            )
-            for provider in self._list_met(other_model=other_model)
-        }
-        return {name: summary for name, summary in done.items() if summary is not None}
+        summaries: dict[str, RunSummary] = {}
+        for provider in providers:
+            name = provider.need.name
+            summary = provider.compute(texts, backend_of, self._add_phase(name, on_progress))
+            if summary is not None:
+                summaries[name] = summary
+        return summaries
 
-    def _wrap_progress_callback(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
-        """Return ``on_progress`` with its phase of :meth:`run`; unchanged for passes of other models."""
-        names = [_OWN, *self.further_passes]
+    def _add_phase(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
+        """Return a callback that adds the phase of a run to the progress. Other models' passes have no phase."""
+        names = [_TEXT_PASS, *self.extra_pass_counts]
         if on_progress is None or name not in names:
             return on_progress
         phase = Phase(names.index(name) + 1, len(names), self._describe_pass(name))
         return lambda progress: on_progress(replace(progress, phase=phase))
 
     def _describe_pass(self, name: str) -> str:
-        """Return what a pass reads and which detectors need it, in words."""
-        if name == _OWN:
+        """Return which texts a pass reads and which detectors require it."""
+        if name == _TEXT_PASS:
             return "the texts themselves, for all detectors"
         [need] = [need for need in self._providers if need.name == name]
-        users = [detector.name for detector, _ in self.selection if need in (*detector.needs, *detector.optional_needs)]
+        users = [detector.name for detector, _ in self.selection if need in _list_requirements(detector)]
         return f"{need.summary}, for {', '.join(dict.fromkeys(users))}"
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """``kinds`` and those that needs ask for."""
-        wanted = [kind for provider in self._list_met(other_model=False) for kind in provider.kinds]
-        return list(dict.fromkeys([*kinds, *wanted]))
+        """Return the kinds and those that requirements add, without repetitions."""
+        all_kinds = list(kinds)
+        for provider in self._list_ready_providers(runs_other_model=False):
+            all_kinds += provider.kinds
+        return list(dict.fromkeys(all_kinds))
 
-    def _list_met(self, *, other_model: bool | None = None) -> list[Provider[Any]]:
-        """The providers of the needs that are met: those that run other models, those that do not, or all."""
-        return [
-            provider
-            for need, provider in self._providers.items()
-            if other_model in (None, provider.other_model) and self._explain_missing(need) is None
-        ]
+    def _list_ready_providers(self, *, runs_other_model: bool | None = None) -> list[Provider[Any]]:
+        """Return the providers of the met requirements.
+
+        Args:
+            runs_other_model: Restricts the list to providers that run another model (True) or the audited model
+                (False). The other providers are not examined, because that may need the hub.
+        """
+        ready: list[Provider[Any]] = []
+        for need, provider in self._providers.items():
+            if runs_other_model is not None and provider.runs_other_model != runs_other_model:
+                continue
+            if self._explain_missing(need) is None:
+                ready.append(provider)
+        return ready
 
     def _explain_missing(self, need: Need[Any]) -> str | None:
+        """Return why a requirement is unmet, or None if it is met. The provider is asked once."""
         if need not in self._reasons:
-            lacks = explain_missing_columns(self.model.has_statistic, need.statistics)
-            self._reasons[need] = self._providers[need].explain_missing() if lacks is None else lacks
+            reason = explain_missing_columns(self.model.has_statistic, need.statistics)
+            if reason is None:
+                reason = self._providers[need].explain_missing()
+            self._reasons[need] = reason
         return self._reasons[need]
 
 
+def _list_requirements(detector: Detector) -> list[Need[Any]]:
+    return [*detector.needs, *detector.optional_needs]
+
+
 def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Provider[Any]]:
-    """A provider of every need of the selected detectors, by the settings of all that have it."""
-    wanted: dict[Need[Any], list[Settings]] = {}
+    """Build a provider for each requirement, from the settings of all detectors that have the requirement."""
+    settings_by_need: dict[Need[Any], list[Settings]] = {}
     for detector, settings in selection:
-        for need in (*detector.needs, *detector.optional_needs):
+        for need in _list_requirements(detector):
             if need.name not in PROVIDERS:
-                raise ConfigError(f"the detector {detector.name} needs {need.name}, which nothing here provides")
-            wanted.setdefault(need, []).extend(settings)
-    return {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
+                raise ConfigError(
+                    f"the detector {detector.name} requires '{need.name}', which has no provider. Install the package "
+                    "that provides it, or deselect the detector."
+                )
+            settings_by_need.setdefault(need, []).extend(settings)
+    return {need: PROVIDERS[need.name](scope, settings) for need, settings in settings_by_need.items()}
 
 
 def _find_parameter_limits(
     providers: Mapping[Need[Any], Provider[Any]], detector: Detector, setting: Settings
 ) -> Settings:
-    """The parameters of ``setting`` that go beyond what the detector's needs allow, with the most that all allow."""
-    found: dict[str, ParameterValue] = {}
+    """Return the parameters that exceed what the requirements can provide, each with the largest possible value."""
+    limits: dict[str, ParameterValue] = {}
     for need in detector.needs:
         for name, limit in providers[need].find_limits(setting).items():
-            found[name] = min(limit, found.get(name, limit))
-    return found
+            limits[name] = min(limit, limits.get(name, limit))
+    return limits
 
 
 class Statistics:
-    """The cached statistics of a session's texts with their extras, found by text."""
+    """The cached statistics of a session's texts, with the data of their requirements."""
 
     def __init__(
         self,
         index: StatisticsIndex,
-        readers: Mapping[Need[Any], tuple[Lookup[Any], UnmetNeed]],
-        reasons: Mapping[Need[Any], UnmetNeed],
+        lookups: Mapping[Need[Any], tuple[Lookup[Any], UnmetNeed]],
+        unmet: Mapping[Need[Any], UnmetNeed],
     ) -> None:
-        self._own, self._readers, self._lacking = index, readers, reasons
+        """Store the sources of the data.
+
+        Args:
+            index: The statistics of the text pass.
+            lookups: For each met requirement its lookup, and the reason if the lookup finds nothing.
+            unmet: The reasons of the unmet requirements.
+        """
+        self._index = index
+        self._lookups = lookups
+        self._unmet = unmet
 
     def __len__(self) -> int:
-        return len(self._own)
+        """Return the number of texts in the cache."""
+        return len(self._index)
 
     def find(self, text: str, context: str | None = None) -> TextStatistics | None:
-        """The statistics of ``text`` with their extras; None where the model has not been run on it.
+        """Return a text's statistics with the data of its requirements, or None if the cache lacks the text.
 
-        With a ``context`` they are those of ``text`` as the model read it after that (Zhang et al. 2025, appendix C).
+        If there is a context, the statistics are those of the text's tokens after the context (Zhang et al. 2025,
+        appendix C).
         """
-        before = context or ""
-        whole = before + text
-        own = self._own.find(whole, len(before))
-        if own is None:
+        prefix = context or ""
+        model_input = prefix + text
+        statistics = self._index.find(model_input, len(prefix))
+        if statistics is None:
             return None
-        all_tokens = self._own.find(whole) if before else own
-        scored = TextWithStatistics(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
-        extras: dict[Need[Any], object] = {**self._lacking}
-        for need, (read, not_run) in self._readers.items():
-            extras[need] = not_run if (found := read(scored)) is None else found
-        return replace(own, extras=extras)
+        n_context_tokens = 0
+        if prefix:
+            with_context = self._index.find(model_input)
+            if with_context is not None:
+                n_context_tokens = len(with_context) - len(statistics)
+        scored = TextWithStatistics(model_input, statistics, n_context_tokens)
+        extras: dict[Need[Any], object] = dict(self._unmet)
+        for need, (look_up, not_run) in self._lookups.items():
+            extra = look_up(scored)
+            extras[need] = not_run if extra is None else extra
+        return replace(statistics, extras=extras)
 
     def scores(
         self,
@@ -355,44 +473,50 @@ class Statistics:
         texts: Sequence[str],
         contexts: Sequence[str | None] | None = None,
     ) -> pa.Table:
-        """Every one of ``texts`` by every detector of ``selection``: see :meth:`Session.score`."""
-        found = map(self.find, texts, contexts or [None] * len(texts))
-        return score_texts(zip(ids, found, strict=True), selection)
+        """Score each text with each selected detector, see :meth:`Session.score`."""
+        statistics = map(self.find, texts, contexts or [None] * len(texts))
+        return score_texts(zip(ids, statistics, strict=True), selection)
 
 
 def build_audit_selection(overrides: Overrides) -> Selection:
-    """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
+    """Return what an audit scores: all detectors except those on request, at their grid and the overrides.
 
-    Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives. Of what takes
-    passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
-    that there is nothing to choose from.
+    Three kinds of parameters are restricted:
+
+    - If each value takes passes of its own, only the default is scored.
+    - Infilling is scored at every m up to the benchmark's m. One pass over branches of that length yields them all.
+    - Combined is scored only with the benchmark's list. A list that is fixed in advance cannot be chosen by its result.
     """
-    single_values = {
-        detector.name: {name: detector.default[name] for name, each in detector.parameters.items() if each.passes_each}
-        for detector, _ in select()
-    }
+    single_values: dict[str, Settings] = {}
+    for detector, _ in select():
+        fixed = {
+            name: detector.default[name] for name, parameter in detector.parameters.items() if parameter.passes_each
+        }
+        single_values[detector.name] = fixed
     selection: list[tuple[Detector, Sequence[Settings]]] = []
     for detector, grid in select(grid=True, overrides=single_values):
-        fixed, settings = overrides.get(detector.name, {}), list[Settings](grid)
+        override = overrides.get(detector.name, {})
+        settings = list(grid)
         if detector.name == combined.NAME:
             settings = []
-        elif detector.name == infilling.NAME and "m" in fixed:
-            settings = [setting for setting in grid if setting["m"] <= fixed["m"]]  # type: ignore[operator]
-        settings += [{**setting, **fixed} for setting in grid]
+        elif detector.name == infilling.NAME and "m" in override:
+            settings = [setting for setting in grid if setting["m"] <= override["m"]]  # type: ignore[operator]
+        settings += [{**setting, **override} for setting in grid]
         selection.append((detector, deduplicate_settings(detector, settings)))
     return selection
 
 
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:
-    """The session of an audit of ``benchmark``."""
+    """Return the session of an audit of a benchmark."""
     selection = build_audit_selection(benchmark.overrides)
     return Session(model, selection, paths, benchmark=benchmark.name, in_context=any(benchmark.contexts))
 
 
 def find_current_upstream(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
-    """What the needs of an audit would bring now, a reference model and token frequencies, with their versions.
+    """Return the current versions of what an audit's requirements read: a reference model and token frequencies.
 
-    None where the hub cannot be reached, or what is there cannot be read: nothing is known of them now.
+    Returns:
+        The versions by name, or None if the hub is unreachable or a file is unreadable.
     """
     try:
         return Session(model, select(), paths).upstream

@@ -1,4 +1,4 @@
-"""The endpoints that one command, or one run, uses: a budget each, and which model each was found to have."""
+"""The endpoints that one command or run uses, each with its budget and the result of its probe."""
 
 from __future__ import annotations
 
@@ -23,24 +23,31 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 
 _PROBES = 2
-"""A command asks a server once before it plans, and its run once more before texts are sent."""
+"""A command probes a server before it plans. Its run probes the server again before it sends texts."""
 
 
 def estimate_probe_tokens(model: TokenizedModel) -> int:
-    """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
+    """Estimate the number of tokens that a probe of the model's server sends (probe.py).
 
-    Each text of the probe is sent twice and each that counts about once; a request generates a token too.
+    A probe sends each of its texts twice. A request also generates a token.
     """
     window, _ = window_and_stride(model)
-    lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
-    return sum(lengths)
+    texts = encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])
+    return sum(min(window, len(text.token_id)) + 1 for text in texts)
 
 
 @dataclass(frozen=True)
 class Sending:
-    """What a command would send to the server of ``model``: ``tokens``, of which ``probes`` ask which model it is.
+    """The estimate of what a command would send to the server of a model.
 
-    ``cost`` is None without a price; ``limits`` are those of the model's entry.
+    Attributes:
+        model: Name of the model.
+        url: The URL of the server.
+        sent_to: A sentence that names the recipient.
+        tokens: Number of tokens, including probes.
+        probes: Number of tokens of the probes.
+        cost: The cost in the currency of the price, or None without a price.
+        limits: The limits of the model's entry.
     """
 
     model: str
@@ -53,7 +60,7 @@ class Sending:
 
 
 def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
-    """Return what a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
+    """Estimate what a command would send for a number of tokens. Return None if the model has no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -65,14 +72,20 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
 
 
 class Endpoints:
-    """What a command, or run, has asked and sent so far, with a budget for each endpoint.
+    """The endpoints that a command or run has probed and sent texts to, with a budget per endpoint.
 
-    ``limits`` hold for all endpoints together, and for each those of its entry too. ``sent`` is what the same
-    command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
-    ``shared`` counts what was sent to all endpoints together.
+    Attributes:
+        shared: The budget of all endpoints together.
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
+        """Start with the given limits.
+
+        Args:
+            limits: The limits of all endpoints together. Each entry has its own limits besides.
+            sent: The tokens that the same command has sent before, see :attr:`sent`. They count for the limits of
+                entries. The caller has subtracted them from ``limits``.
+        """
         self.shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
@@ -80,15 +93,21 @@ class Endpoints:
         self._unreachable: dict[Endpoint, AuditError] = {}
 
     def probe_and_load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """Return the model as load_tokenized gives it, for planning and running it now.
+        """Return a model after probing its endpoints.
 
-        A model at an endpoint is probed first for a change, and so is a reference model at one; ``notify`` is called
-        with where texts are sent, and with a change. Where the server cannot be reached, and the model has been probed
-        before, it counts as unchanged: what is cached can be used. A reference model that cannot be probed is reported,
-        and its detector goes without.
+        A reference model at an endpoint is probed too. The probe detects that the server runs another model than
+        before. If the server is unreachable and the model has been probed before, the model counts as unchanged, so the
+        cache can be used. If a reference model cannot be probed, its detector has no scores.
 
-        Raises what load_tokenized raises; ModelError where the server's answers cannot be used, TransientError where it
-        cannot be reached, BudgetError where the limits do not suffice for asking.
+        Args:
+            entry: The entry of the model.
+            paths: The data folder.
+            notify: A callback with messages about recipients, changes and failed probes.
+
+        Raises:
+            ModelError: If load_tokenized raises it, or if the server's responses are unusable.
+            TransientError: If the server is unreachable and the model was never probed.
+            BudgetError: If the limits do not suffice for a probe.
         """
         for model_entry, endpoint in find_endpoint_models(entry):
             if endpoint in self._probed or endpoint in self._unreachable:
@@ -103,21 +122,27 @@ class Endpoints:
                 if model_entry is entry and not uses_history:
                     raise
                 self._unreachable[endpoint] = error
-                what_now = (
-                    "it is taken for the model that it was" if uses_history else "the reference model is left out"
-                )
-                notify(f"{model_entry.name}: the server was not asked: {error}; {what_now}")
+                if uses_history:
+                    consequence = "the model is assumed to be unchanged"
+                else:
+                    consequence = "the reference model is skipped"
+                notify(f"{model_entry.name}: the server was not asked: {error}; {consequence}")
         return load_tokenized(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
-        """Return the model ready to run. Raises as :meth:`load`, and ModelError where the endpoint has another."""
-        # Imported where a server is asked: planning what is on this machine needs no client.
+        """Connect to the server of a model.
+
+        Raises:
+            ModelError: If the model has no endpoint, or if the server runs another model by now.
+            AuditError: If the server cannot be probed.
+        """
+        # These imports load the HTTP client, which models on this machine do not need.
         from audit_pipeline.extras.servers.backend import EndpointBackend  # noqa: PLC0415
         from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
-            raise ModelError(f"{model.entry.name} is at no endpoint")
+            raise ModelError(f"{model.entry.name} has no endpoint. Add one to its entry in config/models.yaml")
         if endpoint in self._unreachable:
             raise self._unreachable[endpoint]
         if endpoint not in self._probed:
@@ -129,9 +154,10 @@ class Endpoints:
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
-        """Return the budget of all that is sent to ``endpoint``.
+        """Return the budget of an endpoint.
 
-        Raises BudgetError where a limit in money holds and the endpoint has no price.
+        Raises:
+            BudgetError: If the cost is limited and the endpoint has no price.
         """
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
@@ -143,25 +169,25 @@ class Endpoints:
 
     @property
     def sent(self) -> Mapping[str, int]:
-        """The tokens that were sent, by endpoint in words."""
-        found: Counter[str] = Counter()
+        """Return the number of sent tokens by the description of the endpoint. Unused endpoints are omitted."""
+        sent: Counter[str] = Counter()
         for endpoint, budget in self._budgets.items():
-            # Two entries may name one endpoint.
-            found[endpoint.described] += budget.tokens
-        return {words: tokens for words, tokens in found.items() if tokens}
+            # Two entries may name the same endpoint.
+            sent[endpoint.described] += budget.tokens
+        return {description: tokens for description, tokens in sent.items() if tokens}
 
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415
         from audit_pipeline.extras.servers.probe import probe_endpoint  # noqa: PLC0415
         from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
-        # Nothing is sent without the key: a missing one is reported first.
+        # A missing API key is reported before anything is sent.
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.recipient_notice}")
-        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
-        if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
+        result = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
+        if record_probe(endpoint, model.identity.tokenizer_fingerprint, result.seen, paths):
             notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
-        self._probed[endpoint] = found
-        # Readers of many models probe no server: the cards show which model was found last.
+        self._probed[endpoint] = result
+        # Commands that list many models probe no server. They read the last probed model from the cards.
         write_card(load_tokenized(model.entry, paths), paths)

@@ -1,4 +1,4 @@
-"""Tests of a corpus that run a model: the order of a test set, and the row that every such test writes."""
+"""Tests of a whole test set that run a model: the test of its order, and the row that each test writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEPARATOR = "\n"
 
 @dataclass(frozen=True)
 class CorpusTest:
-    """One test of one model: a row of CORPUS_TESTS but for the run."""
+    """The result of a test of one model: a row of CORPUS_TESTS without the run id."""
 
     model: str
     benchmark: str
@@ -77,17 +77,29 @@ def run_order_test(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> CorpusTest:
-    """The sharded permutation test of ``items`` in their published order (statistics/sharded_permutation.py).
+    """Run the sharded permutation test of the published order of items (statistics/sharded_permutation.py).
 
-    Items are dealt into contiguous ``shards``, those of a shard are joined by ``separator``, and the model is run over
-    each shard in the published and in ``permutations`` other orders (or all that it has); the log-likelihood is the sum
-    over its tokens.
-    Without ``shards`` there are a tenth as many as items, at least 10 and at most 50, and more where those would not
-    fit into the model's context. A shard that does not fit is refused: the order is then hardly seen over the end of
-    what the model reads at once.
+    The items are divided into contiguous shards. The model reads each shard in the published order and in random
+    orders. The log-likelihood of a shard is the sum over its tokens.
 
-    ``order_by_chance`` says that whoever published the items shuffled them: the claim level is then *sound test*, else
-    *screening only*, because nothing shows that the order carries no meaning. ``name`` is the test set's.
+    Args:
+        model: The audited model.
+        items: The items in their published order.
+        paths: The data folder.
+        backend_of: Loads the model if the cache lacks a shard.
+        name: Name of the test set.
+        shards: Number of shards. By default a tenth of the number of items, from 10 to 50, or more if the shards do not
+            fit into the model's context.
+        permutations: Number of random orders per shard. A small shard has fewer orders.
+        rule: The rule of the test.
+        separator: Joins the items of a shard.
+        order_by_chance: The publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
+            *screening only*, because the order may carry meaning.
+        seed: The seed of the random orders.
+        on_progress: A callback with the progress of the pass.
+
+    Returns:
+        The result. The test is refused if a shard does not fit into the model's context.
     """
     plan = _plan_order_test(model, items, shards, permutations, separator, seed)
     if isinstance(plan, OrderTest):
@@ -96,11 +108,14 @@ def run_order_test(
         texts = list(chain.from_iterable(plan))
         session = Session(model, [], paths)
         session.run(texts, backend_of, on_progress=on_progress)
-        found = session.statistics(texts)
-        likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
-        tested = run_sharded_permutation_test(
-            [row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule
-        )
+        statistics = session.statistics(texts)
+        published: list[float] = []
+        permuted: list[list[float]] = []
+        for shard_texts in plan:
+            likelihoods = [_compute_log_likelihood(statistics, text) for text in shard_texts]
+            published.append(likelihoods[0])
+            permuted.append(likelihoods[1:])
+        tested = run_sharded_permutation_test(published, permuted, rule=rule)
     return CorpusTest(
         model=model.entry.name,
         benchmark=name,
@@ -121,28 +136,35 @@ def run_order_test(
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
-    """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
-    wanted = shards if shards is not None else choose_shard_count(len(items))
+    """Return the texts to run, or the refused test.
 
-    def refuse(reason: str, number: int = wanted) -> OrderTest:
-        return build_refused_test(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
+    Returns:
+        For each shard its text in the published order, followed by its texts in random orders.
+    """
+    preferred = shards if shards is not None else choose_shard_count(len(items))
 
-    if (short := _explain_too_few_items(len(items), permutations, shards)) is not None:
-        return refuse(short)
+    def refuse(reason: str, n_shards: int = preferred) -> OrderTest:
+        return build_refused_test(reason, n_shards, 0, f"{n_shards} shards, up to {permutations} random orders of each")
+
+    problem = _explain_too_few_items(len(items), permutations, shards)
+    if problem is not None:
+        return refuse(problem)
     window, _ = window_and_stride(model)
-    fitting = _find_fitting_shard_count(model, items, separator, wanted, window)
-    numbers: Sequence[int] = ()
+    fitting = _find_fitting_shard_count(model, items, separator, preferred, window)
+    candidates: Sequence[int] = ()
     if shards is not None:
-        numbers = (shards,)
+        candidates = (shards,)
     elif fitting is not None:
-        numbers = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
+        candidates = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
     longest = 0
-    for number in numbers:
-        texts = _build_shard_texts(items, number, permutations, separator, seed)
+    for n_shards in candidates:
+        texts = _build_shard_texts(items, n_shards, permutations, separator, seed)
         longest = max(map(_count_tokens, encode(model, list(chain.from_iterable(texts)))))
         if longest <= window:
-            short = explain_shortage(number, sum(map(len, texts)) - number)
-            return texts if short is None else refuse(f"{short}; items as long as these call for more of them", number)
+            problem = explain_shortage(n_shards, sum(map(len, texts)) - n_shards)
+            if problem is None:
+                return texts
+            return refuse(f"{problem}; items as long as these call for more of them", n_shards)
     if shards is None or fitting is None:
         return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
     return refuse(
@@ -152,11 +174,11 @@ def _plan_order_test(
 
 
 def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) -> str | None:
-    """Why the test cannot be made of so many items, whatever they are; None where it can."""
+    """Return why the number of items is too low for the test, or None if it suffices."""
     needed = count_items_needed(permutations, shards)
     if needed is None:
-        most = shards or choose_shard_count(n_items)
-        return explain_shortage(most, most * permutations)
+        n_shards = shards or choose_shard_count(n_items)
+        return explain_shortage(n_shards, n_shards * permutations)
     if n_items >= needed:
         return None
     return (
@@ -168,37 +190,42 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
 def _find_fitting_shard_count(
     model: TokenizedModel, items: Sequence[str], separator: str, minimum: int, window: int
 ) -> int | None:
-    """The smallest number of shards, from ``minimum`` on, that fit into ``window`` tokens, by the items' own lengths.
+    """Return the smallest number of shards, at least ``minimum``, that fit into ``window`` tokens, or None.
 
-    Joined texts may take a token more or less than their parts: they are counted again. None: no number fits.
+    The lengths of shards are sums over their items. The caller must count the tokens of joined texts again, because
+    they may have a token more or less.
     """
-    lengths = np.array([_count_tokens(text) for text in encode(model, [item + separator for item in items])])
+    with_separator = encode(model, [item + separator for item in items])
+    lengths = np.array([_count_tokens(text) for text in with_separator])
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    for number in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
-        if max(ends[shard.stop] - ends[shard.start] for shard in divide_into_shards(len(items), number)) <= window:
-            return number
+    for n_shards in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
+        shards = divide_into_shards(len(items), n_shards)
+        if max(ends[shard.stop] - ends[shard.start] for shard in shards) <= window:
+            return n_shards
     return None
 
 
 def _build_shard_texts(
     items: Sequence[str], shards: int, permutations: int, separator: str, seed: int
 ) -> list[list[str]]:
-    rows = []
+    texts_by_shard: list[list[str]] = []
     for number, shard in enumerate(divide_into_shards(len(items), shards)):
-        orders = [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]
-        rows.append([separator.join(items[place] for place in order) for order in orders])
-    return rows
+        texts: list[str] = []
+        for order in [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]:
+            texts.append(separator.join(items[position] for position in order))
+        texts_by_shard.append(texts)
+    return texts_by_shard
 
 
 def _count_tokens(text: EncodedText) -> int:
     return len(text.token_id) + (text.start_token_id is not None)
 
 
-def _log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
+def _compute_log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
     statistics = statistics_of_texts.find(text)
     if statistics is None:
         raise DataError("a shard that the model was run over is not in the cache: run the test again")
-    # Rounded once, so that the same tokens in another order have the same sum.
+    # fsum rounds once, so the same values in another order have the same sum.
     return math.fsum(statistics.logprob.tolist())
 
 
@@ -206,7 +233,11 @@ CODE_VERSION = "1"
 
 
 def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths, *, run_id: str) -> None:
-    """Write the result of a test that a user ran, with its lineage row; raises DataError for a name with a bar."""
+    """Write the result of a test that a user ran, with its ledger entry.
+
+    Raises:
+        DataError: If the name of the test set contains a bar.
+    """
     if "|" in result.benchmark:
         raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
     store.write(
@@ -214,7 +245,7 @@ def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPath
         LineageStep.now(run_id, "corpus_test", CODE_VERSION),
         CORPUS_TESTS,
         Pair(result.benchmark, result.model),
-        # Ranks and likelihoods count one way alone: there is no other direction to find.
+        # The tests are one-sided, so there is no direction.
         table_from_rows([{**asdict(result), "direction": None, "run_id": run_id}], CORPUS_TESTS),
         upstream={},
         model_fingerprint=model.identity.model_fingerprint,

@@ -1,1 +1,1 @@
-"""Arrays in, numbers out: metrics, intervals, and all that is concluded from scores."""
+"""Metrics, intervals, tests and decisions that are computed from scores. No model runs here."""

@@ -1,4 +1,4 @@
-"""What may be said: split verdict, claim level, both in words, and what "nothing found" has to be able to find."""
+"""The claims that results allow: split verdicts, claim levels, their sentences, and the effect of interest."""
 
 from __future__ import annotations
 
@@ -9,57 +9,64 @@ from typing import TYPE_CHECKING, Literal, get_args
 from audit_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    # The command line reads the sentences, and waits for no statistics.
+    # The command line reads the sentences. It must not wait for the import of statistics.
     from audit_pipeline.statistics.intervals import Interval
 
 Design = Literal["temporal", "exchangeable", "randomised", "selected", "unstated", "unlabelled"]
 HeldOutReason = Literal["newer", "unpublished", "random"]
-"""Why documents are held out, as the user states it: they are newer than the model, they were never published, or
-chance alone chose them out of one collection."""
+"""The user's reason why documents are held out: they are newer than the model, they were never published, or they were
+drawn at random from one collection."""
 HELD_OUT_DESIGNS: Mapping[HeldOutReason | None, Design] = {
     "newer": "temporal",
     "unpublished": "selected",
     "random": "exchangeable",
     None: "unstated",
 }
-"""The design that each reason states, by which the claim level is decided. None: no reason is stated."""
+"""The design that follows from each reason. It determines the claim level. None means that no reason is stated."""
 SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 
 WHOEVER_RAN_THIS = "whoever ran this"
-"""The source of a design that is stated on the command line."""
+"""The source of a design that the command line states."""
 USER_OF_CHECK = "the user of corpus-audit check"
-"""The source of what is stated by options of the command check, whose names follow."""
+"""The source of statements by options of the command check. The names of the options follow."""
 
 FEW_TEXTS = 20
-"""With fewer texts on a side an AUROC says little, whatever its interval."""
+"""The minimum number of texts per side for an informative AUROC, regardless of its interval."""
 
 BEST_OF_SEVERAL = "The best of several looks better than it is"
-"""The caveat wherever several detectors are shown together."""
+"""The caveat of tables and pictures that show several detectors."""
 
 AUROC_OF_INTEREST = 0.7
-"""The weakest effect that matters. "Nothing found" is only said where the comparison would have found it four times in
-five: of scores this AUROC; of documents as many as come to it where each scores higher than every comparison document.
-"""
+"""The weakest effect that matters. The answer is "nothing found" only if the comparison finds it four times in five.
+
+For scores the effect is this AUROC. For documents it is the equivalent number of documents that score higher than every
+comparison document."""
 
 POWER = 0.8
-"""Four times in five."""
+"""The required probability of finding the effect: four times in five."""
 
 SMALLEST_P = 1e-300
-"""A p-value is never 0: below this float64 has no digits left, and the p-value is given as this."""
+"""The smallest reported p-value. Smaller numbers have no digits in float64, and a p-value is never 0."""
 
 
 def detectable_auroc(standard_error: float, level: float) -> float:
-    """The AUROC that a one-sided test at ``level`` finds four times in five, where an estimate of it has that standard
-    error: normal approximation, .5 + (z_level + z_.2) standard errors; above 1 where no AUROC could."""
+    """Return the AUROC that a one-sided test finds four times in five, by the normal approximation.
+
+    It is 0.5 + (z_level + z_0.2) * standard_error. It is above 1 if no AUROC is found so often.
+
+    Args:
+        standard_error: The standard error of the AUROC.
+        level: The level of the test.
+    """
     normal = NormalDist()
     return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(POWER)) * standard_error
 
 
 def compute_min_documents_for_effect(tested: int) -> int:
-    """Return how many of so many documents have to stand out for an effect that matters: one at least.
+    """Return the number of tested documents, at least 1, that must stand out for an effect that matters.
 
-    Where a share s scores higher than every comparison document, and the others as these do, the AUROC is (1 + s) / 2.
+    If a share s scores higher than every comparison document and the others score like these, the AUROC is (1 + s) / 2.
     """
     return max(1, int((2 * AUROC_OF_INTEREST - 1) * tested + 1e-9))
 
@@ -101,7 +108,7 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
 
 ExtractionClaim = Literal["reproduced", "not reproduced"]
 REPRODUCED_FROM = 0.001
-"""A passage counts as reproduced where the model gives it with at least this probability."""
+"""The minimum probability of a passage that counts as reproduced."""
 
 FIRST_CHOICES_UNKNOWN_IN_WORDS = (
     "The model's interface does not give its first choices: only probabilities were examined."
@@ -111,7 +118,7 @@ LIKELIEST_UNKNOWN_IN_WORDS = (
     "every token from the whole distribution."
 )
 TOO_SHORT = "too short for extraction"
-"""Why a document has no window: it has fewer tokens than one."""
+"""The reason of a document that has fewer tokens than a window."""
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "
@@ -128,9 +135,9 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
 
 
 def find_extraction_claim(reproduced: int) -> ExtractionClaim:
-    """Return the claim where the model reproduces so many passages, those that are set apart not counted.
+    """Return the claim for a number of reproduced passages, without those that are set apart.
 
-    It is a direct observation, independent of other texts.
+    It is a direct observation and does not depend on other texts.
     """
     return "reproduced" if reproduced else "not reproduced"
 
@@ -159,38 +166,53 @@ AS_STATED_IN_WORDS = (
 
 
 def is_user(stated_by: str) -> bool:
-    """Return whether a statement is the user's, who reads the answer."""
+    """Return True if the source of a statement is the user who reads the answer."""
     return stated_by == WHOEVER_RAN_THIS or stated_by.startswith(USER_OF_CHECK)
 
 
 def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
-    """Return the warning for an AUROC of so few texts on a side; None where there are enough."""
+    """Return the warning for an AUROC of few texts, or None if both sides have enough texts."""
     if min(n_members, n_nonmembers) >= FEW_TEXTS:
         return None
     return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
 
 
 def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: float | None) -> str | None:
-    """Whose statement a claim level rests on; None where it claims nothing, or rests on more than a statement.
+    """Return the source of the statement that a claim level rests on.
 
-    ``stated_by`` said how the two sides came about; ``blind_auroc`` is the blind control's AUROC, None where it was not
-    computed, so that nothing could contradict the statement.
+    Args:
+        level: The claim level.
+        stated_by: The source of the statement about the origin of the two sides.
+        blind_auroc: The blind control's AUROC. It is None if it was not computed, so nothing could contradict the
+            statement.
+
+    Returns:
+        The source, or None if the level claims nothing or rests on more than a statement.
     """
-    return None if level in (None, "screening only") or blind_auroc is not None else stated_by
+    if level in (None, "screening only") or blind_auroc is not None:
+        return None
+    return stated_by
 
 
 def format_claim_level(level: str, stated_by: str | None) -> str:
-    """Return the claim level, and whose statement it rests on (as of :func:`find_claim_source`)."""
+    """Return the claim level with the source of its statement, see :func:`find_claim_source`."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
 def decide_split_verdict(design: str, blind_interval: Interval, *, matched: bool = False) -> SplitVerdict:
-    """Return what the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
+    """Return the verdict on the two sides of a benchmark.
 
-    Labels stated as randomised that the blind control separates (lower bound > .70) are not randomised: the verdict is
-    then *separable without a model*. For sides that were ``matched``, chosen because a classifier hardly separates
-    them, a low AUROC only shows how they were chosen: they are at best *undetermined*. Raises ConfigError for an
-    unknown design.
+    If the blind control separates labels that are stated as randomised (lower bound > 0.70), they are not randomised.
+    The verdict is then *separable without a model*.
+
+    Args:
+        design: The design of the benchmark.
+        blind_interval: The 95% interval of the blind control's AUROC.
+        matched: The sides were selected so that a classifier hardly separates them. A low AUROC then only shows the
+            selection, so the verdict is at best *undetermined*.
+
+    Raises:
+        ConfigError: If the design is unknown.
     """
     _require_known_design(design)
     if blind_interval.low is not None and blind_interval.low > SEPARABLE_ABOVE:
@@ -203,9 +225,10 @@ def decide_split_verdict(design: str, blind_interval: Interval, *, matched: bool
 
 
 def decide_claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
-    """Return the most that may be claimed from a benchmark of this design with this verdict on its split.
+    """Return the strongest claim that a benchmark's design and verdict allow.
 
-    Raises ConfigError for an unknown design.
+    Raises:
+        ConfigError: If the design is unknown.
     """
     _require_known_design(design)
     if verdict == "randomised by design":
@@ -217,4 +240,4 @@ def decide_claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
 
 def _require_known_design(design: str) -> None:
     if design not in get_args(Design):
-        raise ConfigError(f"there is no benchmark design '{design}'; use one of {', '.join(get_args(Design))}")
+        raise ConfigError(f"there is no benchmark design '{design}'. Use one of {', '.join(get_args(Design))}")

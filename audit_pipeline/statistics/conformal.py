@@ -1,10 +1,12 @@
-"""Groups of texts against calibration groups: conformal p-values, and what many of them allow to say.
+"""Conformal p-values of groups of texts against calibration groups, and q-values over many of them.
 
-Windows of one document are not independent, so a group has one statistic, the mean score of some of its texts. A mean
-of few texts scatters more than one of many, so both sides average equally many: c = min(n, q) of a group of n texts,
-where q is what most calibration groups have. Which c texts is decided by a hash. Calibration groups of fewer are left
-out of that comparison. The p-value holds where an audited group that the model has not read is exchangeable with the
-calibration groups, and where scores of texts do not depend on how many texts their group has.
+Windows of one document are not independent, so each group has one statistic: the mean score of some of its texts. A
+mean of few texts varies more than a mean of many texts, so both sides average equally many. A group of n texts averages
+c = min(n, q) texts, and most calibration groups have at least q texts. A hash selects the c texts. Calibration groups
+with fewer texts are omitted from that comparison.
+
+The p-value holds under two assumptions. Groups that the model has not read are exchangeable with the calibration
+groups. The scores of texts do not depend on the size of their group.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from audit_pipeline.statistics.ties import bound_mean_error, merge_tied_means
 
 SHARE_COMPARED = 0.8
 MIN_COMPARED = 19
-"""With fewer calibration groups no p-value can be as small as 0.05."""
+"""The minimum number of calibration groups for a p-value of 0.05."""
 
 METHOD = (
     "conformal p-value of the mean score of the compared texts (chosen by a hash), against calibration non-member "
@@ -37,7 +39,17 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class GroupTests:
-    """One test for each of g audited groups, by name: [g] each; empty where ``reason`` says why there is none."""
+    """One test per audited group. All arrays have the shape (n_groups,) and are in the order of ``groups``.
+
+    Attributes:
+        groups: The groups, sorted.
+        n_texts: Number of texts of the group.
+        n_compared: Number of texts that are averaged.
+        statistic: The mean score of these texts.
+        p_value: The conformal p-value.
+        n_calibration_groups: Number of calibration groups of the comparison.
+        reason: Why the test is refused, or None. The arrays of a refused test are empty.
+    """
 
     groups: npt.NDArray[Any]
     n_texts: Counts
@@ -48,27 +60,44 @@ class GroupTests:
     reason: str | None = None
 
     def __len__(self) -> int:
+        """Return the number of tests."""
         return len(self.groups)
 
 
 def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) -> Floats:
-    """(1 + #{calibration >= s}) / (n + 1) for each statistic s and n calibration values: [m] from [m] and [n].
+    """Compute (1 + #{calibration >= s}) / (n + 1) for each statistic s and n calibration values.
 
-    Valid (P(p <= a) <= a) where s is exchangeable with the calibration values; ties count against significance.
-    Without calibration values it is 1. Raises DataError for a value that is not a number.
+    The p-value is valid, P(p <= a) <= a, if s is exchangeable with the calibration values. Ties count against
+    significance. Without calibration values the p-value is 1.
+
+    Args:
+        statistics: The statistics, of shape (m,).
+        calibration: The calibration values, of shape (n,).
+
+    Returns:
+        The p-values, of shape (m,).
+
+    Raises:
+        DataError: If a value is not a number.
     """
-    audited, known = np.asarray(statistics, dtype=np.float64), np.sort(np.asarray(calibration, dtype=np.float64))
+    audited = np.asarray(statistics, dtype=np.float64)
+    known = np.sort(np.asarray(calibration, dtype=np.float64))
     if np.isnan(audited).any() or np.isnan(known).any():
         raise DataError("a statistic is not a number: leave texts without a score out")
-    at_least = len(known) - np.searchsorted(known, audited, side="left")
-    return np.asarray((1 + at_least) / (len(known) + 1))
+    n_at_least = len(known) - np.searchsorted(known, audited, side="left")
+    return np.asarray((1 + n_at_least) / (len(known) + 1))
 
 
 def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
-    """q: the largest number of texts that at least 80% of the calibration groups, of ``sizes`` texts, have.
+    """Return q, the largest number of texts that at least 80% of the calibration groups have.
 
-    Where 80% are fewer than 19 groups, that many (or all) have to have it: with fewer no p-value could be as small as
-    0.05. Raises DataError without groups.
+    If 80% are fewer than 19 groups, 19 groups (or all) must have q texts. With fewer groups no p-value can be 0.05.
+
+    Args:
+        sizes: The number of texts of each calibration group.
+
+    Raises:
+        DataError: If there are no groups.
     """
     descending = np.sort(np.asarray(sizes))[::-1]
     if not len(descending):
@@ -78,10 +107,9 @@ def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
 
 
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
-    """Test the audited groups, in the order of their names, against the groups of calibration non-members.
+    """Test the audited groups against the groups of calibration non-members.
 
-    Means that are equal but for rounding are tied (statistics/ties.py). The test is refused, with a
-    reason, if either side has no text.
+    Means that differ only by rounding are tied (statistics/ties.py). The test is refused if a side has no text.
     """
     known = calibration.nonmembers
     if not len(audited) or not len(known):
@@ -90,40 +118,50 @@ def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTest
         return GroupTests(audited.groups[:0], none, none, np.empty(0), np.empty(0), none, f"there are no {side}")
     _, known_sizes = np.unique(known.groups, return_counts=True)
     groups, sizes = np.unique(audited.groups, return_counts=True)
-    most = choose_texts_per_group(known_sizes)
-    compared = np.minimum(sizes, most)
-    first, known_first = _select_first_of_group(audited, most), _select_first_of_group(known, most)
-    statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
+    max_texts = choose_texts_per_group(known_sizes)
+    n_compared = np.minimum(sizes, max_texts)
+    scores = _select_texts_of_groups(audited, max_texts)
+    known_scores = _select_texts_of_groups(known, max_texts)
+    statistic = np.empty(len(groups))
+    p_value = np.empty(len(groups))
     n_calibration = np.empty(len(groups), dtype=np.int64)
-    for count in np.unique(compared):
-        is_compared = compared == count
-        own, own_errors = _compute_means(first[is_compared], count)
-        against, errors = _compute_means(known_first[known_sizes >= count], count)
-        statistic[is_compared] = own
-        p_value[is_compared] = conformal_p_values(*merge_tied_means(own, own_errors, against, errors))
-        n_calibration[is_compared] = len(against)
-    return GroupTests(groups, sizes, compared, statistic, p_value, n_calibration)
+    for count in np.unique(n_compared):
+        is_compared = n_compared == count
+        means, errors = _compute_means(scores[is_compared], count)
+        known_means, known_errors = _compute_means(known_scores[known_sizes >= count], count)
+        statistic[is_compared] = means
+        p_value[is_compared] = conformal_p_values(*merge_tied_means(means, errors, known_means, known_errors))
+        n_calibration[is_compared] = len(known_means)
+    return GroupTests(groups, sizes, n_compared, statistic, p_value, n_calibration)
 
 
 def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
-    """Adjusted p-values of one family (Benjamini-Hochberg, 1995; Benjamini-Yekutieli, 2001); empty stays empty."""
+    """Compute the adjusted p-values of a family (Benjamini-Hochberg, 1995; Benjamini-Yekutieli, 2001)."""
     values = np.asarray(p_values, dtype=np.float64)
-    return np.asarray(scipy.stats.false_discovery_control(values, method=method)) if len(values) else values
+    if not len(values):
+        return values
+    return np.asarray(scipy.stats.false_discovery_control(values, method=method))
 
 
 def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor: float = 1.0) -> int:
-    """The fewest calibration groups with which ``n_discoveries`` of ``n_tests`` groups can have a q-value of ``level``.
+    """Return the minimum number of calibration groups for a number of discoveries.
 
-    Each of them has the smallest p-value there can be then. ``factor``: by how much other q-values than Benjamini and
-    Hochberg's exceed those.
+    Each discovery then has the smallest possible p-value.
+
+    Args:
+        n_tests: Number of tested groups.
+        n_discoveries: Number of groups that are to have a q-value of ``level``.
+        level: The q-value.
+        factor: The ratio of other q-values to those of Benjamini and Hochberg.
     """
     return math.ceil(factor * n_tests / (level * n_discoveries) - 1e-9) - 1
 
 
 def compute_joint_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
-    """Benjamini-Yekutieli over all tests of all ``families`` (one per detector that was tried), family by family.
+    """Compute Benjamini-Yekutieli q-values over all tests of all families, and return them by family.
 
-    Detectors score the same texts, so their p-values depend on each other in an unknown way.
+    There is a family per detector. Detectors score the same texts, so their p-values depend on each other in an unknown
+    way.
     """
     values = [np.asarray(family, dtype=np.float64) for family in families]
     if not values:
@@ -132,19 +170,25 @@ def compute_joint_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     return np.split(q_values(np.concatenate(values), "by"), ends[:-1])
 
 
-def _select_first_of_group(texts: ScoredTexts, max_texts: int) -> Floats:
-    """The scores of each group's first ``max_texts`` texts by key, [groups, max_texts]; what a group lacks is NaN."""
+def _select_texts_of_groups(texts: ScoredTexts, max_texts: int) -> Floats:
+    """Return the scores of the first texts of each group in the order of their keys.
+
+    Returns:
+        Array of shape (n_groups, max_texts). Smaller groups are filled with NaN.
+    """
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))
-    place = np.arange(len(order)) - np.searchsorted(codes[order], np.arange(len(names)))[codes[order]]
-    is_first = place < max_texts
-    first = np.full((len(names), max_texts), np.nan)
-    first[codes[order][is_first], place[is_first]] = texts.scores[order][is_first]
-    return first
+    ordered_codes = codes[order]
+    starts = np.searchsorted(ordered_codes, np.arange(len(names)))
+    rank_in_group = np.arange(len(order)) - starts[ordered_codes]
+    is_selected = rank_in_group < max_texts
+    scores = np.full((len(names), max_texts), np.nan)
+    scores[ordered_codes[is_selected], rank_in_group[is_selected]] = texts.scores[order][is_selected]
+    return scores
 
 
 def _compute_means(scores: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return the mean of the first ``count`` scores of each group, and by how much it may be off."""
-    # Sorted, so that the order of a group's texts changes no digit of its statistic.
+    """Return the mean of the first ``count`` scores of each group, and the bound of its rounding error."""
+    # Scores are sorted, so that the order of a group's texts changes no digit of its mean.
     compared = np.sort(scores[:, :count], axis=1)
     return np.asarray(compared.mean(axis=1)), bound_mean_error(np.abs(compared).mean(axis=1), count)

@@ -1,30 +1,30 @@
-"""How much of a book, collection or benchmark was read: the share that is flagged, and what it says of members.
+"""The share of members in a book, collection or benchmark: the flagged share, corrected for errors of the threshold.
 
-A share p of members is flagged at p TPR + (1 - p) FPR, so p = (flagged - FPR) / (TPR - FPR), clipped to 0 and 1
-(Rogan and Gladen, American Journal of Epidemiology 107, 1978). FPR and TPR are measured on calibration texts:
+If a share p of the texts are members, the flagged share is p TPR + (1 - p) FPR. Solved for p, this is
+(flagged - FPR) / (TPR - FPR), clipped to 0 and 1 (Rogan and Gladen, American Journal of Epidemiology 107, 1978). FPR
+and TPR are measured on calibration texts:
 
-- An order statistic is chosen by the non-members, so the members' TPR is that of texts that chose nothing. The FPR is
-  measured on the very non-members, but for one thing: the text that is the order statistic counts as flagged, though
-  the threshold lies above it. With one text per group the lower end of the Clopper-Pearson interval is then the 2.5%
-  quantile of Beta(n - k + 1, k), the distribution of the FPR over calibrations, and the upper end lies above the 97.5%.
-- The largest accuracy is chosen by both sides and fits the chance in them. So ten thresholds are chosen, each by nine
-  tenths of the groups, and FPR and TPR are those of the tenths that did not choose. The flagged share that is corrected
-  is then the mean over the ten thresholds as well, so that all three terms are of the same thresholds; it differs from
-  the printed share, which is of the threshold that all calibration texts choose, by little.
+- The non-members choose an order statistic, so the members' TPR is unbiased. The FPR is measured on the same
+  non-members. The text of the order statistic counts as flagged, although the threshold is above it. With one text per
+  group, the lower end of the Clopper-Pearson interval is then the 2.5% quantile of Beta(n - k + 1, k). That is the
+  distribution of the FPR over calibrations. The upper end is above the 97.5% quantile.
+- Both sides choose the largest accuracy, which fits their chance. So ten thresholds are chosen, each by nine tenths of
+  the groups. FPR and TPR are those of the tenth that did not choose. The corrected flagged share is the mean over the
+  same ten thresholds. It differs little from the printed share, whose threshold all calibration texts choose.
 
-The interval holds every p for which flagged - (1 - p) FPR - p TPR could be 0 by the 95% intervals of the three terms:
-the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008), inverted. It takes the
-terms as independent, which needs audited and calibration texts of different groups, and keeps the asymmetry of each
-term's interval.
+The interval contains every p for which flagged - (1 - p) FPR - p TPR may be 0. The terms vary within their 95%
+intervals. This inverts the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008). It
+assumes independent terms, so audited and calibration texts must belong to different groups. It keeps the asymmetry of
+each interval.
 
-One book's FPR and TPR are not those of books on average: its style raises or lowers all its scores. How far, the
-calibration groups say: a group's rate is taken as Beta distributed, with the intraclass correlation that analysis of
-variance finds in them (Ridout, Demetrio and Firth, Biometrics 55, 1999), and for a unit of one group its central 95%
-is a fourth term, which moves FPR and TPR together. Without it, 95% intervals for one
-book of 100 windows, with 30% of their variance its own, held the true share in 50 to 86 of 100 made-up books. Where
-calibration groups have one text each, nothing shows this, and the assumption says so.
+FPR and TPR of a single book differ from those of an average book: its style raises or lowers all its scores. The
+calibration groups show the size of this effect. The rate of a group is assumed to be Beta distributed, with the
+intraclass correlation of an analysis of variance (Ridout, Demetrio and Firth, Biometrics 55, 1999). For a unit of one
+group its central 95% is a fourth term, which moves FPR and TPR together. Without it, 95% intervals
+contained the true share in only 50 to 86 of 100 simulated books (100 windows, 30% of the variance between books). If
+calibration groups have one text each, the effect is unknown, and the assumption states that.
 
-Measured coverage: bench/bench_decisions.py.
+bench/bench_decisions.py measures the coverage.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ CONTRADICTED = (
     "; here that is not so, and there is no interval: the share flagged is beyond what calibration members and "
     "non-members can explain together"
 )
-"""Added to an assumption where no share of members is within the bounds of all terms."""
+"""The addition to an assumption if no share of members is within the bounds of all terms."""
 ASSUMPTION_OF_AN_AVERAGE_GROUP = f"{ASSUMPTION}; of this one group too, not only of groups on average"
 
 _HALVINGS = 50
-_MOST_ALIKE = 0.999
+_MAX_CORRELATION = 0.999
 
 
 @dataclass(frozen=True)
 class GroupSpread:
-    """How far one group's FPR and TPR may lie below and above those of groups on average, 95 of 100 times."""
+    """The central 95% range of a single group's FPR and TPR, as distances below and above the average group."""
 
     fpr_down: float
     fpr_up: float
@@ -76,11 +76,15 @@ NO_SPREAD = GroupSpread(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Instrument:
-    """What is known of a threshold from calibration texts.
+    """The properties of a threshold, measured on calibration texts.
 
-    ``thresholds`` are those that ``fpr`` and ``tpr`` are of (their mean, where there are several). ``spread`` is that
-    of single groups; None where no calibration group of a side has several texts. ``reason`` says why no rate can be
-    corrected with them; None where it can.
+    Attributes:
+        threshold: The threshold.
+        thresholds: The thresholds to which ``fpr`` and ``tpr`` belong. If there are several, the rates are means.
+        fpr: The false-positive rate.
+        tpr: The true-positive rate.
+        spread: The spread of single groups, or None if no calibration group of a side has several texts.
+        reason: Why no rate can be corrected, or None.
     """
 
     threshold: float
@@ -93,9 +97,9 @@ class Instrument:
 
 @dataclass(frozen=True, eq=False)
 class UnitRates:
-    """Flagged and corrected shares of u units, by name: [u] each; corrected ones are NaN where there are none.
+    """The flagged and corrected shares of units. All arrays have the shape (n_units,).
 
-    The ends of the interval of a corrected share are NaN, too, where the calibration texts contradict it.
+    A missing corrected share is NaN. The ends of its interval are also NaN if the calibration texts contradict it.
     """
 
     name: npt.NDArray[Any]
@@ -111,32 +115,37 @@ class UnitRates:
 
 
 def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
-    """FPR and TPR of a threshold that ``calibration`` chose, as the module says; None where it was refused."""
+    """Measure FPR and TPR of a threshold that the calibration texts chose. Return None for a refused threshold."""
     if threshold.threshold is None:
         return None
-    nonmembers, members = calibration.nonmembers, calibration.members
+    nonmembers = calibration.nonmembers
+    members = calibration.members
     if threshold.order_statistic is not None:
-        used: tuple[float, ...] = (threshold.threshold,)
-        false, true = nonmembers.scores >= threshold.order_statistic, members.scores >= threshold.threshold
+        thresholds: tuple[float, ...] = (threshold.threshold,)
+        false_flags = nonmembers.scores >= threshold.order_statistic
+        true_flags = members.scores >= threshold.threshold
     else:
         folds = _assign_folds(calibration)
-        chosen = [choose_largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)]
-        used = tuple(column for column in chosen if column is not None)
-        if len(used) < len(chosen) or len(used) < 2:
+        n_folds = folds.max() + 1
+        choices = [choose_largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(n_folds)]
+        thresholds = tuple(choice for choice in choices if choice is not None)
+        if len(thresholds) < len(choices) or len(thresholds) < 2:
             reason = "the calibration members or non-members are of too few groups to leave any out"
             unknown = Rate(None, None, None, len(members), members.n_groups, None)
             return Instrument(threshold.threshold, (threshold.threshold,), unknown, unknown, None, reason)
-        flagged = calibration.scores >= np.array(used)[folds]
-        false, true = flagged[calibration.labels == NON_MEMBER], flagged[calibration.labels == MEMBER]
-    fpr, tpr = grouped_rate(false, nonmembers.groups), grouped_rate(true, members.groups)
-    fpr_margins = _compute_group_margins(false, nonmembers.groups)
-    tpr_margins = _compute_group_margins(true, members.groups)
+        flags = calibration.scores >= np.array(thresholds)[folds]
+        false_flags = flags[calibration.labels == NON_MEMBER]
+        true_flags = flags[calibration.labels == MEMBER]
+    fpr = grouped_rate(false_flags, nonmembers.groups)
+    tpr = grouped_rate(true_flags, members.groups)
+    fpr_margins = _compute_group_margins(false_flags, nonmembers.groups)
+    tpr_margins = _compute_group_margins(true_flags, members.groups)
     spread = None if fpr_margins is None or tpr_margins is None else GroupSpread(*fpr_margins, *tpr_margins)
-    return Instrument(threshold.threshold, used, fpr, tpr, spread, _explain_refusal(fpr, tpr))
+    return Instrument(threshold.threshold, thresholds, fpr, tpr, spread, _explain_refusal(fpr, tpr))
 
 
 def select_assumption(instrument: Instrument, n_groups: int) -> str:
-    """Return what must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
+    """Return the assumption of the corrected share of a unit with ``n_groups`` groups."""
     if n_groups > 1:
         return ASSUMPTION
     return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
@@ -150,10 +159,19 @@ def compute_corrected_shares(
     tpr: Rate,
     spread: GroupSpread = NO_SPREAD,
 ) -> tuple[Floats, Floats, Floats]:
-    """(flagged - FPR) / (TPR - FPR), clipped, and the ends of its 95% interval: [u] each, from [u] shares.
+    """Compute (flagged - FPR) / (TPR - FPR), clipped to 0 and 1, with its 95% interval.
 
-    Both ends are NaN where no share is within the bounds: more is flagged than of members, or less than of non-members.
-    ``spread``: for units of one group. FPR and TPR have intervals, and the TPR is above the FPR.
+    Args:
+        flagged: The flagged shares, of shape (n_units,).
+        flagged_low: The lower ends of their intervals.
+        flagged_high: The upper ends of their intervals.
+        fpr: The false-positive rate, which has an interval.
+        tpr: The true-positive rate, which has an interval and is above the FPR.
+        spread: The spread of single groups, for units of one group.
+
+    Returns:
+        The corrected shares and the ends of their intervals. Both ends are NaN if no share is within the bounds. More
+        texts are then flagged than among members, or fewer than among non-members.
     """
     rates = np.array([[rate.value, rate.low, rate.high] for rate in (fpr, tpr)], dtype=np.float64)
     (fpr_share, fpr_low, fpr_high), (tpr_share, tpr_low, tpr_high) = rates
@@ -172,21 +190,27 @@ def compute_corrected_shares(
         return excess(shares) + np.sqrt(sum(term**2 for term in terms))
 
     share = np.clip((flagged - fpr_share) / (tpr_share - fpr_share), 0.0, 1.0)
-    # The lower bound is concave in p. So it excludes the shares from 0 to its one crossing, or none where it allows 0.
-    # The upper is convex and excludes those from its one crossing to 1, or none where it allows 1.
+    # The lower bound is concave in p. It excludes the shares from 0 to its only crossing, or none if it allows 0.
+    # The upper bound is convex. It excludes the shares from its only crossing to 1, or none if it allows 1.
     low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _find_crossing(lower, len(share)))
     high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _find_crossing(upper, len(share)))
-    # Bisection stops a rounding error from the crossing: the interval holds its estimate.
-    low, high = np.minimum(low, share), np.maximum(high, share)
+    # Bisection stops a rounding error before the crossing. The interval must contain its estimate.
+    low = np.minimum(low, share)
+    high = np.maximum(high, share)
     contradicted = (lower(np.ones_like(share)) >= 0) | (upper(np.zeros_like(share)) <= 0)
     return share, np.where(contradicted, np.nan, low), np.where(contradicted, np.nan, high)
 
 
 def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument: Instrument) -> UnitRates:
-    """Flagged and corrected shares of the texts of each unit; ``units`` [n] says which unit a text is of.
+    """Compute the flagged and corrected shares of each unit.
 
-    The texts of a unit of one group are the whole of what is asked about: their interval is Clopper-Pearson's. Those
-    of several groups represent more such groups: their interval is :func:`rates.grouped_rate`'s.
+    If a unit has a single group, its texts are the whole population, so the interval is that of Clopper and Pearson. If
+    a unit has several groups, they represent further groups, so the interval is that of :func:`grouped_rate`.
+
+    Args:
+        audited: The audited texts.
+        units: The unit of each text, of shape (n_texts,).
+        instrument: The measured threshold.
     """
     names, codes = np.unique(units, return_inverse=True)
     flags = (audited.scores >= instrument.threshold).astype(np.float64)
@@ -195,19 +219,21 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
     _, group_codes = np.unique(audited.groups, return_inverse=True)
     n_groups = np.bincount(np.unique(np.stack([codes, group_codes]), axis=1)[0], minlength=len(names))
     printed = _compute_shares(flags, codes, audited.groups, n_groups)
-    if instrument.reason is None:
+    if instrument.reason is not None:
+        unknown = np.full(len(names), np.nan)
+        return UnitRates(names, n_texts, n_groups, n_flagged, *printed, unknown, unknown, unknown)
+    terms = printed
+    if len(instrument.thresholds) > 1:
         weights = np.mean([audited.scores >= threshold for threshold in instrument.thresholds], axis=0)
-        terms = (
-            printed if len(instrument.thresholds) == 1 else _compute_shares(weights, codes, audited.groups, n_groups)
-        )
-        corrected = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
-        if instrument.spread is not None:
-            of_single_group = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
-            share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_single_group, corrected, strict=True))
-            corrected = share, low, high
-    else:
-        corrected = (np.full(len(names), np.nan),) * 3
-    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, *corrected)
+        terms = _compute_shares(weights, codes, audited.groups, n_groups)
+    share, low, high = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
+    if instrument.spread is not None:
+        single = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
+        is_single = n_groups == 1
+        share = np.where(is_single, single[0], share)
+        low = np.where(is_single, single[1], low)
+        high = np.where(is_single, single[2], high)
+    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, share, low, high)
 
 
 def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
@@ -216,66 +242,83 @@ def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
     for name, rate in (("members", tpr), ("non-members", fpr)):
         if rate.low is None:
             return f"the calibration {name} are all of one group, so the rate among them has no interval"
-    least = difference_interval(tpr, fpr).low
-    if least is None or least <= MIN_DIFFERENCE:
+    lower_bound = difference_interval(tpr, fpr).low
+    if lower_bound is None or lower_bound <= MIN_DIFFERENCE:
         return (
-            f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is {least:z.3f} "
-            f"on calibration texts, it needs to exceed {MIN_DIFFERENCE:g}"
+            f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is "
+            f"{lower_bound:z.3f} on calibration texts, it needs to exceed {MIN_DIFFERENCE:g}"
         )
     return None
 
 
 def _assign_folds(calibration: ScoredTexts) -> Places:
-    """The fold of each text: groups in random order (by key) within those of the same sides, dealt out in turn."""
+    """Assign each text to a fold. Groups with the same sides are assigned in turn, in the order of their keys."""
     names, codes = np.unique(calibration.groups, return_inverse=True)
     sides = np.zeros(len(names), dtype=np.int64)
     for bit, label in ((1, MEMBER), (2, NON_MEMBER)):
         sides += bit * (np.bincount(codes, weights=calibration.labels == label, minlength=len(names)) > 0)
-    first_key = np.full(len(names), np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(first_key, codes, calibration.keys)
-    dealt = np.empty(len(names), dtype=np.intp)
-    dealt[np.lexsort((first_key, sides))] = np.arange(len(names)) % FOLDS
-    return np.asarray(dealt[codes])
+    min_key = np.full(len(names), np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(min_key, codes, calibration.keys)
+    fold_of_group = np.empty(len(names), dtype=np.intp)
+    fold_of_group[np.lexsort((min_key, sides))] = np.arange(len(names)) % FOLDS
+    return np.asarray(fold_of_group[codes])
 
 
 def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
-    """Where a function of [u] shares falls below 0 in [0, 1]: at 0 where it starts there, at 1 where it stays above."""
-    low, high = np.zeros(size), np.ones(size)
+    """Find the share in [0, 1] from which a function is negative, by bisection.
+
+    The result is 0 if the function starts below 0, and 1 if it never falls below 0.
+
+    Args:
+        bound: A function of shares of shape (size,).
+        size: Number of shares.
+    """
+    low = np.zeros(size)
+    high = np.ones(size)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        above = bound(middle) > 0
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
+        is_above = bound(middle) > 0
+        low = np.where(is_above, middle, low)
+        high = np.where(is_above, high, middle)
     return (low + high) / 2
 
 
 def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[float, float] | None:
-    """Return how far below and above the share of all texts the central 95% of the groups' own rates reach."""
+    """Return the distances from the share of all texts to the ends of the central 95% of the groups' rates.
+
+    The result is None if there is a single group, or if each group has one text.
+    """
     values = np.asarray(flags, dtype=np.float64)
     names, codes = np.unique(groups, return_inverse=True)
-    n, n_groups = len(values), len(names)
+    n = len(values)
+    n_groups = len(names)
     if n_groups < 2 or n == n_groups:
         return None
-    share, sizes = values.mean(), np.bincount(codes)
+    share = values.mean()
+    sizes = np.bincount(codes)
     shares = np.bincount(codes, weights=values) / sizes
     between = (sizes * (shares - share) ** 2).sum() / (n_groups - 1)
     within = (sizes * shares * (1 - shares)).sum() / (n - n_groups)
-    size = (n - (sizes**2).sum() / n) / (n_groups - 1)
+    mean_size = (n - (sizes**2).sum() / n) / (n_groups - 1)
     if between <= within:
         return 0.0, 0.0
-    alike = min(_MOST_ALIKE, (between - within) / (between + (size - 1) * within))
-    low, high = scipy.special.betaincinv(share * (1 / alike - 1), (1 - share) * (1 / alike - 1), (0.025, 0.975))
+    correlation = min(_MAX_CORRELATION, (between - within) / (between + (mean_size - 1) * within))
+    alpha = share * (1 / correlation - 1)
+    beta = (1 - share) * (1 / correlation - 1)
+    low, high = scipy.special.betaincinv(alpha, beta, (0.025, 0.975))
     return max(0.0, float(share - low)), max(0.0, float(high - share))
 
 
 def _compute_shares(
     weights: Floats, codes: Places, groups: npt.NDArray[Any], n_groups: Counts
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the share of each unit and the ends of its interval."""
+    """Compute the share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
     low, high = clopper_pearson_bounds(np.minimum(flagged, n), n)
     for unit in np.flatnonzero(n_groups > 1):
         in_unit = codes == unit
         rate = grouped_rate(weights[in_unit], groups[in_unit])
-        low[unit], high[unit] = rate.low, rate.high
+        low[unit] = rate.low
+        high[unit] = rate.high
     return flagged / n, low, high

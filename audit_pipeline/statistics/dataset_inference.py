@@ -1,31 +1,32 @@
-"""Dataset inference: is a whole set of texts likelier to have been trained on than texts known not to have been?
+"""Dataset inference: a test of whether a set of texts was in the training data, against texts known to be held out.
 
-Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors separate the
-audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
-there are, the p-value needs no correction for them. This version differs from the paper's:
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half of the texts which detectors
+separate audited from held-out texts. It is tested on the other half, which it has not seen. The p-value therefore needs
+no correction for the number of detectors. This version differs from the paper:
 
-* Everything goes by group (the book, the patent): groups are divided into halves, the model is fitted to group means
-  and the test compares group means, so that windows of one document do not count as independent.
-* Values are clipped at the 2.5th and 97.5th percentile and standardised, both as measured on the fitted half alone.
-* The linear model is a ridge regression whose penalty is chosen by leaving out one group at a time: detectors at many
-  settings are nearly collinear, and plain least squares needs more groups than features.
-* Several random splits make the result less of a lottery. Their p-values overlap, so they are combined by a rule that
-  holds under dependence.
-* The test is one-sided in the direction of training. Every score is higher for likelier members, so on the fitted half
-  alone each split decides which way the features that it uses run: by the sign of sum_j |w_j| d_j, w_j the weight of
-  the standardised feature j and d_j its mean over audited groups minus that over held-out ones. A split in which
-  held-out groups score higher has a p-value of 1: it can find nothing, and as the tested half had no part in that, the
-  p-values hold their level. Where texts are known to be members and are not tested, they say the same of every feature:
-  one by which they score lower than the fitted half's held-out groups (Mann-Whitney, 2.5%) is left out of that split.
-* No p-value lies below that of a permutation test of as many groups, were the two sides to share no value: Welch's t
-  has no bound where a side hardly varies.
+- The unit is the group (the book, the patent). Groups are divided into halves, the model is fitted to group means, and
+  the test compares group means. Windows of one document therefore do not count as independent.
+- Values are clipped at the 2.5th and 97.5th percentile and standardised. Both are measured on the fitted half.
+- The linear model is a ridge regression whose penalty is chosen by leave-one-group-out. Detectors at many settings are
+  nearly collinear, and plain least squares needs more groups than features.
+- Several random splits reduce the effect of chance. Their p-values depend on each other, so they are combined by a rule
+  that holds under dependence.
+- The test is one-sided in the direction of training: every score is higher for likelier members. On the fitted half,
+  each split determines the direction of its features by the sign of sum_j |w_j| d_j. Here w_j is the weight of the
+  standardised feature j, and d_j its mean over audited groups minus its mean over held-out groups.
+- A split in which held-out groups score higher has a p-value of 1. The tested half has no part in that decision, so the
+  p-values hold their level.
+- Known members that are not tested show the direction of each feature. If they score lower than the held-out groups of
+  the fitted half (Mann-Whitney, 2.5%), the split omits the feature.
+- No p-value is below that of a permutation test of as many groups without a shared value. Welch's t has no bound if a
+  side hardly varies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -47,23 +48,36 @@ DESIGNS = ("exchangeable", "randomised")
 MIN_GROUPS = 20
 SPLITS = 10
 
-_CLIPPED_AT = (2.5, 97.5)
+_CLIP_PERCENTILES = (2.5, 97.5)
 _PENALTIES = np.logspace(-1, 5, 13)
-_NAMED_AT_MOST = 5
-# Relative: what lies below is rounding.
-_NO_SPREAD, _CANCELS = 1e-10, 1e-6
+# Smaller values, relative to the magnitude of the data, are rounding errors.
+_MIN_RELATIVE_SPREAD = 1e-10
+_MIN_RELATIVE_DIFFERENCE = 1e-6
 
 
 @dataclass(frozen=True)
 class DatasetInference:
-    """The test's result: p-value and Welch's t of each split, and of all together (``statistic``: the median t).
+    """The result of the test. findings.py describes its method in a sentence.
 
-    Both are in the direction of training: the t of a split that runs the other way is negative, its p-value 1.
-    ``direction`` is that of a difference at 5%: ``opposite`` where the p-values without regard to direction find one
-    and most splits run the other way. ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text
-    lacks, with how many lack it. ``detectable_auroc`` is that between group means that one p-value at 5% finds four
-    times in five, by Noether's formula (Noether 1987, Journal of the American Statistical Association 82). Where
-    ``status`` is ``refused``, ``reason`` says why and there is none of these numbers.
+    Attributes:
+        reason: Why the test is refused, or None. A refused test has no numbers.
+        p_value: The combined p-value in the direction of training.
+        statistic: The median of Welch's t over splits, in the direction of training.
+        n: Number of audited texts.
+        n_held_out: Number of held-out texts.
+        n_features: Number of features that every text has.
+        n_splits: Number of random splits.
+        split_p_values: The p-value of each split in the direction of training. It is 1 if the split runs the other way.
+        undirected_p_value: The combined p-value regardless of direction.
+        n_splits_with_training: Number of splits whose fitted half runs in the direction of training.
+        n_features_against: Maximum number of features, over splits, by which known members score lower.
+        omitted_features: The features that some texts lack, with the number of these texts.
+        claim_level: The claim level of the benchmark.
+        direction: The direction of a difference at 5%. It is ``opposite`` if the undirected p-values find a difference
+            and most splits run the other way.
+        detectable_auroc: The AUROC between group means that a p-value at 5% finds four times in five, by Noether's
+            formula (Noether 1987, Journal of the American Statistical Association 82).
+        assumption: The assumption of the p-value.
     """
 
     reason: str | None
@@ -71,22 +85,33 @@ class DatasetInference:
     statistic: float | None
     n: int
     n_held_out: int
+    n_features: int
+    n_splits: int
     split_p_values: tuple[float, ...]
-    left_out: tuple[str, ...]
+    undirected_p_value: float | None
+    n_splits_with_training: int
+    n_features_against: int
+    omitted_features: Mapping[str, int]
     claim_level: ClaimLevel
-    method: str
     direction: Direction | None
     detectable_auroc: float | None
     assumption: str = ASSUMPTION
 
     @property
     def status(self) -> Literal["ok", "refused"]:
+        """Return ``refused`` if there is a reason."""
         return "ok" if self.reason is None else "refused"
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Scores of texts as a matrix ``values`` [texts, features], NaN where a text lacks one."""
+    """The scores of texts as a matrix.
+
+    Attributes:
+        example_ids: The texts.
+        names: The features.
+        values: Array of shape (n_texts, n_features). A missing score is NaN.
+    """
 
     example_ids: tuple[str, ...]
     names: tuple[str, ...]
@@ -94,25 +119,32 @@ class Features:
 
 
 def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
-    """Return the matrix of a long table of scores: one entry per text and feature, None where there is no score.
+    """Build the matrix of a long table of scores, which has one entry per text and feature.
 
-    Texts and features are in alphabetical order. Raises DataError where a text has two entries of one feature.
+    Texts and features are in alphabetical order.
+
+    Raises:
+        DataError: If a text has two entries of a feature.
     """
     texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
     features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(np.unique(row * max(1, len(features)) + column)) < len(row):
         raise DataError("a text has two scores of one feature: give one run's scores only")
     values = np.full((len(texts), len(features)), np.nan)
-    values[row, column] = [np.nan if score is None else score for score in scores]
+    # None becomes NaN.
+    values[row, column] = np.array(scores, dtype=np.float64)
     return Features(tuple(texts), tuple(features), values)
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedTexts:
-    """n texts that the test compares, with d features each: ``values`` [n, d] (NaN: missing) and ``names`` [d].
+    """The texts that the test compares.
 
-    ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
-    label is 1 or unknown). ``groups`` [n] are their documents.
+    Attributes:
+        values: Array of shape (n_texts, n_features). A missing value is NaN.
+        names: The features.
+        held_out: Boolean array of shape (n_texts,). True for held-out texts, False for audited texts of any label.
+        groups: The document of each text.
     """
 
     values: Floats
@@ -130,116 +162,130 @@ def run_dataset_inference(
     splits: int = SPLITS,
     seed: int = 0,
 ) -> DatasetInference:
-    """Test audited ``texts`` against held-out ones.
+    """Test audited texts against held-out texts.
 
-    A feature that any text lacks is left out and named. Groups with texts of both sides stay in one half with both; the
-    test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts that are known to be
-    members and are none of the n; they say which features run against training.
+    A feature that any text lacks is omitted. A group with texts of both sides belongs to one half with all its texts,
+    which makes the test conservative. Every feature is oriented: a higher value indicates a member. If audited texts
+    score lower than held-out texts, that is no finding, see ``direction``. Except for rounding, the result does not
+    depend on the order of the texts.
 
-    Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
-    then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
-    not to be relied on), and where no feature is left. Every feature is oriented: the higher, the likelier a member.
-    Audited texts that score lower than held-out ones are no finding: see ``direction``. The result does not depend on
-    the order of the texts, but for rounding.
+    Args:
+        texts: The texts.
+        design: The design of the benchmark.
+        claim_level: The claim level of the benchmark.
+        known_members: Values of shape (n_members, n_features) and groups of known members outside of ``texts``. They
+            show which features run against training.
+        splits: Number of random splits.
+        seed: The seed of the splits.
+
+    Returns:
+        The result. The test is refused if the design is neither exchangeable nor randomised, or if no feature is
+        complete. It is also refused if a side has fewer than 20 groups. With 20 groups each half has 10 means per side.
+        The level of the test was measured with at least that many. A t-test of fewer skewed means is unreliable.
     """
     n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     complete = n_lacking == 0
-    left_out = tuple(
-        f"{name} ({n} of {len(texts.values)} texts lack it)"
-        for name, n in zip(texts.names, n_lacking.tolist(), strict=True)
-        if n
-    )
     units = _group_texts(texts)
-    reason = _explain_refusal(design, units, bool(complete.any()))
-    tested = []
-    if reason is None:
-        ordered = texts.values[units.order][:, complete]
-        audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
-        deviation = math.sqrt((audited + held_out + 1) / (12 * audited * held_out))
-        members = None
-        if known_members is not None:
-            of_members = known_members[0][:, complete]
-            whole = np.isfinite(of_members).all(axis=1)
-            _, group = np.unique(np.array(known_members[1], dtype=object)[whole], return_inverse=True)
-            members = (of_members[whole], group) if whole.any() else None
-        tested = [_run_test(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
-    p_values = [split.directed_p_value for split in tested]
-    return DatasetInference(
-        reason=reason,
-        p_value=None if reason is not None else combine_p_values(p_values),
-        statistic=None if reason is not None else _median_t(tested),
+    result = DatasetInference(
+        reason=_explain_refusal(design, units, has_feature=bool(complete.any())),
+        p_value=None,
+        statistic=None,
         n=int((~texts.held_out).sum()),
         n_held_out=int(texts.held_out.sum()),
-        split_p_values=tuple(p_values),
-        left_out=left_out,
+        n_features=int(complete.sum()),
+        n_splits=splits,
+        split_p_values=(),
+        undirected_p_value=None,
+        n_splits_with_training=0,
+        n_features_against=0,
+        omitted_features={name: n for name, n in zip(texts.names, n_lacking.tolist(), strict=True) if n},
         claim_level=claim_level,
-        method=_format_method(int(complete.sum()), splits, tested, left_out),
-        direction=None if reason is not None else _combine_directions(tested),
-        # Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%.
-        detectable_auroc=None if reason is not None else detectable_auroc(deviation, LEVEL / 2),
+        direction=None,
+        detectable_auroc=None,
+    )
+    if result.reason is not None:
+        return result
+    ordered = texts.values[units.order][:, complete]
+    members = None if known_members is None else _select_complete_members(*known_members, complete)
+    tested = [_run_test(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
+    p_values = [split.directed_p_value for split in tested]
+    p_value = combine_p_values(p_values)
+    undirected_p_value = combine_p_values([split.p_value for split in tested])
+    n_with_training = sum(split.runs_with_training for split in tested)
+    n_audited_tested = int(units.has_audited.sum()) // 2
+    n_held_out_tested = int(units.has_held_out.sum()) // 2
+    deviation = math.sqrt((n_audited_tested + n_held_out_tested + 1) / (12 * n_audited_tested * n_held_out_tested))
+    return replace(
+        result,
+        p_value=p_value,
+        statistic=_compute_median_t(tested),
+        split_p_values=tuple(p_values),
+        undirected_p_value=undirected_p_value,
+        n_splits_with_training=n_with_training,
+        n_features_against=max(split.n_features_against for split in tested),
+        direction=_decide_direction(p_value, undirected_p_value, is_mostly_against=n_with_training < splits / 2),
+        # This holds for a test of the smaller halves. Twice the median p-value is at most 5% if half of the splits are
+        # at 2.5%.
+        detectable_auroc=detectable_auroc(deviation, LEVEL / 2),
     )
 
 
 @dataclass(frozen=True)
 class _Split:
-    """One split: which way the fitted half runs, and what a test of the other half says without regard to it."""
+    """The result of one split.
+
+    Attributes:
+        t: Welch's t of the tested half, regardless of the direction of the fitted half.
+        p_value: The one-sided p-value of ``t``.
+        runs_with_training: True if the fitted half runs in the direction of training.
+        n_features_against: Number of features by which known members score lower.
+    """
 
     t: float
     p_value: float
     runs_with_training: bool
-    n_against: int = 0
-    """Features by which known members score lower."""
+    n_features_against: int = 0
 
     @property
     def directed_p_value(self) -> float:
-        """The p-value in the direction of training: 1 where the fitted half runs the other way."""
+        """Return the p-value in the direction of training: 1 if the fitted half runs the other way."""
         return self.p_value if self.runs_with_training else 1.0
 
     @property
     def directed_t(self) -> float:
-        # No negative zero.
+        """Return Welch's t in the direction of training."""
+        # A subtraction avoids the negative zero.
         return self.t if self.runs_with_training else 0.0 - self.t
 
 
-def _combine_directions(split_results: Sequence[_Split]) -> Direction:
-    """Return the direction of the difference that the splits together find at 5%; ``none`` where they find none."""
-    if combine_p_values([split.directed_p_value for split in split_results]) <= LEVEL:
+def _decide_direction(p_value: float, undirected_p_value: float, *, is_mostly_against: bool) -> Direction:
+    """Return the direction of the difference at 5%, or ``none``."""
+    if p_value <= LEVEL:
         return "training"
-    against = sum(not split.runs_with_training for split in split_results)
-    found = combine_p_values([split.p_value for split in split_results]) <= LEVEL
-    return "opposite" if found and against > len(split_results) / 2 else "none"
+    return "opposite" if undirected_p_value <= LEVEL and is_mostly_against else "none"
 
 
-def _format_method(
-    n_features: int, splits: int, split_results: Sequence[_Split], omitted_features: Sequence[str]
-) -> str:
-    words = (
-        f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
-        f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        "twice the median p-value"
-    )
-    if split_results:
-        with_training = sum(split.runs_with_training for split in split_results)
-        words += f"; {with_training} of {len(split_results)} fitted halves run in the direction of training"
-        if against := max(split.n_against for split in split_results):
-            words += f", up to {against} feature(s) left aside by which known members score lower"
-        if with_training < len(split_results):
-            p_value = combine_p_values([split.p_value for split in split_results])
-            words += f" (p = {p_value:.2g} without regard to direction)"
-    if omitted_features:
-        more = len(omitted_features) - _NAMED_AT_MOST
-        words += f"; left out: {', '.join(omitted_features[:_NAMED_AT_MOST])}" + (
-            f" and {more} more" if more > 0 else ""
-        )
-    return words
+def _select_complete_members(values: Floats, groups: Sequence[str], features: Bools) -> tuple[Floats, Places] | None:
+    """Return the values and the group numbers of the members that have all features, or None if there are none."""
+    selected = values[:, features]
+    is_complete = np.isfinite(selected).all(axis=1)
+    if not is_complete.any():
+        return None
+    _, group_numbers = np.unique(np.array(groups, dtype=object)[is_complete], return_inverse=True)
+    return selected[is_complete], group_numbers
 
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """Texts by what is averaged: the texts of one group on one side.
+    """The units that are averaged. A unit has the texts of one group on one side.
 
-    ``order`` [n] sorts the texts by unit; ``start`` [u] is where each unit begins among them. ``held_out`` and
-    ``group`` [u] are each unit's side and group; ``has_audited`` and ``has_held_out`` [g] are each group's sides.
+    Attributes:
+        order: Sorts the texts by unit, of shape (n_texts,).
+        start: The position of each unit's first text in that order, of shape (n_units,).
+        held_out: The side of each unit, of shape (n_units,).
+        group: The group number of each unit, of shape (n_units,).
+        has_audited: True for groups with audited texts, of shape (n_groups,).
+        has_held_out: True for groups with held-out texts, of shape (n_groups,).
     """
 
     order: Places
@@ -253,9 +299,9 @@ class _Units:
 def _group_texts(texts: ComparedTexts) -> _Units:
     held_out = texts.held_out
     names, group_of_text = np.unique(np.array(texts.groups, dtype=object), return_inverse=True)
-    both = 2 * group_of_text + held_out
-    order = np.argsort(both, kind="stable")
-    units, start = np.unique(both[order], return_index=True)
+    unit_of_text = 2 * group_of_text + held_out
+    order = np.argsort(unit_of_text, kind="stable")
+    units, start = np.unique(unit_of_text[order], return_index=True)
     return _Units(
         order=order,
         start=start,
@@ -266,117 +312,136 @@ def _group_texts(texts: ComparedTexts) -> _Units:
     )
 
 
-def _explain_refusal(design: str, units: _Units, any_feature: bool) -> str | None:
+def _explain_refusal(design: str, units: _Units, *, has_feature: bool) -> str | None:
     if design not in DESIGNS:
         return (
             f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
             "a difference would not be training's; it needs a benchmark that is exchangeable or randomised"
         )
-    for name, has in (("audited", units.has_audited), ("held-out", units.has_held_out)):
-        if has.sum() < MIN_GROUPS:
-            n = int(has.sum())
-            return f"the {name} texts are of {n} group{'' if n == 1 else 's'}, the test needs {MIN_GROUPS}"
-    return None if any_feature else "every feature is missing for some text"
+    for name, has_side in (("audited", units.has_audited), ("held-out", units.has_held_out)):
+        n_groups = int(has_side.sum())
+        if n_groups < MIN_GROUPS:
+            return (
+                f"the {name} texts are of {n_groups} group{'' if n_groups == 1 else 's'}, the test needs {MIN_GROUPS}"
+            )
+    return None if has_feature else "every feature is missing for some text"
 
 
 def _run_test(
     values: Floats, units: _Units, members: tuple[Floats, Places] | None, generator: np.random.Generator
 ) -> _Split:
-    """Welch's t and its one-sided p-value on one random half, of the model fitted to the other.
+    """Fit the model to a random half of the groups and test it on the other half.
 
-    ``members``: values [m, d] of texts that are known to be members, and the place of each text's group [m].
+    Args:
+        values: Array of shape (n_texts, n_features), ordered by unit.
+        units: The units.
+        members: Values of shape (n_members, n_features) and group numbers of known members.
+        generator: The source of random numbers.
     """
-    from sklearn.linear_model import RidgeCV  # noqa: PLC0415 - it is heavy
+    # scikit-learn is slow to import.
+    from sklearn.linear_model import RidgeCV  # noqa: PLC0415
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    # Half of the groups of each composition (audited, held out, both) are fitted.
-    composition = units.has_audited + 2 * units.has_held_out
-    chosen = np.zeros(len(composition), dtype=bool)
-    for kind in (1, 2, 3):
-        places = np.flatnonzero(composition == kind)
-        chosen[generator.permutation(places)[: len(places) // 2]] = True
-    fitted = chosen[units.group]
+    is_fitted = _draw_fitted_units(units, generator)
     lengths = np.diff(np.append(units.start, len(values)))
-    texts = np.repeat(fitted, lengths)
-    ends = np.percentile(values[texts], _CLIPPED_AT, axis=0)
-    scaler = StandardScaler().fit(np.clip(values, *ends)[texts])
-    means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
-    against = np.zeros(values.shape[1], dtype=bool)
+    is_fitted_text = np.repeat(is_fitted, lengths)
+    limits = np.percentile(values[is_fitted_text], _CLIP_PERCENTILES, axis=0)
+    clipped = np.clip(values, *limits)
+    scaler = StandardScaler().fit(clipped[is_fitted_text])
+    means = np.add.reduceat(scaler.transform(clipped), units.start, axis=0) / lengths[:, None]
+    is_against = np.zeros(values.shape[1], dtype=bool)
     if members is not None:
-        known, group = members
-        compared = fitted & units.held_out
-        against = _find_features_against(
-            np.clip(known, *ends),
-            group,
-            np.clip(values, *ends)[np.repeat(compared, lengths)],
-            np.repeat(np.arange(np.count_nonzero(compared)), lengths[compared]),
+        member_values, member_groups = members
+        is_compared = is_fitted & units.held_out
+        is_against = _find_features_against(
+            np.clip(member_values, *limits),
+            member_groups,
+            clipped[np.repeat(is_compared, lengths)],
+            np.repeat(np.arange(np.count_nonzero(is_compared)), lengths[is_compared]),
         )
-    # Where all run against training the split finds nothing, and its t says how they run.
-    used = means if against.all() else means[:, ~against]
-    regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
-    outputs = regression.predict(used[~fitted])
-    audited = ~units.held_out[~fitted]
+    # If all features run against training, the split finds nothing, and its t shows their direction.
+    features = means if is_against.all() else means[:, ~is_against]
+    is_held_out = units.held_out[is_fitted]
+    regression = RidgeCV(alphas=_PENALTIES).fit(features[is_fitted], np.where(is_held_out, 0.0, 1.0))
+    outputs = regression.predict(features[~is_fitted])
+    is_audited = ~units.held_out[~is_fitted]
     weights = np.abs(regression.coef_)
-    is_held_out = units.held_out[fitted]
-    # By how much each feature is higher in audited units than in held-out ones.
-    differences = used[fitted][~is_held_out].mean(axis=0) - used[fitted][is_held_out].mean(axis=0)
-    # By more than the rounding of what cancels.
-    runs = float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
-    t, p_value = _welch_test(outputs[audited], outputs[~audited])
-    return _Split(t, p_value, runs and not against.all(), int(against.sum()))
+    differences = features[is_fitted][~is_held_out].mean(axis=0) - features[is_fitted][is_held_out].mean(axis=0)
+    # A smaller sum is the rounding error of terms that cancel.
+    min_sum = _MIN_RELATIVE_DIFFERENCE * float(weights @ np.abs(differences))
+    is_audited_higher = float(weights @ differences) > min_sum
+    t, p_value = _run_welch_test(outputs[is_audited], outputs[~is_audited])
+    return _Split(t, p_value, is_audited_higher and not is_against.all(), int(is_against.sum()))
+
+
+def _draw_fitted_units(units: _Units, generator: np.random.Generator) -> Bools:
+    """Draw half of the groups of each composition (audited, held out, both), and return the mask of their units."""
+    composition = units.has_audited + 2 * units.has_held_out
+    is_drawn = np.zeros(len(composition), dtype=bool)
+    for kind in (1, 2, 3):
+        groups = np.flatnonzero(composition == kind)
+        is_drawn[generator.permutation(groups)[: len(groups) // 2]] = True
+    return is_drawn[units.group]
 
 
 def _find_features_against(members: Floats, member_groups: Places, held_out: Floats, groups: Places) -> Bools:
-    """Return by which features members score lower than held-out texts: Mann-Whitney of group means, 2.5%.
+    """Find the features by which members score lower than held-out texts: Mann-Whitney of group means, 2.5%.
 
     Args:
         members: Values of shape (n_members, n_features).
-        member_groups: The place of each member's group.
+        member_groups: The group number of each member.
         held_out: Values of shape (n_held_out, n_features).
-        groups: The place of each held-out text's group.
+        groups: The group number of each held-out text.
     """
     is_against = np.zeros(members.shape[1], dtype=bool)
     for feature in range(members.shape[1]):
-        inside = compute_group_means(members[:, feature], member_groups)
-        outside = compute_group_means(held_out[:, feature], groups)
-        means = merge_tied_means(*inside, *outside)
+        member_means = compute_group_means(members[:, feature], member_groups)
+        held_out_means = compute_group_means(held_out[:, feature], groups)
+        means = merge_tied_means(*member_means, *held_out_means)
         is_against[feature] = scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= LEVEL / 2
     return is_against
 
 
-def _welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
+def _run_welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
     """Return Welch's t and its one-sided p-value.
 
     The p-value is at least that of a permutation test of two sides without a shared value, and never 0.
     """
     # With some thousand groups, one over the number of permutations is 0 as a float.
-    least = max(SMALLEST_P, 1 / math.comb(len(audited) + len(held_out), len(audited)))
+    min_p_value = max(SMALLEST_P, 1 / math.comb(len(audited) + len(held_out), len(audited)))
     difference = float(audited.mean() - held_out.mean())
-    least_spread = _NO_SPREAD * float(np.abs(np.concatenate([audited, held_out])).max())
-    if max(np.ptp(audited), np.ptp(held_out)) <= least_spread:
-        # Of features that are constant in the fitted half, or of sides that are: t is nothing, or has no bound.
-        if abs(difference) <= least_spread:
+    min_spread = _MIN_RELATIVE_SPREAD * float(np.abs(np.concatenate([audited, held_out])).max())
+    if max(np.ptp(audited), np.ptp(held_out)) <= min_spread:
+        # The outputs of both sides are constant, so t is undefined or infinite.
+        if abs(difference) <= min_spread:
             return 0.0, 1.0
-        return math.copysign(math.inf, difference), least if difference > 0 else 1.0
-    tested = scipy.stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
-    return float(tested.statistic), max(least, float(tested.pvalue))
+        return math.copysign(math.inf, difference), min_p_value if difference > 0 else 1.0
+    test = scipy.stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
+    return float(test.statistic), max(min_p_value, float(test.pvalue))
 
 
-def _median_t(split_results: Sequence[_Split]) -> float | None:
-    """None where it has no bound: a side that hardly varies."""
+def _compute_median_t(splits: Sequence[_Split]) -> float | None:
+    """Return the median of t over splits, or None if it is infinite, because a side hardly varies."""
+    ordered = sorted(split.directed_t for split in splits)
+    low = ordered[(len(ordered) - 1) // 2]
+    high = ordered[len(ordered) // 2]
     # Infinities of both signs have no mean.
-    ordered = sorted(split.directed_t for split in split_results)
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 
 
 def combine_p_values(p_values: npt.ArrayLike) -> float:
-    """Return one p-value of several that are not independent: twice the median of the p-values [k], at most 1.
+    """Combine p-values that depend on each other: twice their median, at most 1.
 
-    A p-value whatever their dependence (Rüger 1978: k/j times the j-th smallest of k p-values is one; Meinshausen,
-    Meier and Bühlmann 2009 use it for random splits). The price is a factor of two. Fisher's and Stouffer's methods
-    take p-values for independent: on several random splits of the same texts they call a tie a finding. Raises
-    DataError where there is no p-value, or one is not between 0 and 1.
+    The result is a p-value under any dependence. k/j times the j-th smallest of k p-values is a p-value (Rüger 1978).
+    Meinshausen, Meier and Bühlmann 2009 use that for random splits. The price is a factor of two. Fisher's and
+    Stouffer's methods assume independence. On random splits of the same texts they would report findings without a
+    difference.
+
+    Args:
+        p_values: The p-values, of shape (k,).
+
+    Raises:
+        DataError: If there is no p-value, or if one is not between 0 and 1.
     """
     values = np.asarray(p_values, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not ((values >= 0) & (values <= 1)).all():

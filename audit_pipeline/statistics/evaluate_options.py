@@ -1,9 +1,9 @@
-"""What is laid down before an evaluation: the options that a user asks for, and the headline detector.
+"""Options of an evaluation, and the choice of its headline detector.
 
-Of many detectors the best looks better than it is. So the first answer of a report, the highlighted texts and the rates
-that are quoted are those of one detector at its default setting; the others are shown with it. Min-K%++ needs one pass
-and no second model, and applies wherever the whole distribution is known. Of a user's own scores the user names the
-detector; where none of several is named, there is no headline, and the conclusions allow for all of them.
+The best of many detectors looks better than it is. So the headline is one detector at its default setting, chosen
+before any result is seen: its answer comes first, and its rates are quoted. The other detectors are shown with it.
+Min-K%++ needs one pass, no second model, and the whole distribution of the next token. For scores of their own, users
+name the headline detector. If they name none of several, the conclusions correct for all detectors.
 """
 
 from __future__ import annotations
@@ -11,24 +11,31 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from audit_pipeline.statistics.claims import Design
 
 PREFERRED = ("min_k_plus_plus", "min_k", "loss")
-"""In this order: the first that has scores. Min-K% and loss need the tokens' own log-probabilities alone."""
+"""Default headline detectors, in this order. Min-K% and loss only need the log-probabilities of the text's tokens."""
 
 
 def choose_headline_detector(scored_detectors: Collection[str], named_detector: str | None = None) -> str | None:
-    """The headline detector, out of those with a score of some text: ``named_detector`` where given, else the default.
+    """Choose the headline detector.
 
-    None where it has no score, and where none of several is named that are none of the three. A detector that is
-    alone is the headline: there was nothing to choose from.
+    Args:
+        scored_detectors: Detectors with a score of at least one text.
+        named_detector: Detector that the user named.
+
+    Returns:
+        The named detector, if it has scores. Without a name, the first preferred detector with scores, or the only
+        detector. None otherwise.
     """
     if named_detector is not None:
         return named_detector if named_detector in scored_detectors else None
-    alone = next(iter(scored_detectors)) if len(set(scored_detectors)) == 1 else None
-    return next((name for name in PREFERRED if name in scored_detectors), alone)
+    for name in PREFERRED:
+        if name in scored_detectors:
+            return name
+    return next(iter(scored_detectors)) if len(set(scored_detectors)) == 1 else None
 
 
 COMMAND = "evaluate"
@@ -36,53 +43,55 @@ COMMAND = "evaluate"
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """The options, with their defaults, and the help of each."""
+    """Options of an evaluation of scores.
 
-    scores: Annotated[Path, "A table with the columns score and label; group, detector and text are used if present."]
-    texts: Annotated[
-        Path | None,
-        "The file that was scored, for a table of `corpus-audit score`, which holds no text: the blind control needs "
-        "the texts. They are found by their sha256.",
-    ] = None
-    text_column: Annotated[
-        str | None, "Column of the text in --texts. Default: text, else input, else the only column."
-    ] = None
-    out: Annotated[Path | None, "The folder for warehouse and report. Default: FILE_findings."] = None
-    model: Annotated[str, "Model name written to the findings."] = "a model"
-    benchmark: Annotated[str | None, "Benchmark name written to the findings. Default: the file's name."] = None
-    design: Annotated[
-        Design | None,
-        "How members and non-members were chosen. Default: unstated; unlabelled if no text is a member.",
-    ] = None
-    headline: Annotated[
-        str | None,
-        "The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
-        "only detector; none if there are several others.",
-    ] = None
-    language: Annotated[str, "Language of the texts, as ISO 639-1."] = "en"
-    calibration: Annotated[float, "Share of the labelled groups that is used to choose thresholds."] = 0.5
-    seed: Annotated[int, "Seed for choosing the calibration groups."] = 0
-    no_text: Annotated[bool, "Quote no text in the report and the warehouse."] = False
+    Attributes:
+        scores: File with the columns score and label. The columns group, detector and text are used if present.
+        texts: File that was scored, if the table has no texts. The blind control needs them.
+        text_column: Column of the text in ``texts``. None: text, else input, else the only column.
+        out: Folder for warehouse and report. None: FILE_findings, next to the file.
+        model: Model name written to the findings.
+        benchmark: Benchmark name written to the findings. None: the name of the file.
+        design: How members and non-members were chosen. None: unstated, or unlabelled if no text is a member.
+        headline: Headline detector, named before any result is seen. None: see :func:`choose_headline_detector`.
+        language: Language of the texts, as ISO 639-1.
+        calibration: Share of the labelled groups that is used to choose thresholds.
+        seed: Seed for choosing the calibration groups.
+        no_text: Quote no text in the report and the warehouse.
+    """
+
+    scores: Path
+    texts: Path | None = None
+    text_column: str | None = None
+    out: Path | None = None
+    model: str = "a model"
+    benchmark: str | None = None
+    design: Design | None = None
+    headline: str | None = None
+    language: str = "en"
+    calibration: float = 0.5
+    seed: int = 0
+    no_text: bool = False
 
     @property
     def folder(self) -> Path:
-        """The folder that is written into."""
+        """Return the folder of the findings."""
         return self.out or self.scores.with_name(f"{self.scores.stem}_findings")
 
     @property
     def name(self) -> str:
-        """The benchmark's name."""
+        """Return the name of the benchmark."""
         return self.benchmark or self.scores.stem
 
     def settings(self) -> dict[str, object]:
-        """Return every option as JSON has it, under the command's name."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
-        return {"command": COMMAND, **given, **paths, "benchmark": self.name}
+        """Return all options as JSON values, with the name of the command."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: str(value) for name, value in values.items() if isinstance(value, Path)}
+        return {"command": COMMAND, **values, **paths, "benchmark": self.name}
 
 
 def build_evaluate_command(settings: Mapping[str, Any]) -> list[str]:
-    """What is typed to do the same again: file, model, benchmark, and every option that is not at its default."""
+    """Return the command line that repeats an evaluation. Options with their default values are omitted."""
     words = ["corpus-audit", COMMAND, "--scores", settings["scores"]]
     words += ["--model", settings["model"], "--benchmark", settings["benchmark"]]
     for name, default in EvaluateOptions(Path()).settings().items():

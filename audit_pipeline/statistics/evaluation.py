@@ -1,9 +1,9 @@
-"""From a table of scores and a table of examples to the tables of findings: of each detector, and of every two.
+"""The metrics of each detector, and the differences between detectors, as tables of findings.
 
-Differences are as in table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value. Standard error
-and degrees of freedom are those of the difference of both detectors' parts of each group (statistics/intervals.py), so
-that what they have in common cancels; with one text per group that is the test of DeLong, DeLong and Clarke-Pearson
-1988. The interval goes with the p-value: it leaves 0 out where that is below 0.05.
+Differences have the columns of table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value.
+Standard error and degrees of freedom are computed from the difference of both detectors' influences of each group
+(statistics/intervals.py), so common variation cancels. With one text per group this is the test of DeLong, DeLong and
+Clarke-Pearson 1988. The interval excludes 0 if the p-value is below 0.05.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, compress
 
 import numpy as np
 import pyarrow as pa
@@ -55,54 +55,71 @@ class Comparison(Measurement):
 def compare_aurocs(
     first: MeasuredAuroc, second: MeasuredAuroc, sides: GroupedSides, *, meaning: str = _MEANING
 ) -> Comparison:
-    """Return the first AUROC minus the second, both of the examples of ``sides``; ``meaning`` begins the method."""
+    """Compute the first AUROC minus the second AUROC.
+
+    Args:
+        first: The AUROC of one detector.
+        second: The AUROC of another detector on the same examples.
+        sides: The groups of the examples by side.
+        meaning: The beginning of the method.
+    """
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
         return Comparison(difference, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}", None, None)
-    reach = scatter.compute_half_width()
-    interval = Interval(max(-1.0, difference - reach), min(1.0, difference + reach))
-    how = f"standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by {scatter.description}"
+    half_width = scatter.compute_half_width()
+    interval = Interval(max(-1.0, difference - half_width), min(1.0, difference + half_width))
+    method = (
+        f"{meaning}; standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by "
+        f"{scatter.description}"
+    )
     p_value = scatter.p_value(difference)
-    return Comparison(difference, interval, f"{meaning}; {how}", scatter.standard_error, p_value)
+    return Comparison(difference, interval, method, scatter.standard_error, p_value)
 
 
 def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -> pa.Table:
-    """Every two default-setting detectors of ``columns``, and each against the blind control where it is among them.
+    """Compare all pairs of detectors at their default settings, including the blind control.
 
-    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, a row per two detectors, in the columns'
-    order, the blind control always the other. They are compared on the texts that both have scored; where these are not
-    of both classes there is no difference, and no row.
+    Two detectors are compared on the texts that both have scored. If these texts are of one class, there is no row.
+
+    Args:
+        columns: The columns of an evaluation.
+        pair: The pair of benchmark and model.
+        run_id: The id of the run, written to the table.
+
+    Returns:
+        A table of schema COMPARISONS in the order of the columns. The blind control is always the other detector.
     """
     defaults = [column for column in columns if column.is_default]
     defaults.sort(key=lambda column: column.detector == blind.NAME)
-    by_texts: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
-    for first, other in combinations(range(len(defaults)), 2):
-        by_texts[(defaults[first].scored & defaults[other].scored).tobytes()].append((first, other))
-    found: dict[tuple[int, int], dict[str, object]] = {}
-    for shared, couples in by_texts.items():
-        is_shared = np.frombuffer(shared, dtype=np.bool_)
+    # Comparisons on the same texts share their groups and AUROCs.
+    couples_by_texts: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for i, j in combinations(range(len(defaults)), 2):
+        couples_by_texts[(defaults[i].scored & defaults[j].scored).tobytes()].append((i, j))
+    rows: dict[tuple[int, int], dict[str, object]] = {}
+    for shared_texts, couples in couples_by_texts.items():
+        is_shared = np.frombuffer(shared_texts, dtype=np.bool_)
         column = defaults[couples[0][0]]
-        own = is_shared[column.scored]
-        labels = column.labels[own]
+        is_used = is_shared[column.scored]
+        labels = column.labels[is_used]
         if explain_undefined(labels):
             continue
-        sides = GroupedSides([group for group, is_own in zip(column.groups, own, strict=True) if is_own], labels)
-        measured = {
-            place: measure_auroc(roc_points(defaults[place].scores[is_shared[defaults[place].scored]], labels), sides)
-            for place in {place for couple in couples for place in couple}
-        }
+        sides = GroupedSides(list(compress(column.groups, is_used)), labels)
+        aurocs: dict[int, MeasuredAuroc] = {}
+        for i in set(chain.from_iterable(couples)):
+            scores = defaults[i].scores[is_shared[defaults[i].scored]]
+            aurocs[i] = measure_auroc(roc_points(scores, labels), sides)
         n_members = int(labels.sum())
-        for first, other in couples:
-            result = compare_aurocs(measured[first], measured[other], sides)
-            against_blind = defaults[other].detector == blind.NAME
-            found[first, other] = {
+        for i, j in couples:
+            result = compare_aurocs(aurocs[i], aurocs[j], sides)
+            is_against_blind = defaults[j].detector == blind.NAME
+            rows[i, j] = {
                 "model": pair.model,
                 "benchmark": pair.benchmark,
-                "detector": defaults[first].detector,
-                "parameters": defaults[first].parameters,
-                "other": defaults[other].detector,
-                "other_parameters": defaults[other].parameters,
+                "detector": defaults[i].detector,
+                "parameters": defaults[i].parameters,
+                "other": defaults[j].detector,
+                "other_parameters": defaults[j].parameters,
                 "n_members": n_members,
                 "n_nonmembers": len(labels) - n_members,
                 "n_groups": sides.n_groups,
@@ -111,18 +128,22 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
                 "ci_low": result.interval.low,
                 "ci_high": result.interval.high,
                 "p_value": result.p_value,
-                "method": f"{result.method}; {_BLIND_NOTE}" if against_blind else result.method,
+                "method": f"{result.method}; {_BLIND_NOTE}" if is_against_blind else result.method,
                 "run_id": run_id,
             }
-    return table_from_rows((found[couple] for couple in sorted(found)), COMPARISONS)
+    return table_from_rows((rows[couple] for couple in sorted(rows)), COMPARISONS)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The findings of one model on one benchmark.
+    """The evaluation of a model on a benchmark.
 
-    ``table`` has the columns of EVALUATIONS. It has no rows, and ``reason`` says why, where the evaluation split
-    holds no labelled example. ``columns`` are the scores that the rows rest on, the blind control's (where read) last.
+    Attributes:
+        table: A table of schema EVALUATIONS. It is empty if no evaluated example is labelled.
+        reason: Why the table is empty, or None.
+        split_verdict: The verdict on the two sides.
+        claim_level: The claim level.
+        columns: The evaluated scores, followed by those of the blind control if it was computed.
     """
 
     table: pa.Table
@@ -133,13 +154,20 @@ class Evaluation:
 
 
 def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: Pair, run_id: str) -> Evaluation:
-    """The findings: every metric of every detector and setting, and of the blind control, on the evaluation split.
+    """Compute all metrics of all detectors and settings, and of the blind control, on the evaluation split.
 
-    ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
-    aside. ``split`` is what was assessed on these examples; blind control, verdict and claim level are taken from it. A
-    detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not defined is
-    null, with the reason in ``method``. Raises DataError as :func:`build_score_columns` does, and where the split was
-    assessed on other texts.
+    A detector is evaluated on the texts that it has scored. The other texts are counted. An undefined metric is null,
+    with the reason in ``method``.
+
+    Args:
+        scores: The scores (schema SCORES). Rows of other pairs are ignored.
+        examples: The examples (schema EXAMPLES).
+        split: The assessment of these examples, with blind control, verdict and claim level.
+        pair: The pair of benchmark and model.
+        run_id: The id of the run, written to the table.
+
+    Raises:
+        DataError: If :func:`build_score_columns` raises it, or if the split was assessed on other texts.
     """
     labelled = select_labelled_examples(examples)
     columns = build_score_columns(scores, examples, pair)
@@ -162,9 +190,9 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
     measured: dict[Key, dict[str, Measurement]] = {}
     for same_texts in by_texts.values():
         measured |= _measure_columns(same_texts, control)
-    rows = []
+    rows: list[dict[str, object]] = []
     for column in (*columns, control_column):
-        same = {
+        common = {
             "model": pair.model,
             "benchmark": pair.benchmark,
             "detector": column.detector,
@@ -178,46 +206,57 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
             "claim_level": split.claim_level,
             "run_id": run_id,
         }
-        for metric, found in measured[column.key].items():
-            method = found.method
-            if column is control_column and found.value is not None:
+        for metric, measurement in measured[column.key].items():
+            method = measurement.method
+            if column is control_column and measurement.value is not None:
                 method = f"{control.method}; {method}"
             if column is control_column and control.reason is not None:
                 method = control.reason
-            interval = {"ci_low": found.interval.low, "ci_high": found.interval.high}
-            rows.append({**same, "metric": metric, "value": found.value, **interval, "method": method})
-    read = [*columns, *([control_column] if has_control else [])]
-    return Evaluation(table_from_rows(rows, EVALUATIONS), None, split.verdict, split.claim_level, read)
+            row = {
+                "metric": metric,
+                "value": measurement.value,
+                "ci_low": measurement.interval.low,
+                "ci_high": measurement.interval.high,
+                "method": method,
+            }
+            rows.append({**common, **row})
+    if has_control:
+        columns.append(control_column)
+    return Evaluation(table_from_rows(rows, EVALUATIONS), None, split.verdict, split.claim_level, columns)
 
 
 def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> dict[Key, dict[str, Measurement]]:
-    """The findings of columns that score the same texts, whose groups are counted once: by metric, in the order of
-    ``METRICS``; what is paired with the blind control only where that was read."""
-    first = columns[0]
-    problem = explain_undefined(first.labels)
+    """Compute the metrics of columns that score the same texts, by metric in the order of ``METRICS``.
+
+    The groups are counted once for all columns.
+    """
+    labels = columns[0].labels
+    problem = explain_undefined(labels)
     if problem:
         return {column.key: dict.fromkeys(OF_SCORES, Measurement(None, NO_INTERVAL, problem)) for column in columns}
-    sides = GroupedSides(first.groups, first.labels)
-    of_control: MeasuredAuroc | None = None
+    sides = GroupedSides(columns[0].groups, labels)
+    control_auroc: MeasuredAuroc | None = None
     if control.scores is not None:
-        of_control = measure_auroc(roc_points(control.scores[first.scored], first.labels), sides)
-    return {column.key: _measure_column(column, sides, of_control) for column in columns}
+        control_auroc = measure_auroc(roc_points(control.scores[columns[0].scored], labels), sides)
+    return {column.key: _measure_column(column, sides, control_auroc) for column in columns}
 
 
 def _measure_column(
-    column: ScoreColumn, sides: GroupedSides, of_control: MeasuredAuroc | None
+    column: ScoreColumn, sides: GroupedSides, control_auroc: MeasuredAuroc | None
 ) -> dict[str, Measurement]:
-    """Return every metric of one column, and what sets it apart from the blind control on the same texts."""
+    """Compute the metrics of a column, and the margin over the blind control if the control was computed."""
     curve = roc_points(column.scores, column.labels)
-    measured = measure_auroc(curve, sides)
-    found = {AUROC.name: Measurement(measured.value, measured.interval, f"{AUROC.meaning}; {measured.method}")}
-    found |= {name: measure_share(metric, curve, sides) for name, metric in METRICS.items() if metric.is_share}
-    if measured.method == ALL_EQUAL:
-        return {
-            name: metric if metric.value is None else replace(metric, interval=NO_INTERVAL, method=ALL_EQUAL)
-            for name, metric in found.items()
-        }
-    if of_control is not None and column.detector != blind.NAME:
-        # It never raises a claim level.
-        found[MARGIN.name] = compare_aurocs(measured, of_control, sides, meaning=MARGIN.meaning)
-    return found
+    auroc = measure_auroc(curve, sides)
+    measurements = {AUROC.name: Measurement(auroc.value, auroc.interval, f"{AUROC.meaning}; {auroc.method}")}
+    for name, metric in METRICS.items():
+        if metric.is_share:
+            measurements[name] = measure_share(metric, curve, sides)
+    if auroc.method == ALL_EQUAL:
+        for name, measurement in measurements.items():
+            if measurement.value is not None:
+                measurements[name] = replace(measurement, interval=NO_INTERVAL, method=ALL_EQUAL)
+        return measurements
+    if control_auroc is not None and column.detector != blind.NAME:
+        # The margin never raises a claim level.
+        measurements[MARGIN.name] = compare_aurocs(auroc, control_auroc, sides, meaning=MARGIN.meaning)
+    return measurements

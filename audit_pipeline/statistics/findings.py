@@ -1,4 +1,4 @@
-"""From one model's scores on one benchmark to everything that is concluded from them."""
+"""The findings of a pair: all tables that are computed from the scores of a model on a benchmark."""
 
 from __future__ import annotations
 
@@ -10,33 +10,57 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.splits.assessment import AssessedSplit
-from audit_pipeline.statistics.dataset_inference import NAME, ComparedTexts, build_feature_matrix, run_dataset_inference
+from audit_pipeline.statistics.dataset_inference import (
+    NAME,
+    ComparedTexts,
+    DatasetInference,
+    build_feature_matrix,
+    run_dataset_inference,
+)
 from audit_pipeline.statistics.evaluation import Evaluation, compare_detectors, evaluate
 from audit_pipeline.statistics.membership_decisions import compute_decision_tables
 from audit_pipeline.statistics.score_columns import IN_WORDS, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 
+_MAX_NAMED_FEATURES = 5
+
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The evaluation, and every table to be written, by name; ``evaluations`` is among them."""
+    """The findings of a pair.
+
+    Attributes:
+        evaluation: The evaluation.
+        tables: All tables to write, by name, including ``evaluations``.
+    """
 
     evaluation: Evaluation
     tables: Mapping[str, pa.Table]
 
 
 def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit, run_id: str) -> Findings:
-    """Metrics, comparisons, thresholds, tests and rates of one pair (``scores``: SCORES, ``examples``: EXAMPLES).
+    """Compute the metrics, comparisons, thresholds, tests and rates of a pair.
 
-    ``split`` is what was assessed on the examples as :func:`relabel_for_comparison` gives them. Where nothing audited
-    is labelled but something is held out, metrics are those of audited against held-out texts, and ``method`` says so.
-    Raises DataError as :func:`evaluate` does.
+    If no audited text is labelled but some texts are held out, the metrics compare audited with held-out texts. The
+    column ``method`` then states that.
+
+    Args:
+        scores: The scores (schema SCORES).
+        examples: The examples (schema EXAMPLES).
+        pair: The pair.
+        split: The assessment of the examples, relabelled by :func:`relabel_for_comparison`.
+        run_id: The id of the run, written to the tables.
+
+    Raises:
+        DataError: If :func:`evaluate` raises it.
     """
     compared = relabel_for_comparison(examples)
     is_relabelled = compared is not examples
-    own = scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"])) if is_relabelled else scores
-    evaluation = evaluate(own, compared, split, pair, run_id)
+    compared_scores = scores
+    if is_relabelled:
+        compared_scores = scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
+    evaluation = evaluate(compared_scores, compared, split, pair, run_id)
     evaluations = evaluation.table
     if is_relabelled:
         methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
@@ -47,7 +71,7 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
             "comparisons": compare_detectors(evaluation.columns, pair, run_id),
             **compute_decision_tables(scores, examples, pair, run_id, claim_level=evaluation.claim_level),
             "corpus_tests": _run_corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
-            # Last: where they are, the others are.
+            # The evaluations are written last: if they exist, the other tables exist too.
             "evaluations": evaluations,
         },
     )
@@ -56,23 +80,28 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
 def _run_corpus_tests(
     scores: pa.Table, examples: pa.Table, evaluation: Evaluation, design: str, pair: Pair, run_id: str
 ) -> pa.Table:
-    """Dataset inference of the audited texts against the non-members.
+    """Run dataset inference of the audited texts against the non-members.
 
-    Audited are the evaluated texts of unknown label, and the non-members then of both splits; where none is unknown,
-    the members and the non-members of the evaluation split. Where the audited ones are unknown, known members say which
-    way the scores run.
+    If evaluated texts have an unknown label, these are audited. They are compared with the non-members of both splits,
+    and known members show the direction of the scores. Otherwise the members of the evaluation split are audited, and
+    compared with its non-members.
     """
-    evaluated, label = pc.equal(examples["split"], "evaluation"), examples["label"]
-    is_unknown, is_member, is_nonmember = (
-        pc.fill_null(mask, False) for mask in (pc.is_null(label), pc.equal(label, MEMBER), pc.equal(label, NON_MEMBER))
-    )
-    any_unknown = pc.any(pc.and_(evaluated, is_unknown)).as_py()
-    held_out = is_nonmember if any_unknown else pc.and_(is_nonmember, evaluated)
-    compared = pc.or_(held_out, pc.and_(evaluated, is_unknown if any_unknown else is_member))
-    used = pc.or_(compared, is_member) if any_unknown else compared
+    label = examples["label"]
+    is_evaluated = pc.equal(examples["split"], "evaluation")
+    is_unknown = pc.is_null(label)
+    is_member = pc.fill_null(pc.equal(label, MEMBER), False)
+    is_nonmember = pc.fill_null(pc.equal(label, NON_MEMBER), False)
+    if pc.any(pc.and_(is_evaluated, is_unknown)).as_py():
+        held_out = is_nonmember
+        compared = pc.or_(held_out, pc.and_(is_evaluated, is_unknown))
+        used = pc.or_(compared, is_member)
+    else:
+        held_out = pc.and_(is_nonmember, is_evaluated)
+        compared = pc.or_(held_out, pc.and_(is_evaluated, is_member))
+        used = compared
     texts = pa.table({"example_id": examples["example_id"], "group": examples["group"], "held_out": held_out})
     texts = texts.append_column("compared", compared).filter(used)
-    # Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one.
+    # Ranks among all texts are omitted, since they make the tested half depend on the fitted half.
     is_feature = pc.not_equal(scores["detector"], RANKED_AMONG_ALL)
     scores = scores.filter(pc.and_(is_feature, pc.is_in(scores["example_id"], value_set=texts["example_id"])))
     features = build_feature_matrix(
@@ -81,16 +110,47 @@ def _run_corpus_tests(
         pc.if_else(pc.equal(scores["status"], "ok"), scores["score"], None).to_pylist(),
     )
     texts = texts.take(pc.index_in(pa.array(features.example_ids, pa.string()), value_set=texts["example_id"]))
-    tested = texts["compared"].to_numpy()
-    if not tested.any() or not pc.any(held_out).as_py():
+    is_tested = texts["compared"].to_numpy()
+    if not is_tested.any() or not pc.any(held_out).as_py():
         return CORPUS_TESTS.empty_table()
     groups = np.array(texts["group"].to_pylist(), dtype=object)
+    is_held_out = texts["held_out"].to_numpy()
     result = run_dataset_inference(
-        ComparedTexts(features.values[tested], features.names, texts["held_out"].to_numpy()[tested], groups[tested]),
+        ComparedTexts(features.values[is_tested], features.names, is_held_out[is_tested], groups[is_tested]),
         design=design,
         claim_level=evaluation.claim_level,
-        known_members=(features.values[~tested], groups[~tested]),
+        known_members=(features.values[~is_tested], groups[~is_tested]),
     )
-    own = {name: value for name, value in vars(result).items() if name in CORPUS_TESTS.names}
-    named = {"model": pair.model, "benchmark": pair.benchmark, "test": NAME, "run_id": run_id}
-    return table_from_rows([{**named, "status": result.status, **own}], CORPUS_TESTS)
+    row = {name: value for name, value in vars(result).items() if name in CORPUS_TESTS.names}
+    row["model"] = pair.model
+    row["benchmark"] = pair.benchmark
+    row["test"] = NAME
+    row["run_id"] = run_id
+    row["status"] = result.status
+    row["method"] = describe_method(result)
+    return table_from_rows([row], CORPUS_TESTS)
+
+
+def describe_method(result: DatasetInference) -> str:
+    """Return the sentence about the method of a dataset inference, which tables and reports show."""
+    parts = [
+        f"{result.n_features} feature{'' if result.n_features == 1 else 's'}, ridge regression of group means, "
+        "one-sided Welch test of group means of the other half in the direction of training, "
+        f"{result.n_splits} random splits by group, twice the median p-value"
+    ]
+    if result.undirected_p_value is not None:
+        part = f"{result.n_splits_with_training} of {result.n_splits} fitted halves run in the direction of training"
+        if result.n_features_against:
+            part += f", up to {result.n_features_against} feature(s) left aside by which known members score lower"
+        if result.n_splits_with_training < result.n_splits:
+            part += f" (p = {result.undirected_p_value:.2g} without regard to direction)"
+        parts.append(part)
+    if result.omitted_features:
+        n_texts = result.n + result.n_held_out
+        descriptions = [f"{name} ({n} of {n_texts} texts lack it)" for name, n in result.omitted_features.items()]
+        part = f"left out: {', '.join(descriptions[:_MAX_NAMED_FEATURES])}"
+        n_more = len(descriptions) - _MAX_NAMED_FEATURES
+        if n_more > 0:
+            part += f" and {n_more} more"
+        parts.append(part)
+    return "; ".join(parts)

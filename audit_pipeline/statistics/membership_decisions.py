@@ -1,4 +1,4 @@
-"""From scores and examples to the tables of what is decided: texts, groups, rates, and a check of the instrument."""
+"""The tables of decisions: thresholds, tests of groups, corrected rates, and a check of the calibration."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from audit_pipeline.tables import CALIBRATION_CHECKS, CONTAMINATION_RATES, DECIS
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
-"""Of ALPHAS: the rates of units are those of the thresholds at this rate, and of the largest accuracy."""
+"""The false-positive rate of the thresholds whose rates of units are computed, besides the largest accuracy."""
 MIN_TEXTS_OF_A_GROUP = 2
-"""A rate of one text is its decision: groups of one text are left out of the table of rates."""
+"""The minimum number of texts of a group in the table of rates. The rate of a single text is its decision."""
 
 _UNKNOWN = -1
 
@@ -47,7 +47,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, eq=False)
 class _Examples:
-    """The examples by group and id: [n] each array. Groups and collections are places in their lists of names."""
+    """The examples as arrays of shape (n_examples,). Groups and collections are indices of their lists of names."""
 
     table: pa.Table
     labels: npt.NDArray[np.int8]
@@ -60,15 +60,24 @@ class _Examples:
 
     @property
     def audited(self) -> npt.NDArray[np.bool_]:
-        """The evaluated texts of unknown label, which are what is asked about; where none is unknown, all of them."""
-        unknown = ~self.calibration & (self.labels == _UNKNOWN)
-        return unknown if unknown.any() else ~self.calibration
+        """Return the mask of the audited texts: evaluated texts with an unknown label, or all if none is unknown."""
+        is_unknown = ~self.calibration & (self.labels == _UNKNOWN)
+        return is_unknown if is_unknown.any() else ~self.calibration
 
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """One detector at its default setting: all its texts, those that calibrate, those that are evaluated, of these the
-    audited ones, and the collections of the audited."""
+    """A detector at its default setting.
+
+    Attributes:
+        detector: Name of the detector.
+        parameters: The setting as JSON.
+        texts: All scored texts.
+        calibration: The texts of the calibration split.
+        evaluated: The texts of the evaluation split.
+        audited: The audited texts among the evaluated texts.
+        collections: The collection of each audited text.
+    """
 
     detector: str
     parameters: str
@@ -87,44 +96,55 @@ def compute_decision_tables(
     *,
     claim_level: ClaimLevel,
 ) -> dict[str, pa.Table]:
-    """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
+    """Decide about the evaluation split by the calibration split, for the default setting of each detector.
 
-    The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of a ``pair``, by name.
+    - Decisions have a row per detector, rule and alpha, even if the rule is refused. Their rates are those of the
+      evaluation split.
+    - Group tests have a row per audited group and detector with calibration non-members.
+    - Contamination rates have a row per collection, benchmark and audited group of several texts.
+    - Calibration checks use the non-members of both splits, if the calibration split has non-members.
 
-    ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
-    settings, and without status ``ok`` are left aside. Decisions have a row for each detector, rule and alpha, also
-    where it is refused; their rates are those of the evaluation split. Every audited group is tested by every detector
-    that has calibration non-members: of the evaluation split those of unknown label, or all where none is unknown.
-    Rates are of each audited group of several texts, each collection and the benchmark. The calibration check reads the
-    non-members of both splits, where there are some to calibrate on.
+    Args:
+        scores: The scores (schema SCORES). Only status ``ok`` and default settings of the pair are used.
+        examples: The examples (schema EXAMPLES).
+        pair: The pair of benchmark and model.
+        run_id: The id of the run, written to the tables.
+        claim_level: The claim level, written to the tables.
 
-    Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
-    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits.
+    Returns:
+        The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS by name.
+
+    Raises:
+        DataError: If an example is repeated, unknown or scored twice by a setting, if a score is not finite, if a label
+            is invalid, or if a group is in both splits.
     """
-    read = _prepare_examples(examples)
-    of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+    prepared = _prepare_examples(examples)
+    pair_columns: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
-    tested: list[tuple[_Setting, GroupTests]] = []
+    setting_tests: list[tuple[_Setting, GroupTests]] = []
     rates: list[Row] = []
     checks: list[Row] = []
-    for setting in _iterate_default_settings(scores, read, pair):
-        named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
-        chosen = choose_thresholds(setting.calibration, ALPHAS)
-        decisions.extend(named | {"is_default": True} | _build_decision_row(threshold, setting) for threshold in chosen)
+    for setting in _iterate_default_settings(scores, prepared, pair):
+        setting_columns = pair_columns | {"detector": setting.detector, "parameters": setting.parameters}
+        thresholds = choose_thresholds(setting.calibration, ALPHAS)
+        for threshold in thresholds:
+            decisions.append(setting_columns | {"is_default": True} | _build_decision_row(threshold, setting))
         if not len(setting.calibration.nonmembers):
             continue
-        found = run_group_tests(setting.audited, setting.calibration)
-        if found.reason is None:
-            tested.append((setting, found))
-        claimed = named | {"is_default": True, "claim_level": claim_level}
-        for threshold in chosen:
+        tests = run_group_tests(setting.audited, setting.calibration)
+        if tests.reason is None:
+            setting_tests.append((setting, tests))
+        rate_columns = setting_columns | {"is_default": True, "claim_level": claim_level}
+        for threshold in thresholds:
             if threshold.alpha in (None, RATE_ALPHA):
-                rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
-        checks.extend(named | vars(check) for check in check_calibration(setting.texts.nonmembers))
-    claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
+                rows = _iterate_rate_rows(threshold, setting, prepared, pair.benchmark)
+                rates.extend(rate_columns | row for row in rows)
+        checks.extend(setting_columns | vars(check) for check in check_calibration(setting.texts.nonmembers))
+    test_columns: Row = pair_columns | {"is_default": True, "claim_level": claim_level}
+    test_rows = (test_columns | row for row in _iterate_test_rows(setting_tests, prepared))
     return {
         DECISIONS.name: table_from_rows(decisions, DECISIONS),
-        GROUP_TESTS.name: table_from_rows((claim | row for row in _iterate_test_rows(tested, read)), GROUP_TESTS),
+        GROUP_TESTS.name: table_from_rows(test_rows, GROUP_TESTS),
         CONTAMINATION_RATES.name: table_from_rows(rates, CONTAMINATION_RATES),
         CALIBRATION_CHECKS.name: table_from_rows(checks, CALIBRATION_CHECKS),
     }
@@ -136,11 +156,10 @@ def _prepare_examples(examples: pa.Table) -> _Examples:
     calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
     group_names, groups = _encode_column(table["group"])
     collection_names, collections = _encode_column(table["collection"])
-    both = np.intersect1d(groups[calibration], groups[~calibration])
-    if len(both):
-        raise DataError(
-            f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
-        )
+    divided = np.intersect1d(groups[calibration], groups[~calibration])
+    if len(divided):
+        name = group_names[divided[0]]
+        raise DataError(f"group {name} is in the calibration and in the evaluation split: a group is never divided")
     keys = compute_sampling_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
@@ -152,7 +171,7 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
 
 
 def _iterate_default_settings(scores: pa.Table, examples: _Examples, pair: Pair) -> Iterator[_Setting]:
-    """Yield each detector's default setting, sorted by detector."""
+    """Yield the default setting of each detector, sorted by detector."""
     example_ids = examples.table["example_id"]
     for setting in iterate_settings(cast_to_columns(scores, SCORES), example_ids, example_ids, pair):
         if not setting.is_default:
@@ -196,67 +215,74 @@ def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
 
 
 def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
-    """Yield the rows of all detectors: the ledger needs every p-value before any row can be written."""
-    ledger = compute_joint_q_values([found.p_value for _, found in setting_tests])
-    n_ledger = sum(len(found) for _, found in setting_tests)
-    for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
-        # The label of each group (unknown where its texts differ) and the collection are those of its first text.
-        place = np.searchsorted(found.groups, setting.audited.groups)
-        first = np.searchsorted(place, np.arange(len(found)))
-        labels = setting.audited.labels[first]
-        differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
-        # Which way the scores run, by every text of which it is known whether it is a member.
-        known = setting.texts
-        same: Row = {
+    """Yield the rows of all detectors. Joint q-values depend on the p-values of all detectors."""
+    joint_q_values = compute_joint_q_values([tests.p_value for _, tests in setting_tests])
+    n_joint_tests = sum(len(tests) for _, tests in setting_tests)
+    for (setting, tests), q_ledger in zip(setting_tests, joint_q_values, strict=True):
+        group_of_text = np.searchsorted(tests.groups, setting.audited.groups)
+        first_text = np.searchsorted(group_of_text, np.arange(len(tests)))
+        collections = setting.collections[first_text]
+        # A group has the label of its first text, or an unknown label if its texts have different labels.
+        labels = setting.audited.labels[first_text]
+        is_mixed = np.bincount(group_of_text, weights=setting.audited.labels != labels[group_of_text]) > 0
+        group_labels = pa.array(labels, mask=is_mixed | (labels == _UNKNOWN))
+        # All texts with a known label determine the direction of the scores.
+        texts = setting.texts
+        common: Row = {
             "detector": setting.detector,
             "parameters": setting.parameters,
-            "n_tests": len(found),
-            "n_ledger": n_ledger,
+            "n_tests": len(tests),
+            "n_ledger": n_joint_tests,
             "method": METHOD,
-            "direction": detect_score_direction(known.scores, known.labels, known.groups),
+            "direction": detect_score_direction(texts.scores, texts.labels, texts.groups),
         }
+        group_names = [examples.group_names[group] for group in tests.groups]
+        collection_names = [examples.collection_names[collection] for collection in collections]
         columns = {
-            "group": [examples.group_names[group] for group in found.groups],
-            "collection": [examples.collection_names[collection] for collection in setting.collections[first]],
-            "label": [None if label == _UNKNOWN else label for label in np.where(differ, _UNKNOWN, labels).tolist()],
-            "n_texts": found.n_texts,
-            "n_compared": found.n_compared,
-            "statistic": found.statistic,
-            "p_value": found.p_value,
-            "q_bh": q_values(found.p_value, "bh"),
-            "q_by": q_values(found.p_value, "by"),
+            "group": group_names,
+            "collection": collection_names,
+            "label": group_labels,
+            "n_texts": tests.n_texts,
+            "n_compared": tests.n_compared,
+            "statistic": tests.statistic,
+            "p_value": tests.p_value,
+            "q_bh": q_values(tests.p_value, "bh"),
+            "q_by": q_values(tests.p_value, "by"),
             "q_ledger": q_ledger,
-            "n_calibration_groups": found.n_calibration_groups,
+            "n_calibration_groups": tests.n_calibration_groups,
         }
-        yield from (same | row for row in pa.table(columns).to_pylist())
+        for row in pa.table(columns).to_pylist():
+            yield common | row
 
 
 def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
-    found, audited = measure_instrument(threshold, setting.calibration), setting.audited
-    if found is None or not len(audited):
+    audited = setting.audited
+    instrument = measure_instrument(threshold, setting.calibration)
+    if instrument is None or not len(audited):
         return
     sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
-    several = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
-    same: Row = {
+    in_large_group = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
+    common: Row = {
         "rule": threshold.rule,
         "alpha": threshold.alpha,
-        "status": "ok" if found.reason is None else "refused",
-        "reason": found.reason,
-        **_build_rate_columns("fpr", found.fpr),
-        **_build_rate_columns("tpr", found.tpr),
+        "status": "ok" if instrument.reason is None else "refused",
+        "reason": instrument.reason,
+        **_build_rate_columns("fpr", instrument.fpr),
+        **_build_rate_columns("tpr", instrument.tpr),
     }
     for unit, names, texts, unit_of_text in (
-        ("group", examples.group_names, audited.take(several), audited.groups[several]),
+        ("group", examples.group_names, audited.take(in_large_group), audited.groups[in_large_group]),
         ("collection", examples.collection_names, audited, setting.collections),
         ("benchmark", [benchmark], audited, np.zeros(len(audited), dtype=np.intp)),
     ):
-        rates = vars(compute_unit_rates(texts, unit_of_text, found))
-        # What there is not is NaN there, and null here.
+        rates = vars(compute_unit_rates(texts, unit_of_text, instrument))
+        # A missing rate is NaN in the arrays and null in the table.
         columns = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
         for row in pa.table(columns).to_pylist():
-            contradicted = row["corrected"] is not None and row["corrected_low"] is None
-            assumption = select_assumption(found, row["n_groups"]) + (CONTRADICTED if contradicted else "")
-            yield same | row | {"unit": unit, "name": names[row["name"]], "assumption": assumption}
+            assumption = select_assumption(instrument, row["n_groups"])
+            if row["corrected"] is not None and row["corrected_low"] is None:
+                assumption += CONTRADICTED
+            yield common | row | {"unit": unit, "name": names[row["name"]], "assumption": assumption}
 
 
 def _build_rate_columns(name: str, rate: Rate) -> Row:

@@ -1,4 +1,4 @@
-"""What can be concluded of documents before anything is run: by how many there are, and what is known of them."""
+"""The conclusions that a planned comparison allows, and how to make them stronger. No model runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ _P = max(ALPHAS)
 
 @dataclass(frozen=True)
 class PlannedComparison:
-    """How many groups (documents, or what a group column names) there are to audit, that the model cannot have read
-    (``held_out``), and that it is known to have read (``members``).
+    """A planned comparison. A group is a document, or what a group column names.
 
-    ``windows`` are the texts that the blind control would read; ``design``: how the held-out groups were chosen.
+    Attributes:
+        audited: Number of audited groups.
+        held_out: Number of groups that the model cannot have read.
+        members: Number of groups that the model is known to have read.
+        windows: Number of texts that the blind control would read.
+        design: The design: how the held-out groups were chosen.
     """
 
     audited: int
@@ -31,8 +35,14 @@ class PlannedComparison:
 
 @dataclass(frozen=True)
 class PassageSearch:
-    """How many documents are to be searched for passages that the model gives word for word, and how many of them are
-    ``too_short``: of fewer than ``tokens`` tokens. ``problem``: why none can be searched, whatever its length."""
+    """A planned search for passages that the model reproduces word for word.
+
+    Attributes:
+        documents: Number of documents to search.
+        too_short: Number of documents with fewer than ``tokens`` tokens.
+        tokens: The minimum length of a document.
+        problem: Why no document can be searched, or None.
+    """
 
     documents: int
     too_short: int
@@ -42,24 +52,23 @@ class PassageSearch:
 
 @dataclass(frozen=True)
 class PossibleConclusions:
-    """Sentences: what can be concluded, and what would make it stronger."""
+    """The possible conclusions and the suggestions for stronger ones, as sentences."""
 
     conclusions: tuple[str, ...]
     stronger: tuple[str, ...]
 
 
 def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
-    """Return what ``comparison`` and ``search`` allow, from what needs least to what needs most."""
-    longer = []
+    """List the conclusions that a comparison and a search allow, in the order of their requirements."""
+    suggestions: list[str] = []
     if search.problem is None and search.too_short:
-        longer.append(
+        suggestions.append(
             f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
             "they can be searched for passages. Rows that are parts of one text can share a file."
         )
-    return PossibleConclusions(
-        (*_state_passage_conclusions(search), *_state_score_conclusions(comparison)),
-        (*longer, *_suggest_stronger_design(comparison)),
-    )
+    suggestions += _suggest_stronger_design(comparison)
+    conclusions = [*_state_passage_conclusions(search), *_state_score_conclusions(comparison)]
+    return PossibleConclusions(tuple(conclusions), tuple(suggestions))
 
 
 def _state_passage_conclusions(search: PassageSearch) -> Iterator[str]:
@@ -67,10 +76,9 @@ def _state_passage_conclusions(search: PassageSearch) -> Iterator[str]:
         yield f"Nothing about passages that the model gives word for word: {search.problem}."
         return
     if search.too_short < search.documents:
-        of_these = f", of {search.documents - search.too_short:,} of the documents" if search.too_short else ""
+        scope = f", of {search.documents - search.too_short:,} of the documents" if search.too_short else ""
         yield (
-            f"Which passages the model gives word for word{of_these}. This is seen directly, and needs no other "
-            "documents."
+            f"Which passages the model gives word for word{scope}. This is seen directly, and needs no other documents."
         )
     if search.too_short:
         verb = "is" if search.too_short == 1 else "are"
@@ -125,17 +133,19 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
         return
     if comparison.held_out < min_marginal_groups(_P):
         yield f"With {min_marginal_groups(_P)} held-out documents, p-values can be as small as {_P:g}."
-    if (unreachable := [alpha for alpha in ALPHAS if comparison.held_out < min_certified_groups(alpha)]) != []:
+    unreachable = [alpha for alpha in ALPHAS if comparison.held_out < min_certified_groups(alpha)]
+    if unreachable:
         alpha = max(unreachable)
         yield (
             f"With {min_certified_groups(alpha)} held-out documents, flagged shares have a certified "
             "false-positive rate of "
             f"{alpha:.0%}."
         )
-    if comparison.held_out < (alone := count_held_out_needed(comparison.audited, 1, _P)):
+    n_needed = count_held_out_needed(comparison.audited, 1, _P)
+    if comparison.held_out < n_needed:
         yield (
-            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
-            "needed; where several have high scores, fewer suffice."
+            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {n_needed:,} held-out ones "
+            "are needed; where several have high scores, fewer suffice."
         )
     if comparison.windows < MIN_EXAMPLES:
         yield (

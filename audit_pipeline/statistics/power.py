@@ -1,14 +1,14 @@
-"""How many texts are needed to see a given contamination at a given false-positive rate.
+"""The number of texts that an audit needs to detect a contamination at a given false-positive rate.
 
-One false-positive rate serves throughout: of a threshold (a clean text called a member), and of a test of many texts
-(clean texts called contaminated). The effect is the contamination rate: the share of the audited texts that are
-members; 1: all of them. Power is computed for two tests:
+Thresholds and tests have the same false-positive rate. An error of a threshold calls a clean text a member. An error of
+a test calls a set of clean texts contaminated. The effect is the contamination rate, which is the share of members
+among the audited texts. Power is computed for two tests:
 
-- the mean score: a one-sided Mann-Whitney test of the audited texts against held-out non-members, by Noether's formula
-  (Noether 1987, Journal of the American Statistical Association 82), and by resampling the scores at hand;
-- the count of flagged texts: a one-sided exact binomial test against the threshold's false-positive rate.
+- The mean score: a one-sided Mann-Whitney test of the audited texts against held-out non-members. Its power is computed
+  by Noether's formula (Noether 1987, Journal of the American Statistical Association 82) and by resampling scores.
+- The number of flagged texts: a one-sided exact binomial test against the threshold's false-positive rate.
 
-Both take texts as independent, one per document. Windows of one document count for less.
+Both tests assume independent texts, one per document. Windows of the same document carry less information.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER
 CONFIDENCE = 0.95
 DRAWS = 1000
 MOST_TEXTS = 1_000_000
-"""Beyond this many audited texts no number is looked for."""
+"""The maximum number of audited texts that is considered."""
 
 _SLACK = 1e-9
 _BLOCK_SCORES = 1 << 21
@@ -38,11 +38,14 @@ _BLOCK_SCORES = 1 << 21
 
 @dataclass(frozen=True)
 class PowerGoal:
-    """What an audit is planned to see: with ``power``, that a share ``effect`` of the audited texts are members.
+    """The effect that a planned audit is to detect.
 
-    ``fpr``: the false-positive rate throughout. ``n_held_out``: the non-members that the mean score is compared with;
-    as many as are audited where None. ``sizes``: the numbers of texts of the curve. Raises DataError for a rate that is
-    none.
+    Attributes:
+        fpr: The false-positive rate of thresholds and tests.
+        power: The probability of detecting the effect.
+        effect: The share of members among the audited texts.
+        n_held_out: Number of non-members that the mean score is compared with. By default as many as audited texts.
+        sizes: The numbers of texts of the power curve.
     """
 
     fpr: float = 0.05
@@ -52,6 +55,7 @@ class PowerGoal:
     sizes: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000)
 
     def __post_init__(self) -> None:
+        """Raise DataError for a rate or a number that is out of range."""
         if not 0 < self.fpr < self.power < 1:
             raise DataError(
                 f"0 < false-positive rate < power < 1 is needed, not a rate of {self.fpr} and a power of {self.power}"
@@ -66,9 +70,13 @@ class PowerGoal:
 
 @dataclass(frozen=True)
 class PowerPoint:
-    """The power of each test with ``n`` audited texts.
+    """The power of each test for a number of audited texts.
 
-    ``flagged`` is None without a TPR, ``resampled`` (of the test of the mean score) without scores at hand.
+    Attributes:
+        n: Number of audited texts.
+        mean_score: The power of the test of the mean score.
+        flagged: The power of the test of flagged texts, or None without a TPR.
+        resampled: The power of the test of the mean score by resampling, or None without scores.
     """
 
     n: int
@@ -79,11 +87,19 @@ class PowerPoint:
 
 @dataclass(frozen=True)
 class PowerReport:
-    """What an audit needs; ``sentence`` says it in words.
+    """The number of texts that an audit needs.
 
-    ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to
-    resolve the FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None
-    where no number up to a million does, or there is no TPR.
+    Attributes:
+        goal: The effect to detect.
+        auroc: The AUROC of the detector.
+        tpr: The TPR at the FPR, or None if the non-members are too few to resolve the FPR.
+        source: The source of AUROC and TPR.
+        groups_to_resolve: Number of non-member groups that can resolve the FPR.
+        groups_to_certify: Number of non-member groups for a certified threshold.
+        n_mean_score: Number of audited texts for the test of the mean score, or None if a million texts are too few.
+        n_flagged: Number of audited texts for the test of flagged texts, or None without a TPR or if a million texts
+            are too few.
+        curve: The power by number of texts.
     """
 
     goal: PowerGoal
@@ -98,7 +114,7 @@ class PowerReport:
 
     @property
     def sentence(self) -> str:
-        """The report in words."""
+        """Return the report as a paragraph."""
         goal = self.goal
         held_out = "as many" if goal.n_held_out is None else str(goal.n_held_out)
         by_mean = (
@@ -118,32 +134,43 @@ class PowerReport:
 
 
 def compute_mann_whitney_power(auroc: float, n: int, n_held_out: int, level: float) -> float:
-    """The power of a one-sided Mann-Whitney test of ``n`` audited against ``n_held_out`` texts, by Noether's formula.
+    """Compute the power of a one-sided Mann-Whitney test by Noether's formula.
 
-    ``auroc``: the chance that an audited text's score is above a held-out one's.
+    Args:
+        auroc: The probability that the score of an audited text is above that of a held-out text.
+        n: Number of audited texts.
+        n_held_out: Number of held-out texts.
+        level: The level of the test.
     """
     deviation = math.sqrt((n + n_held_out + 1) / (12 * n * n_held_out))
     return float(norm.sf(norm.isf(level) - (auroc - 0.5) / deviation))
 
 
 def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
-    """Return the fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
+    """Return the minimum number of audited texts for a power of the Mann-Whitney test, by Noether's formula.
 
-    ``n_held_out`` texts to compare with; as many as audited where None. None where no number up to a million does:
-    the AUROC is not above 0.5, or the held-out texts are too few for any number.
+    Args:
+        auroc: The probability that the score of an audited text is above that of a held-out text.
+        level: The level of the test.
+        power: The required power.
+        n_held_out: Number of held-out texts. By default as many as audited texts.
+
+    Returns:
+        The number, or None if no number up to a million suffices. The AUROC is then too low, or the held-out texts are
+        too few.
     """
     enough = 12 * ((auroc - 0.5) / (norm.isf(level) + norm.isf(1 - power))) ** 2
     if auroc <= 0.5:
         return None
-    # The power reaches its goal where n m / (n + m + 1) * enough >= 1; with m = n that is a quadratic in n.
+    # The power suffices if n m / (n + m + 1) * enough >= 1. With m = n that is a quadratic inequality in n.
     if n_held_out is None:
         n = (1 + math.sqrt(1 + enough)) / enough
     elif n_held_out * enough > 1:
         n = (n_held_out + 1) / (n_held_out * enough - 1)
     else:
         return None
-    fewest = max(1, math.ceil(n - _SLACK * n))
-    return fewest if fewest <= MOST_TEXTS else None
+    n_texts = max(1, math.ceil(n - _SLACK * n))
+    return n_texts if n_texts <= MOST_TEXTS else None
 
 
 def simulate_power(
@@ -157,63 +184,89 @@ def simulate_power(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> float:
-    """The share of ``draws`` audits, made of the scores at hand, in which the mean-score test rejects at ``level``.
+    """Return the share of simulated audits in which the test of the mean score rejects.
 
-    Each draws ``n_held_out`` of the non-members, and ``n`` audited texts that are each a member's with the chance
-    ``effect`` and else a non-member's, all with replacement; the test is the normal Mann-Whitney test with ties.
+    An audit draws scores with replacement. Each audited text is a member with probability ``effect``. The test is the
+    Mann-Whitney test with ties in its normal approximation.
+
+    Args:
+        members: The scores of members.
+        nonmembers: The scores of non-members.
+        n: Number of audited texts.
+        n_held_out: Number of held-out texts.
+        level: The level of the test.
+        effect: The share of members among the audited texts.
+        draws: Number of simulated audits.
+        seed: The seed of the simulation.
     """
-    inside, outside = _require_finite_scores(members, "members"), _require_finite_scores(nonmembers, "non-members")
+    member_scores = _require_finite_scores(members, "members")
+    nonmember_scores = _require_finite_scores(nonmembers, "non-members")
     generator = np.random.default_rng(seed)
-    rejected = 0
-    rows = max(1, _BLOCK_SCORES // (n + n_held_out))
-    for start in range(0, draws, rows):
-        size = min(rows, draws - start)
+    n_rejected = 0
+    draws_per_block = max(1, _BLOCK_SCORES // (n + n_held_out))
+    for start in range(0, draws, draws_per_block):
+        size = min(draws_per_block, draws - start)
         is_member = generator.random((size, n)) < effect
-        audited = np.where(is_member, generator.choice(inside, (size, n)), generator.choice(outside, (size, n)))
-        held_out = generator.choice(outside, (size, n_held_out))
-        # Where every score is equal the test has no p-value: it does not reject.
+        drawn_members = generator.choice(member_scores, (size, n))
+        drawn_nonmembers = generator.choice(nonmember_scores, (size, n))
+        audited = np.where(is_member, drawn_members, drawn_nonmembers)
+        held_out = generator.choice(nonmember_scores, (size, n_held_out))
+        # If all scores are equal, the p-value is NaN and the test does not reject.
         p_values = mannwhitneyu(
             audited, held_out, alternative="greater", axis=1, method="asymptotic", use_continuity=False
         ).pvalue
-        rejected += int(np.count_nonzero(p_values <= level))
-    return rejected / draws
+        n_rejected += int(np.count_nonzero(p_values <= level))
+    return n_rejected / draws
 
 
 def compute_flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
-    """Return the power of a one-sided exact binomial test of how many of ``n`` texts are flagged, for each n: [len(n)].
+    """Compute the power of a one-sided exact binomial test of the number of flagged texts.
 
-    A clean text is flagged at the rate ``fpr``, taken as known, and a contaminated set's texts at
-    fpr + effect * (tpr - fpr).
+    Clean texts are flagged at the rate ``fpr``, which is assumed to be known. Texts of a contaminated set are flagged
+    at the rate fpr + effect * (tpr - fpr).
+
+    Args:
+        n: The numbers of texts, of shape (n_sizes,).
+        tpr: The rate at which members are flagged.
+        fpr: The rate at which non-members are flagged.
+        effect: The share of members among the texts.
+        level: The level of the test.
+
+    Returns:
+        Array of shape (n_sizes,).
     """
     sizes = np.atleast_1d(np.asarray(n, dtype=np.int64))
-    # P(count > most) <= level for clean texts, with the smallest such count.
-    most = binom.isf(level, sizes, fpr)
-    return np.asarray(binom.sf(most, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
+    # The smallest count with P(flagged > count) <= level for clean texts.
+    max_clean_count = binom.isf(level, sizes, fpr)
+    return np.asarray(binom.sf(max_clean_count, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
 
 
 def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
-    """The fewest texts from which on every number gives the test of flagged texts that power; None: none to a million.
+    """Return the minimum number of texts from which on the test of flagged texts has the required power.
 
-    The power of a test of counts rises in a saw: one text more may lower it a little, so that the last number that
-    falls short is looked for.
+    The power of a test of counts is not monotonic: a further text may lower it a little. The function therefore finds
+    the last number of texts with insufficient power.
+
+    Returns:
+        The number, or None if no number up to a million suffices.
     """
     if effect * (tpr - fpr) <= 0:
         return None
     contaminated = fpr + effect * (tpr - fpr)
-    # Fleiss, Levin and Paik 2003, section 2.5: the normal sample size of one share, which the saw lies around.
+    # The normal sample size of one share is near the result (Fleiss, Levin and Paik 2003, section 2.5).
     deviations = norm.isf(level) * math.sqrt(fpr * (1 - fpr))
     deviations += norm.isf(1 - power) * math.sqrt(contaminated * (1 - contaminated))
-    about = (deviations / (contaminated - fpr)) ** 2
-    if about > MOST_TEXTS:
+    normal_size = (deviations / (contaminated - fpr)) ** 2
+    if normal_size > MOST_TEXTS:
         return None
-    sizes = np.arange(1, int(2 * about + 10 / (contaminated - fpr)) + 100)
-    short = np.flatnonzero(compute_flagged_power(sizes, tpr, fpr, effect, level) < power)
-    fewest = int(sizes[short[-1]]) + 1 if len(short) else 1
-    return fewest if fewest <= MOST_TEXTS else None
+    sizes = np.arange(1, int(2 * normal_size + 10 / (contaminated - fpr)) + 100)
+    insufficient = np.flatnonzero(compute_flagged_power(sizes, tpr, fpr, effect, level) < power)
+    n_texts = int(sizes[insufficient[-1]]) + 1 if len(insufficient) else 1
+    return n_texts if n_texts <= MOST_TEXTS else None
 
 
 def compute_binormal_tpr(auroc: float, fpr: float) -> float:
-    """Return the TPR at a FPR of normal scores of equal spread with that AUROC: Phi(sqrt(2) Phi^-1(AUROC) - z)."""
+    """Return the TPR of normal scores with equal spread: Phi(sqrt(2) Phi^-1(AUROC) - z_FPR)."""
     return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
 
 
@@ -224,34 +277,51 @@ def power_report_from_scores(
     *,
     draws: int = DRAWS,
 ) -> PowerReport:
-    """What an audit needs for ``goal``, from the scores at hand of members and of non-members (one per document, [n]).
+    """Compute the number of texts that an audit needs, from scores of members and non-members.
 
-    Raises DataError for an empty side, and for a score that is not a finite number.
+    Args:
+        members: The scores of members, one per document.
+        nonmembers: The scores of non-members, one per document.
+        goal: The effect to detect.
+        draws: Number of simulated audits per size.
+
+    Raises:
+        DataError: If a side is empty or a score is not finite.
     """
-    inside, outside = _require_finite_scores(members, "members"), _require_finite_scores(nonmembers, "non-members")
-    scores = np.concatenate([inside, outside])
-    labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
+    member_scores = _require_finite_scores(members, "members")
+    nonmember_scores = _require_finite_scores(nonmembers, "non-members")
+    scores = np.concatenate([member_scores, nonmember_scores])
+    labels = np.repeat([MEMBER, NON_MEMBER], [len(member_scores), len(nonmember_scores)])
     tpr = None
-    if len(outside) >= count_groups_to_resolve(goal.fpr):
-        tpr = float((inside >= find_threshold_at_fpr(roc_points(scores, labels), goal.fpr)).mean())
-    resampled = [
-        simulate_power(
-            inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place
+    if len(nonmember_scores) >= count_groups_to_resolve(goal.fpr):
+        threshold = find_threshold_at_fpr(roc_points(scores, labels), goal.fpr)
+        tpr = float((member_scores >= threshold).mean())
+    resampled: list[float | None] = []
+    for seed, n in enumerate(goal.sizes):
+        power = simulate_power(
+            member_scores,
+            nonmember_scores,
+            n,
+            goal.n_held_out or n,
+            level=goal.fpr,
+            effect=goal.effect,
+            draws=draws,
+            seed=seed,
         )
-        for place, n in enumerate(goal.sizes)
-    ]
+        resampled.append(power)
     auroc = compute_metrics(scores, labels)["auroc"]
-    source = f"the {len(inside)} members and {len(outside)} non-members at hand"
+    source = f"the {len(member_scores)} members and {len(nonmember_scores)} non-members at hand"
     return _build_report(auroc, tpr, goal, resampled, source)
 
 
 def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
-    """What an audit needs for ``goal`` of a detector with that AUROC, its scores taken as normal with equal spread.
+    """Compute the number of texts that an audit needs, for normal scores of equal spread with that AUROC.
 
-    Raises DataError for an AUROC that is none.
+    Raises:
+        DataError: If the AUROC is not between 0 and 1.
     """
     if not 0 < auroc < 1:
-        raise DataError(f"an AUROC to plan for lies between 0 and 1, both left out: {auroc}")
+        raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1")
     resampled: list[float | None] = [None] * len(goal.sizes)
     return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
@@ -259,11 +329,17 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
 def _build_report(
     auroc: float, tpr: float | None, goal: PowerGoal, resampled: Sequence[float | None], source: str
 ) -> PowerReport:
-    fpr, effect, n_held_out = goal.fpr, goal.effect, goal.n_held_out
-    diluted = 0.5 + effect * (auroc - 0.5)
-    flagged: list[float | None] = [None] * len(goal.sizes)
+    fpr = goal.fpr
+    diluted_auroc = 0.5 + goal.effect * (auroc - 0.5)
+    flagged_powers: list[float | None] = [None] * len(goal.sizes)
+    n_flagged: int | None = None
     if tpr is not None:
-        flagged = compute_flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
+        flagged_powers = compute_flagged_power(list(goal.sizes), tpr, fpr, goal.effect, fpr).tolist()
+        n_flagged = find_flagged_sample_size(tpr, fpr, goal.effect, fpr, goal.power)
+    curve: list[PowerPoint] = []
+    for n, flagged_power, resampled_power in zip(goal.sizes, flagged_powers, resampled, strict=True):
+        mean_score_power = compute_mann_whitney_power(diluted_auroc, n, goal.n_held_out or n, fpr)
+        curve.append(PowerPoint(n, mean_score_power, flagged_power, resampled_power))
     return PowerReport(
         goal=goal,
         auroc=auroc,
@@ -271,12 +347,9 @@ def _build_report(
         source=source,
         groups_to_resolve=count_groups_to_resolve(fpr),
         groups_to_certify=min_certified_groups(fpr),
-        n_mean_score=find_mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
-        n_flagged=None if tpr is None else find_flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
-        curve=tuple(
-            PowerPoint(n, compute_mann_whitney_power(diluted, n, n_held_out or n, fpr), counted, drawn)
-            for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)
-        ),
+        n_mean_score=find_mean_score_sample_size(diluted_auroc, fpr, goal.power, goal.n_held_out),
+        n_flagged=n_flagged,
+        curve=tuple(curve),
     )
 
 

@@ -1,9 +1,7 @@
-"""The metrics of scores and labels, each declared once and read off the ROC curve.
+"""The metrics of scores and labels. Each metric is declared once and computed from the ROC curve.
 
-To add a metric: its function, and an entry in the list.
-
-A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
-+infinity (nothing is called a member), so tied texts always pass a threshold together.
+A text is called a member if its score is at least a threshold. The thresholds are the distinct scores and +infinity,
+which calls no text a member. Tied texts therefore always pass a threshold together.
 """
 
 from __future__ import annotations
@@ -22,15 +20,18 @@ Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
 SLACK = 1e-12
-"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times count."""
+"""The relative tolerance of limits. A rate that equals its limit is within the limit despite rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class RocPoints:
-    """The ROC curve from (0, 0) to (1, 1) of n examples, at t + 1 thresholds.
+    """The ROC curve of n examples from (0, 0) to (1, 1), at t + 1 thresholds.
 
-    ``false`` and ``true``: how many non-members and members lie at or above each ``threshold``, which descends from
-    +infinity: [t + 1] each. ``place`` [n]: the first threshold that each example passes, 1 to t.
+    Attributes:
+        false: Number of non-members at or above each threshold, of shape (t + 1,).
+        true: Number of members at or above each threshold, of shape (t + 1,).
+        threshold: The thresholds in descending order from +infinity, of shape (t + 1,).
+        place: The index of the first threshold that each example passes, from 1 to t, of shape (n,).
     """
 
     false: Floats
@@ -40,33 +41,39 @@ class RocPoints:
 
     @property
     def fpr(self) -> Floats:
-        """The share of non-members at or above each threshold: [t + 1]."""
+        """Return the share of non-members at or above each threshold, of shape (t + 1,)."""
         return np.asarray(self.false / self.false[-1])
 
     @property
     def tpr(self) -> Floats:
-        """The share of members at or above each threshold: [t + 1]."""
+        """Return the share of members at or above each threshold, of shape (t + 1,)."""
         return np.asarray(self.true / self.true[-1])
 
 
-def find_place_of_fpr(curve: RocPoints, limit: float) -> int:
-    """Return the place of the lowest threshold whose FPR is at most ``limit``."""
+def find_index_at_fpr(curve: RocPoints, limit: float) -> int:
+    """Return the index of the lowest threshold whose FPR is at most the limit."""
     return int(np.count_nonzero(curve.fpr <= limit * (1 + SLACK))) - 1
 
 
-def find_place_of_tpr(curve: RocPoints, limit: float) -> int:
-    """Return the place of the highest threshold whose TPR is at least ``limit``."""
+def find_index_at_tpr(curve: RocPoints, limit: float) -> int:
+    """Return the index of the highest threshold whose TPR is at least the limit."""
     return int(np.count_nonzero(curve.tpr < limit * (1 - SLACK)))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of how well scores separate members from non-members.
+    """A metric of the separation of members and non-members.
 
-    ``label`` is its name for people; ``meaning`` says what it is, and begins the ``method`` of its rows. ``bounds``:
-    its smallest and largest possible value. ``at_fpr``: of a share of members, the false-positive rate of the threshold
-    above which they are counted; with fewer groups of non-members than can resolve that rate the metric is not defined.
-    ``at_tpr``: of a share of non-members, likewise. Without either it is an area under the curve.
+    A metric with ``at_fpr`` or ``at_tpr`` is a share of texts at a threshold. Otherwise it is an area under the curve.
+
+    Attributes:
+        name: The name in tables.
+        label: The name for people.
+        meaning: The definition, which begins the ``method`` of its rows.
+        bounds: The smallest and largest possible value.
+        at_fpr: For a share of members, the false-positive rate of the threshold. The metric is undefined if the groups
+            of non-members are too few to resolve that rate.
+        at_tpr: For a share of non-members, the true-positive rate of the threshold.
     """
 
     name: str
@@ -78,15 +85,15 @@ class Metric:
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share of texts at a threshold."""
+        """Return True if the metric is a share of texts at a threshold."""
         return self.at_fpr is not None or self.at_tpr is not None
 
-    def of_curve(self, curve: RocPoints) -> float:
-        """Return the largest TPR at its FPR, the smallest FPR at its TPR, or the area, of which ties count half."""
+    def compute_value(self, curve: RocPoints) -> float:
+        """Compute the largest TPR at the FPR, the smallest FPR at the TPR, or the area with ties counted half."""
         if self.at_fpr is not None:
-            return float(curve.tpr[find_place_of_fpr(curve, self.at_fpr)])
+            return float(curve.tpr[find_index_at_fpr(curve, self.at_fpr)])
         if self.at_tpr is not None:
-            return float(curve.fpr[find_place_of_tpr(curve, self.at_tpr)])
+            return float(curve.fpr[find_index_at_tpr(curve, self.at_tpr)])
         trapezoids = np.diff(curve.false) @ (curve.true[1:] + curve.true[:-1])
         return float(trapezoids / (2 * curve.false[-1] * curve.true[-1]))
 
@@ -101,36 +108,39 @@ MARGIN = Metric(
 
 _DECLARED = (
     AUROC,
-    *(
-        Metric(f"tpr_at_{name}_fpr", f"TPR at {100 * fpr:g}% FPR", f"largest TPR with FPR <= {fpr}", at_fpr=fpr)
-        for name, fpr in (("5", 0.05), ("1", 0.01), ("01", 0.001))
-    ),
+    Metric("tpr_at_5_fpr", "TPR at 5% FPR", "largest TPR with FPR <= 0.05", at_fpr=0.05),
+    Metric("tpr_at_1_fpr", "TPR at 1% FPR", "largest TPR with FPR <= 0.01", at_fpr=0.01),
+    Metric("tpr_at_01_fpr", "TPR at 0.1% FPR", "largest TPR with FPR <= 0.001", at_fpr=0.001),
     Metric("fpr_at_95_tpr", "FPR at 95% TPR", "smallest FPR with TPR >= 0.95", at_tpr=0.95),
     MARGIN,
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _DECLARED}
-"""By name, in the order of the rows of an evaluation."""
+"""The metrics by name, in the order of the rows of an evaluation."""
 OF_SCORES = tuple(metric.name for metric in _DECLARED if metric is not MARGIN)
-"""Those of one detector's scores alone."""
+"""The metrics that need the scores of one detector only."""
 
 ALL_EQUAL = "no interval: all scores are equal, so they separate nothing"
-"""Why a metric of such scores has no interval."""
+"""The reason for a missing interval if all scores are equal."""
 
 
 def explain_undefined(labels: npt.ArrayLike) -> str | None:
-    """Return why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    """Return why metrics of examples with these labels (0 or 1) are undefined, or None if they are defined."""
     classes = np.asarray(labels)
-    missing = [
-        name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
-    ]
+    sides = (("members", MEMBER), ("non-members", NON_MEMBER))
+    missing = [name for name, label in sides if not (classes == label).any()]
     return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
 
 
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
-    """Return the ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
+    """Compute the ROC curve.
 
-    Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
+    Args:
+        scores: The scores, of shape (n,).
+        labels: The labels, 0 or 1, of shape (n,).
+
+    Raises:
+        DataError: If a score is NaN, a label is neither 0 nor 1, the lengths differ, or a class is missing.
     """
     values = np.asarray(scores, dtype=np.float64)
     classes = np.asarray(labels)
@@ -144,22 +154,23 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
     if problem:
         raise DataError(problem)
     order = np.argsort(-values, kind="stable")
-    ordered, members = values[order], np.cumsum(classes[order] == MEMBER)
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
-    last = np.append(np.flatnonzero(is_first)[1:], len(values)) - 1
-    place = np.empty(len(values), dtype=np.intp)
-    place[order] = np.cumsum(is_first)
-    true = np.append(0, members[last]).astype(np.float64)
-    at_or_above = np.append(0, last + 1)
-    return RocPoints(at_or_above - true, true, np.append(np.inf, ordered[last]), place)
+    ordered = values[order]
+    member_counts = np.cumsum(classes[order] == MEMBER)
+    is_new_score = np.append(True, ordered[1:] != ordered[:-1])
+    last_of_ties = np.append(np.flatnonzero(is_new_score)[1:], len(values)) - 1
+    threshold_index = np.empty(len(values), dtype=np.intp)
+    threshold_index[order] = np.cumsum(is_new_score)
+    true = np.append(0, member_counts[last_of_ties]).astype(np.float64)
+    at_or_above = np.append(0, last_of_ties + 1)
+    return RocPoints(at_or_above - true, true, np.append(np.inf, ordered[last_of_ties]), threshold_index)
 
 
 def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
-    """Return the metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
+    """Compute the metrics of a detector's scores by name. Raises DataError in the same cases as :func:`roc_points`."""
     curve = roc_points(scores, labels)
-    return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
+    return {name: METRICS[name].compute_value(curve) for name in OF_SCORES}
 
 
 def find_threshold_at_fpr(curve: RocPoints, limit: float) -> float:
-    """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
-    return float(curve.threshold[find_place_of_fpr(curve, limit)])
+    """Return the lowest threshold whose FPR is at most the limit. It may be +infinity, which calls no text a member."""
+    return float(curve.threshold[find_index_at_fpr(curve, limit)])

@@ -1,4 +1,4 @@
-"""The two sides that are compared: which examples they are, and the scores of a detector with them."""
+"""The scores of each detector setting, with the labels and groups of the two compared sides."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ IN_WORDS = "audited texts (membership unknown) are compared with held-out texts,
 
 
 def is_against_held_out(method: str | None) -> bool:
-    """Return whether a metric's ``method`` says that it compares audited with held-out texts."""
+    """Return True if a metric compares audited with held-out texts, according to its method."""
     return (method or "").startswith(IN_WORDS)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
+    """Label unlabelled examples, so that audited texts are compared with held-out texts.
 
-    All of them are in the evaluation split then. The AUROC is how well the two are separated: .5 where the audited
-    texts were read no more than the held-out ones, but for chance. Where some text to evaluate is labelled, or nothing
-    is held out, the very ``examples``: there is nothing to rewrite.
+    Audited texts get label 1 and held-out texts label 0, all in the evaluation split. The AUROC then measures how well
+    the two are separated. Without training it is 0.5, except for chance.
+
+    Args:
+        examples: The examples (schema EXAMPLES).
+
+    Returns:
+        The relabelled examples. If an evaluated text is labelled or no text is held out, the same ``examples`` object.
     """
     evaluated = pc.equal(examples["split"], "evaluation")
     held_out = pc.fill_null(
@@ -37,14 +42,16 @@ def relabel_for_comparison(examples: pa.Table) -> pa.Table:
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
         return examples
-    sides = [
-        examples.filter(chosen)
-        .set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), pa.repeat(pa.scalar(label, pa.int8()), n))
-        .set_column(EXAMPLES.names.index("split"), EXAMPLES.field("split"), pa.repeat("evaluation", n))
-        for chosen, label in ((evaluated, MEMBER), (held_out, NON_MEMBER))
-        for n in [pc.sum(chosen).as_py()]
-    ]
-    return pa.concat_tables(sides)
+    return pa.concat_tables([_relabel_side(examples, evaluated, MEMBER), _relabel_side(examples, held_out, NON_MEMBER)])
+
+
+def _relabel_side(examples: pa.Table, mask: pa.ChunkedArray, label: int) -> pa.Table:
+    """Return the masked examples with a label, in the evaluation split."""
+    side = examples.filter(mask)
+    labels = pa.repeat(pa.scalar(label, pa.int8()), len(side))
+    side = side.set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), labels)
+    splits = pa.repeat("evaluation", len(side))
+    return side.set_column(EXAMPLES.names.index("split"), EXAMPLES.field("split"), splits)
 
 
 Key = tuple[str, str]
@@ -52,10 +59,17 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class ScoreColumn:
-    """One detector's scores at one setting, of those n labelled examples that have one: [n] each array.
+    """The scores of a detector setting on the labelled examples that it has scored.
 
-    ``scored`` says which of all labelled examples these are, and ``n_not_scored`` counts the others; ``is_default``:
-    the headline setting.
+    Attributes:
+        detector: Name of the detector.
+        parameters: The setting as JSON.
+        scores: The scores, of shape (n_scored,).
+        labels: The labels, of shape (n_scored,).
+        groups: The groups.
+        scored: The mask of scored examples among all labelled examples.
+        n_not_scored: Number of labelled examples without a score.
+        is_default: True for the default setting.
     """
 
     detector: str
@@ -69,32 +83,34 @@ class ScoreColumn:
 
     @property
     def key(self) -> Key:
+        """Return detector and parameters."""
         return self.detector, self.parameters
 
     @property
     def members(self) -> Floats:
-        """The members' scores, for histograms."""
+        """Return the scores of members, for histograms."""
         return np.asarray(self.scores[self.labels == MEMBER])
 
     @property
     def nonmembers(self) -> Floats:
-        """The non-members' scores, for histograms."""
+        """Return the scores of non-members, for histograms."""
         return np.asarray(self.scores[self.labels == NON_MEMBER])
 
     def roc(self) -> RocPoints | None:
-        """Return the ROC curve, for plots; None for one class only."""
+        """Return the ROC curve for plots, or None if a class is missing."""
         return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
 def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> list[ScoreColumn]:
-    """The scores of a ``pair`` by detector and parameters, with their examples' labels.
+    """Build the score columns of a pair, sorted by detector and parameters.
 
-    Sorted by detector and parameters. Raises DataError as :func:`iterate_settings` and
-    :func:`select_labelled_examples` do.
+    Raises:
+        DataError: If :func:`iterate_settings` or :func:`select_labelled_examples` raises it.
     """
     labelled = select_labelled_examples(examples)
-    columns = []
-    for setting in iterate_settings(scores, examples["example_id"], pa.array(labelled.example_ids, pa.string()), pair):
+    labelled_ids = pa.array(labelled.example_ids, pa.string())
+    columns: list[ScoreColumn] = []
+    for setting in iterate_settings(scores, examples["example_id"], labelled_ids, pair):
         scored = np.zeros(len(labelled), dtype=np.bool_)
         scored[setting.places] = True
         columns.append(
@@ -108,7 +124,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> lis
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """Return the column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
+    """Build the column of the scores of the masked examples."""
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(
@@ -118,7 +134,15 @@ def build_score_column(
 
 @dataclass(frozen=True, eq=False)
 class ScoredSetting:
-    """One detector at one setting: its n ``scores``, and the ``places`` of their examples, ascending: [n] each."""
+    """The scores of a detector setting.
+
+    Attributes:
+        detector: Name of the detector.
+        parameters: The setting as JSON.
+        is_default: True for the default setting.
+        places: The positions of the scored examples in ascending order, of shape (n_scored,).
+        scores: The scores, of shape (n_scored,).
+    """
 
     detector: str
     parameters: str
@@ -130,23 +154,34 @@ class ScoredSetting:
 def iterate_settings(
     scores: pa.Table, known_ids: pa.ChunkedArray, wanted_ids: pa.Array | pa.ChunkedArray, pair: Pair
 ) -> Iterator[ScoredSetting]:
-    """Yield the scores of a ``pair`` (schema SCORES) by detector and parameters, sorted; others are left aside.
+    """Yield the scores of a pair by setting, sorted by detector and parameters.
 
-    ``known_ids`` are all examples of the benchmark; places are those among ``wanted_ids``. Raises DataError for a score
-    of an unknown example, an example or setting that is scored twice, a status ``ok`` without a finite score, and a row
-    that does not say whether its setting is the detector's default.
+    Args:
+        scores: The scores (schema SCORES). Rows of other pairs are ignored.
+        known_ids: The ids of all examples of the benchmark.
+        wanted_ids: The ids of the examples whose positions are returned. Other scores are omitted.
+        pair: The pair of benchmark and model.
+
+    Raises:
+        DataError: If an example is unknown or scored twice by a setting, if a score with status ``ok`` is not finite,
+            or if ``is_default`` is null.
     """
-    own = scores.filter(pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark)))
-    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=known_ids))).as_py()
-    if unknown:
-        raise DataError(f"{unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again")
-    if own["is_default"].null_count:
+    is_of_pair = pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark))
+    pair_scores = scores.filter(is_of_pair)
+    n_unknown = pc.sum(pc.invert(pc.is_in(pair_scores["example_id"], value_set=known_ids))).as_py()
+    if n_unknown:
+        raise DataError(
+            f"{n_unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again"
+        )
+    if pair_scores["is_default"].null_count:
         raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
-    own = own.append_column("place", pc.index_in(own["example_id"], value_set=wanted_ids))
-    settings = own.group_by(["detector", "parameters"]).aggregate([("is_default", "any")]).to_pylist()
+    pair_scores = pair_scores.append_column("place", pc.index_in(pair_scores["example_id"], value_set=wanted_ids))
+    settings = pair_scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")]).to_pylist()
     for setting in sorted(settings, key=lambda row: (row["detector"], row["parameters"])):
-        detector, parameters = setting["detector"], setting["parameters"]
-        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
+        detector = setting["detector"]
+        parameters = setting["parameters"]
+        is_of_detector = pc.equal(pair_scores["detector"], detector)
+        rows = pair_scores.filter(pc.and_(is_of_detector, pc.equal(pair_scores["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
             raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
         rows = rows.filter(pc.equal(rows["status"], "ok"))

@@ -1,7 +1,7 @@
-"""Which way scores run: higher for texts of training, as every score here should, or the other way.
+"""The direction of scores: ``training`` if texts of the training data score higher, as all scores here should.
 
-A detector whose sign was forgotten (a raw perplexity) ranks members below non-members. Whatever is found with it then
-runs against training, and must not be called a finding of training.
+A detector with the wrong sign, such as a raw perplexity, ranks members below non-members. A difference in that
+direction must not be reported as a finding of training.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER
 Direction = Literal["training", "opposite", "none"]
 
 LEVEL = 0.05
-"""Two-sided: a direction is reported where chance alone would give one in at most 5% of cases."""
+"""The level of the two-sided test. By chance, a direction is reported in at most 5% of cases."""
 
 
 def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:
     """Return which side scores higher, by a two-sided Mann-Whitney test at 5%.
 
     The test compares one mean per group and side, so that texts of one group do not count as independent. Means that
-    are equal but for rounding are tied.
+    differ only by rounding are tied.
 
     Args:
         scores: Float array of shape (n_texts,).
@@ -36,7 +36,8 @@ def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups:
         ``training`` if members score higher, ``opposite`` if non-members do, ``none`` if it is unclear, and None if a
         side has no text.
     """
-    values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
+    values = np.asarray(scores, dtype=np.float64)
+    classes = np.asarray(labels)
     sides = []
     for side in (MEMBER, NON_MEMBER):
         _, codes = np.unique(groups[classes == side], return_inverse=True)

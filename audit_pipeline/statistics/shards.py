@@ -1,4 +1,4 @@
-"""How the items of an ordered test set are dealt into shards, and how many items, shards and orders the test needs."""
+"""The division of an ordered test set into shards, and the numbers of items, shards and orders that the test needs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ MIN_ITEMS_A_SHARD = 2
 PERMUTATIONS = 25
 """The default number of random orders of each shard."""
 
-_USUAL_SHARDS = 50
-_USUAL_ITEMS_A_SHARD = 10
-# A shard of five items has 119 other orders: more than are needed in all.
-_ENOUGH_ITEMS_A_SHARD = 5
+_DEFAULT_SHARDS = 50
+_DEFAULT_ITEMS_PER_SHARD = 10
+# A shard of five items has 119 other orders, which is more than the test needs in all shards.
+_SUFFICIENT_ITEMS_PER_SHARD = 5
 
 
 def choose_shard_count(n_items: int) -> int:
-    """Return the default number of shards, if they fit the model's context."""
-    return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
+    """Return the default number of shards. The caller checks whether they fit the model's context."""
+    return min(_DEFAULT_SHARDS, max(MIN_SHARDS, n_items // _DEFAULT_ITEMS_PER_SHARD))
 
 
 def divide_into_shards(n_items: int, shards: int) -> list[range]:
-    """Return the places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
+    """Divide the positions 0 to n_items - 1 into contiguous shards whose lengths differ by at most one.
 
-    Raises DataError where a shard would have fewer than two items: it has one order only.
+    Raises:
+        DataError: If a shard would have fewer than two items, and so only one order.
     """
     if shards < 1 or n_items < MIN_ITEMS_A_SHARD * shards:
         raise DataError(
@@ -40,26 +41,33 @@ def divide_into_shards(n_items: int, shards: int) -> list[range]:
 
 
 def count_orders(shards: Iterable[range], permutations: int) -> int:
-    """How many random orders the shards have together: of each ``permutations``, or all others where it has fewer."""
+    """Count the random orders of all shards. A shard has ``permutations`` orders, or fewer if it is small."""
     return sum(min(permutations, factorial(len(shard)) - 1) for shard in shards)
 
 
 def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) -> int | None:
-    """Return the fewest items that the test can be made of, in ``shards`` shards or in the usual number of them.
+    """Return the minimum number of items of the test.
 
-    None where no number of items suffices: with so few shards, or random orders of each.
+    Args:
+        permutations: Number of random orders per shard.
+        shards: Number of shards. By default it depends on the number of items.
+
+    Returns:
+        The number, or None if no number of items suffices, because there are too few shards or orders.
     """
-    # Beyond these more items give neither more shards nor, as far as the test needs them, more orders.
-    most = _USUAL_SHARDS * _USUAL_ITEMS_A_SHARD if shards is None else _ENOUGH_ITEMS_A_SHARD * shards
-    for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), most + 1):
-        dealt = divide_into_shards(n_items, shards or choose_shard_count(n_items))
-        if explain_shortage(len(dealt), count_orders(dealt, permutations)) is None:
+    # More items result neither in more shards nor in more orders that the test needs.
+    max_items = _DEFAULT_SHARDS * _DEFAULT_ITEMS_PER_SHARD
+    if shards is not None:
+        max_items = _SUFFICIENT_ITEMS_PER_SHARD * shards
+    for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), max_items + 1):
+        ranges = divide_into_shards(n_items, shards or choose_shard_count(n_items))
+        if explain_shortage(len(ranges), count_orders(ranges, permutations)) is None:
             return n_items
     return None
 
 
 def explain_shortage(shards: int, orders: int) -> str | None:
-    """Return why so many shards, and random orders of all of them together, are too few; None where they are enough."""
+    """Return why the numbers of shards and of orders in all shards are too low, or None if they suffice."""
     if shards < MIN_SHARDS:
         return f"{shards} shards, the test needs {MIN_SHARDS}"
     if orders < MIN_ORDERS:

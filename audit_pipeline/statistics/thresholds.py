@@ -1,10 +1,10 @@
-"""Thresholds from a calibration split, what they achieve on texts that chose nothing, and whether they keep their word.
+"""Thresholds chosen by a calibration split, their rates on other texts, and a check of their promises.
 
-A text is called a member where score >= threshold, so the order statistic that a rule picks is stepped over: the
-threshold is the next float above it, and a text tied with it is not called a member.
+A text is called a member if score >= threshold. If a rule selects an order statistic, the threshold is the next float
+above it. A text tied with the order statistic is therefore not called a member.
 
-In the check non-members calibrate, and other non-members are called. It is a test of the instrument, not of a model: it
-says whether the groups are exchangeable with each other and the rules right, and nothing about texts of another kind.
+In the check, some non-members calibrate and other non-members are classified. It tests the method and not a model: it
+shows whether the groups are exchangeable and the rules correct. It shows nothing about texts of another kind.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ Rule = Literal["largest_accuracy", "marginal", "certified"]
 Keys = npt.NDArray[np.uint64]
 
 RISK = 0.05
-"""How often, over calibrations, the false-positive rate of a certified threshold may exceed alpha."""
+"""The share of calibrations in which the false-positive rate of a certified threshold may exceed alpha."""
 
 _DRAW = "one text a group, drawn by a hash of seed, group and example"
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredTexts:
-    """n texts with a score: [n] each.
+    """Texts with a score. All arrays have the shape (n_texts,).
 
-    ``labels`` are 1 (member), 0 (non-member) or anything else (unknown), ``groups`` names or numbers, ``keys`` the
-    random order of texts (:func:`compute_sampling_keys`). Raises DataError for unequal lengths or scores not finite.
+    Attributes:
+        scores: The scores.
+        labels: 1 (member), 0 (non-member) or another number (unknown).
+        groups: The names or numbers of the groups.
+        keys: The random order of texts, see :func:`compute_sampling_keys`.
     """
 
     scores: Floats
@@ -48,35 +51,37 @@ class ScoredTexts:
     keys: Keys
 
     def __post_init__(self) -> None:
+        """Raise DataError if the lengths differ or a score is not finite."""
         if not len(self.scores) == len(self.labels) == len(self.groups) == len(self.keys):
             raise DataError("one score, label, group and key for each text are needed")
         if not np.isfinite(self.scores).all():
             raise DataError("a score is not a finite number: leave texts without a score out")
 
     def __len__(self) -> int:
+        """Return the number of texts."""
         return len(self.scores)
 
     def take(self, selection: Bools | Places) -> ScoredTexts:
-        """Return those of the texts that a mask or places choose."""
+        """Return the texts that a mask or positions select."""
         return ScoredTexts(self.scores[selection], self.labels[selection], self.groups[selection], self.keys[selection])
 
     @property
     def members(self) -> ScoredTexts:
-        """Those with label 1."""
+        """Return the texts with label 1."""
         return self.take(self.labels == MEMBER)
 
     @property
     def nonmembers(self) -> ScoredTexts:
-        """Those with label 0."""
+        """Return the texts with label 0."""
         return self.take(self.labels == NON_MEMBER)
 
     @property
     def n_groups(self) -> int:
-        """How many groups the texts are of."""
+        """Return the number of groups."""
         return len(np.unique(self.groups))
 
     def draw_one_per_group(self) -> ScoredTexts:
-        """Return the text of the smallest key of each group; as random as the keys, whatever the order of texts."""
+        """Return the text with the smallest key of each group. The order of texts does not matter."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
         return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])
@@ -84,9 +89,15 @@ class ScoredTexts:
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a rule chose; where it refused, ``threshold`` is None and ``reason`` says why.
+    """The threshold that a rule chose.
 
-    ``order_statistic`` is the score that the threshold is the next float above of, for the two rules that pick one.
+    Attributes:
+        rule: The rule.
+        alpha: The false-positive rate, or None for the largest accuracy.
+        threshold: The threshold, or None if the rule is refused.
+        reason: Why the rule is refused, or None.
+        method: The method of the choice.
+        order_statistic: The score just below the threshold, for rules that select an order statistic.
     """
 
     rule: Rule
@@ -98,36 +109,35 @@ class Threshold:
 
     @property
     def status(self) -> Literal["ok", "refused"]:
+        """Return ``refused`` if there is a reason."""
         return "ok" if self.reason is None else "refused"
 
 
 def compute_sampling_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
-    """Return a pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
+    """Compute a pseudo-random number for each text, from a hash of seed, group and example id.
 
-    The texts of a group in the order of their keys are in random order, which does not depend on the order of rows.
-    Two texts of a group need two ids, or the order of rows decides between them.
+    The keys order the texts of a group at random, independent of the order of rows. Two texts of a group must have
+    different ids.
+
+    Returns:
+        Array of shape (n_texts,).
     """
-    return np.array(
-        [
-            int.from_bytes(hashlib.blake2b(f"{seed}\0{group}\0{example_id}".encode(), digest_size=8).digest(), "big")
-            for group, example_id in zip(groups, example_ids, strict=True)
-        ],
-        dtype=np.uint64,
-    )
+    keys: list[int] = []
+    for group, example_id in zip(groups, example_ids, strict=True):
+        hashed = hashlib.blake2b(f"{seed}\0{group}\0{example_id}".encode(), digest_size=8)
+        keys.append(int.from_bytes(hashed.digest(), "big"))
+    return np.array(keys, dtype=np.uint64)
 
 
 def choose_largest_accuracy(calibration: ScoredTexts) -> Threshold:
-    """Return the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
+    """Choose the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
-    Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
-    next float above the largest; of candidates with the same accuracy the largest is taken, which flags fewest texts.
-    Refused without members or without non-members.
+    Every text counts once, so the larger side has more weight. The candidates are the scores and the next float above
+    the largest score. Among candidates with equal accuracy the largest is chosen, which flags the fewest texts. The
+    rule is refused if a side has no text.
     """
-    missing = [
-        name
-        for name, side in (("non-members", calibration.nonmembers), ("members", calibration.members))
-        if not len(side)
-    ]
+    sides = (("non-members", calibration.nonmembers), ("members", calibration.members))
+    missing = [name for name, side in sides if not len(side)]
     method = "largest share of calibration texts on the right side; of equals the largest threshold"
     if missing:
         reason = f"there are no calibration {' and no '.join(missing)} with a score, and largest accuracy needs both"
@@ -143,27 +153,30 @@ def choose_largest_accuracy(calibration: ScoredTexts) -> Threshold:
 
 
 def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -> Threshold:
-    """Return the threshold just above an order statistic of the non-members, one text drawn of each of their n groups.
+    """Choose the threshold just above an order statistic of the non-members.
 
-    ``marginal``: E[FPR] <= alpha, over calibrations and the text that is then called, by the
-    ceil((n + 1)(1 - alpha))-th smallest of the n scores: split conformal prediction (Vovk et al., 2005; Papadopoulos
-    et al., 2002). Refused where that exceeds n.
+    Texts of one group are not independent, so one text is drawn from each of the n groups. There are two rules:
 
-    ``certified``: P(FPR > alpha) <= 0.05 over calibrations, by the smallest rank k with
-    P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of the population at or below the k-th smallest is
-    Beta(k, n - k + 1), or more where scores tie (tolerance limits of Wilks, 1941). Refused where no rank has that,
-    which (1 - alpha)^n > 0.05 says: under 59 groups at 5%, 299 at 1%.
+    - marginal: E[FPR] <= alpha, over calibrations and classified texts. The rank is ceil((n + 1)(1 - alpha)), as in
+      split conformal prediction (Vovk et al., 2005; Papadopoulos et al., 2002). The rule is refused if it exceeds n.
+    - certified: P(FPR > alpha) <= 0.05 over calibrations. The rank is the smallest k with
+      P(Binomial(n, 1 - alpha) >= k) <= 0.05. The share of the population at or below the k-th smallest score is
+      Beta(k, n - k + 1), or more with ties (tolerance limits of Wilks, 1941). The rule is refused if
+      (1 - alpha)^n > 0.05, which means fewer than 59 groups at 5% and 299 at 1%.
 
-    Texts of one group are not independent, so one text is drawn of each. Both promises are about texts drawn at random
-    from new groups that are exchangeable with the calibration groups, each group once; a single group's own rate may be
-    higher. Raises ConfigError for an alpha outside (0, 1).
+    Both promises apply to random texts of new groups that are exchangeable with the calibration groups, one text per
+    group. The rate of a single group may be higher.
+
+    Raises:
+        ConfigError: If alpha is not between 0 and 1.
     """
     drawn = calibration.nonmembers.draw_one_per_group()
-    n, (rank_of, needed) = len(drawn), _RANKS[rule]
-    rank = rank_of(n, alpha)
+    n = len(drawn)
+    find_rank, count_needed_groups = _RANKS[rule]
+    rank = find_rank(n, alpha)
     if rank is None:
-        has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
-        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed(alpha)}"
+        available = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
+        reason = f"{available} with a score; a {rule} threshold at {alpha:g} needs {count_needed_groups(alpha)}"
         return Threshold(rule, alpha, None, reason, f"refused: {reason}")
     statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
     promise = f"mean FPR at most {alpha:g}"
@@ -174,13 +187,13 @@ def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -
 
 
 def find_marginal_rank(n: int, alpha: float) -> int | None:
-    """ceil((n + 1)(1 - alpha)), with alpha as it is written in decimal; None where it exceeds ``n``."""
+    """Return ceil((n + 1)(1 - alpha)) for the decimal spelling of alpha, or None if it exceeds n."""
     rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
 
 
 def find_certified_rank(n: int, alpha: float) -> int | None:
-    """Return the smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
+    """Return the smallest k <= n with P(Binomial(n, 1 - alpha) >= k) <= 0.05, or None if no k satisfies it."""
     _alpha_to_fraction(alpha)
     if not n:
         return None
@@ -189,41 +202,43 @@ def find_certified_rank(n: int, alpha: float) -> int | None:
 
 
 def min_marginal_groups(alpha: float) -> int:
-    """Return the fewest groups of calibration non-members that a marginal threshold needs."""
+    """Return the minimum number of calibration non-member groups for a marginal threshold."""
     return math.ceil(1 / _alpha_to_fraction(alpha)) - 1
 
 
 def min_certified_groups(alpha: float) -> int:
-    """Return the fewest groups of calibration non-members that a certified threshold needs."""
+    """Return the minimum number of calibration non-member groups for a certified threshold."""
     return math.ceil(math.log(RISK) / math.log1p(-float(_alpha_to_fraction(alpha))))
 
 
 def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
-    """Return every rule at every alpha; largest accuracy, which has none, comes once and first."""
-    return [
-        choose_largest_accuracy(calibration),
-        *(choose_order_statistic(rule, calibration, alpha) for rule in _RANKS for alpha in alphas),
-    ]
+    """Choose a threshold by each rule: the largest accuracy, then the other rules at each alpha."""
+    thresholds = [choose_largest_accuracy(calibration)]
+    for rule in _RANKS:
+        thresholds += [choose_order_statistic(rule, calibration, alpha) for alpha in alphas]
+    return thresholds
 
 
 def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> tuple[Rate, Rate]:
-    """Return FPR and TPR of ``threshold`` on those of the ``evaluated_texts`` with a label, which did not choose it.
+    """Estimate FPR and TPR of a threshold on labelled texts that did not choose it.
 
-    Where ``threshold`` is None the rates are None and only the texts are counted.
+    If the threshold is None, the rates have no value and only count the texts.
     """
-    fpr, tpr = (
-        Rate(None, None, None, len(side), side.n_groups, None)
-        if threshold is None
-        else grouped_rate(side.scores >= threshold, side.groups)
-        for side in (evaluated_texts.nonmembers, evaluated_texts.members)
-    )
+    fpr = _estimate_rate(threshold, evaluated_texts.nonmembers)
+    tpr = _estimate_rate(threshold, evaluated_texts.members)
     return fpr, tpr
+
+
+def _estimate_rate(threshold: float | None, texts: ScoredTexts) -> Rate:
+    if threshold is None:
+        return Rate(None, None, None, len(texts), texts.n_groups, None)
+    return grouped_rate(texts.scores >= threshold, texts.groups)
 
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
     if not 0 < alpha < 1:
-        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give a rate between 0 and 1")
-    # As written: (n + 1) * 0.05 in floats may fall on the wrong side of a whole number.
+        raise ConfigError(f"the false-positive rate is {alpha}. Give a rate between 0 and 1")
+    # The fraction is exact. In floats, (n + 1) * 0.05 may be on the wrong side of a whole number.
     return Fraction(str(float(alpha)))
 
 
@@ -231,22 +246,29 @@ ALPHAS = (0.01, 0.05, 0.10)
 SPLITS = 200
 
 _SLACK = 1e-9
-"""Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
+"""The relative tolerance of alpha. A rate that equals alpha does not exceed it despite rounding."""
 
 _RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
     "marginal": (find_marginal_rank, min_marginal_groups),
     "certified": (find_certified_rank, min_certified_groups),
 }
-"""Of the rules that take an order statistic: which of n, and how many groups they need."""
+"""For rules that select an order statistic: the functions for the rank and for the required number of groups."""
 
 
 @dataclass(frozen=True)
 class CalibrationCheck:
-    """A rule at one alpha over ``splits`` random halves of ``n_groups`` groups.
+    """The check of a rule at one alpha, over random halves of the groups.
 
-    ``mean_fpr`` is the mean of the splits' rates, ``standard_error`` their standard deviation over the root of
-    ``splits`` (the splits share their groups, so it is the error of drawing splits, not of drawing groups), and
-    ``over_alpha`` the share of splits with a rate above alpha. None, with the reason, where the rule refuses.
+    Attributes:
+        rule: The rule.
+        alpha: The false-positive rate.
+        splits: Number of random splits.
+        n_groups: Number of groups.
+        mean_fpr: The mean of the splits' rates, or None if the rule is refused.
+        standard_error: The standard deviation of the rates, divided by the root of ``splits``. The splits share their
+            groups, so this is the error of drawing splits and not of drawing groups.
+        over_alpha: The share of splits with a rate above alpha.
+        reason: Why the rule is refused, or None.
     """
 
     rule: Rule
@@ -262,52 +284,67 @@ class CalibrationCheck:
 def check_calibration(
     nonmembers: ScoredTexts, *, alphas: Sequence[float] = ALPHAS, splits: int = SPLITS, seed: int = 0
 ) -> list[CalibrationCheck]:
-    """Return each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
+    """Check each rule at each alpha on random halves of the groups. The smaller half calibrates.
 
-    In every split one text is drawn of each calibration group, and the rate is the mean over the other groups of
-    the share of a group's texts that is flagged: how often a text drawn from a new group is. The same for every order
-    of texts. Raises DataError for fewer than two splits, ConfigError for an alpha outside (0, 1).
+    In each split, one text is drawn from each calibration group. The rate is the mean, over the other groups, of the
+    flagged share of a group's texts. It estimates the probability that a random text of a new group is flagged. The
+    result does not depend on the order of texts.
+
+    Raises:
+        DataError: If there are fewer than two splits.
+        ConfigError: If an alpha is not between 0 and 1.
     """
     if splits < 2:
         raise DataError(f"the calibration check needs at least two splits, not {splits}")
     n_groups = nonmembers.n_groups
     half = n_groups // 2
-    ranks = {(rule, alpha): rank_of(half, alpha) for rule, (rank_of, _) in _RANKS.items() for alpha in alphas}
+    ranks: dict[tuple[Rule, float], int | None] = {}
+    for rule, (find_rank, _) in _RANKS.items():
+        for alpha in alphas:
+            ranks[rule, alpha] = find_rank(half, alpha)
     distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
-    rates = {}
+    rates_by_rank: dict[int, Floats] = {}
     if distinct_ranks:
         simulated = _simulate_rates(nonmembers, half, distinct_ranks, splits, seed)
-        rates = dict(zip(distinct_ranks, simulated.T, strict=True))
-    checks = []
+        rates_by_rank = dict(zip(distinct_ranks, simulated.T, strict=True))
+    checks: list[CalibrationCheck] = []
     for (rule, alpha), rank in ranks.items():
         if rank is None:
             reason = (
-                f"{n_groups} groups of non-members, of which {half} calibrate; "
+                f"{n_groups} groups of non-members, {half} of them calibrate; "
                 f"a {rule} threshold at {alpha:g} needs {_RANKS[rule][1](alpha)}"
             )
             checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))
             continue
-        found = rates[rank]
-        error = float(found.std(ddof=1) / np.sqrt(splits))
-        over = float((found > alpha * (1 + _SLACK)).mean())
-        checks.append(CalibrationCheck(rule, alpha, splits, n_groups, float(found.mean()), error, over, None))
+        rates = rates_by_rank[rank]
+        standard_error = float(rates.std(ddof=1) / np.sqrt(splits))
+        over_alpha = float((rates > alpha * (1 + _SLACK)).mean())
+        check = CalibrationCheck(
+            rule, alpha, splits, n_groups, float(rates.mean()), standard_error, over_alpha, reason=None
+        )
+        checks.append(check)
     return checks
 
 
 def _simulate_rates(texts: ScoredTexts, half: int, ranks: Sequence[int], splits: int, seed: int) -> Floats:
-    """The false-positive rate on the other half, where the order statistics of ``ranks`` are the limit: [splits, r]."""
+    """Simulate the false-positive rates on the other half, with the order statistics of ``ranks`` as limits.
+
+    Returns:
+        Array of shape (splits, n_ranks).
+    """
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))
-    scores, codes = texts.scores[order], codes[order]
+    scores = texts.scores[order]
+    codes = codes[order]
     sizes = np.bincount(codes)
     starts = np.cumsum(sizes) - sizes
     generator = np.random.default_rng(seed)
-    places = np.array(ranks) - 1
+    rank_indices = np.array(ranks) - 1
     rates = np.empty((splits, len(ranks)))
     for split in range(splits):
         calibrating = generator.permutation(len(names))[:half]
         drawn = starts[calibrating] + (generator.random(half) * sizes[calibrating]).astype(np.intp)
-        limits = np.sort(scores[drawn])[places]
+        limits = np.sort(scores[drawn])[rank_indices]
         weights = 1 / sizes
         weights[calibrating] = 0
         weights /= len(names) - half

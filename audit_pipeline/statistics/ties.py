@@ -1,8 +1,8 @@
-"""Ties of means: two means that are equal but for rounding have the same rank.
+"""Ties of means: means that differ only by rounding have the same rank.
 
-The mean of .1 and .7 and that of .3 and .5 are equal, and their float64 sums are not. A rank that counts the last digit
-decides by the order of an addition. So means are merged before they are ranked if they differ by no more than what
-rounding can have done to both.
+The mean of 0.1 and 0.7 equals that of 0.3 and 0.5, but their float64 sums differ. A rank that depends on the last digit
+depends on the order of an addition. So before ranking, means are merged if their difference is within the rounding
+error of both.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import numpy.typing as npt
 from audit_pipeline.statistics.roc import Floats, Places
 
 ROUNDINGS_OF_A_SCORE = 32
-"""A score is a mean over tokens itself. numpy adds in pairs above blocks of 128, so that each of up to a million values
-passes through at most 16 + 3 + 13 additions."""
+"""The maximum number of additions per value in a score, which is itself a mean over tokens. numpy adds pairwise above
+blocks of 128, so with up to a million values each passes through at most 16 + 3 + 13 additions."""
 
 
 def bound_mean_error(mean_magnitudes: npt.ArrayLike, counts: npt.ArrayLike) -> Floats:
-    """Return by how much means of scores may be off through rounding.
+    """Return a bound of the rounding error of means of scores.
 
-    Each of n additions and divisions is off by half of epsilon at most, relative to the sum of the magnitudes (Higham
-    2002, section 4.2). Twice that is allowed.
+    Each of n additions and divisions has an error of at most half of epsilon, relative to the sum of the magnitudes
+    (Higham 2002, section 4.2). The bound is twice that.
 
     Args:
         mean_magnitudes: The means of the scores' absolute values, float array of shape (n_means,).
-        counts: How many scores each mean is of, an array of shape (n_means,) or one number.
+        counts: Number of scores per mean, an array of shape (n_means,) or a single number.
     """
     roundings = np.asarray(counts, dtype=np.float64) + ROUNDINGS_OF_A_SCORE
     return np.asarray(roundings * np.finfo(np.float64).eps * np.asarray(mean_magnitudes, dtype=np.float64))
 
 
 def compute_group_means(values: Floats, places: Places) -> tuple[Floats, Floats]:
-    """Return the mean of each group, and by how much it may be off: two float arrays of shape (n_groups,).
+    """Return the mean of each group and its error bound: two float arrays of shape (n_groups,).
 
     Args:
         values: Scores, float array of shape (n,).
@@ -44,22 +44,23 @@ def compute_group_means(values: Floats, places: Places) -> tuple[Floats, Floats]
 
 
 def merge_ties(values: Floats, errors: Floats) -> Floats:
-    """Return the values, with one number for all that rounding alone may have separated.
+    """Return the values with the same number for all values that differ only by rounding.
 
     Args:
         values: Means, float array of shape (n,).
-        errors: By how much each may be off, as of :func:`bound_mean_error`, of the same shape.
+        errors: The error bounds of :func:`bound_mean_error`, of the same shape.
 
     Returns:
         Float array of shape (n,). Neighbours in the order of size that differ by no more than their errors together
         have the value of the smaller one.
     """
     order = np.argsort(values, kind="stable")
-    ordered, allowed = values[order], errors[order]
-    is_first = np.ones(len(values), dtype=bool)
-    is_first[1:] = np.diff(ordered) > allowed[1:] + allowed[:-1]
+    ordered = values[order]
+    ordered_errors = errors[order]
+    is_new_value = np.ones(len(values), dtype=bool)
+    is_new_value[1:] = np.diff(ordered) > ordered_errors[1:] + ordered_errors[:-1]
     merged = np.empty_like(values)
-    merged[order] = ordered[is_first][np.cumsum(is_first) - 1]
+    merged[order] = ordered[is_new_value][np.cumsum(is_new_value) - 1]
     return merged
 
 

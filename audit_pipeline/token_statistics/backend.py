@@ -1,4 +1,4 @@
-"""The interface between the bookkeeping of a run and what runs a model: windows in, results of each window out."""
+"""The interface between a run and a model that can run: windows in, results of each window out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ FloatArray = npt.NDArray[np.float32]
 class WindowBranches:
     """The results of the branches of one window, in the order of their positions.
 
-    ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
+    Attributes:
+        lengths: Number of tokens per branch, one entry per scored token of the window. 0 without a branch.
+        logprob: Log-probabilities of the tokens of all branches, in nats.
+        z: z-scores of the tokens of all branches.
     """
 
     lengths: IntArray
@@ -32,9 +35,12 @@ class WindowBranches:
 class WindowResult:
     """The results of one window.
 
-    ``values`` by the names of CachedKind.statistics, one a scored token, in order; what the back end cannot give
-    (``TokenizedModel.gives``) is absent. None where only ``branches`` were run. ``written``: the back end has already
-    written the rows of the window's text to disk.
+    Attributes:
+        window: The window.
+        values: Statistics by their names in CachedKind.statistics, one value per scored token, in order. Statistics
+            that the back end cannot give are absent. None if only branches were run.
+        branches: Results of the branches, if they were requested.
+        written: The back end has already written the rows of the window's text to disk.
     """
 
     window: Window
@@ -45,10 +51,13 @@ class WindowResult:
 
 @dataclass(frozen=True)
 class Work:
-    """What a run asks a back end for: the statistics ``wanted`` of every window of ``prepared`` whose text lacks its
-    own, and branches of up to ``steps`` tokens of those that lack these.
+    """The request of a run to a back end.
 
-    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone.
+    Attributes:
+        prepared: The texts and their windows, with the kinds that each text misses.
+        wanted: Names of the statistics for windows of texts that miss their own.
+        steps: Maximum number of tokens per branch, for windows of texts that miss branches.
+        modes: Cached argmax tokens of texts that miss only branches, by text number.
     """
 
     prepared: Prepared
@@ -58,38 +67,38 @@ class Work:
 
     @property
     def before(self) -> Sequence[int]:
-        """The tokens before all windows; each window's start token follows them."""
+        """Return the tokens before all windows. The start token of each window follows them."""
         return () if self.prepared.prefix is None else self.prepared.prefix.ids[:-1]
 
     def modes_of(self, window: Window) -> IntArray:
-        """The cached argmax tokens of the scored tokens of ``window``."""
-        first = self.prepared.encoded[window.text].first_scored
-        return self.modes[window.text][window.score_from - first : window.end - first]
+        """Return the cached argmax tokens of the scored tokens of ``window``."""
+        first_scored = self.prepared.encoded[window.text].first_scored
+        return self.modes[window.text][window.score_from - first_scored : window.end - first_scored]
 
 
 class Backend(Protocol):
-    """A model that can be run, on this machine or elsewhere."""
+    """A model that can run, on this machine or elsewhere."""
 
     branch_tokens_run: int
-    """Tokens of branches that have been run so far, the padding included."""
+    """Number of tokens of branches that have run so far, including padding."""
 
     @property
     def described(self) -> str:
-        """Where and how the model is run, in words: for the log."""
+        """Return the place and the way in which the model runs, as a phrase for the log."""
         ...
 
     @property
     def local_backend(self) -> Backend:
-        """The same model loaded on this machine, where that is possible; else this one."""
+        """Return the same model loaded on this machine if possible, else this back end."""
         ...
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
-        """Run what ``work`` asks for, and yield the results of windows as they come, in any order.
+        """Run the windows of ``work`` and yield their results as they arrive, in any order.
 
-        A window is yielded once, or an error ends the run: what has been yielded by then is kept.
+        Each window is yielded once. If an error ends the run, the results yielded before stay valid.
         """
         ...
 
 
 BackendOf = Callable[[TokenizedModel], Backend]
-"""Makes a model ready to be run; called only where something of it is not in the cache."""
+"""Function that loads a model. It is called only if the cache lacks results of the model."""

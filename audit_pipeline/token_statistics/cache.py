@@ -1,10 +1,11 @@
-"""The cache of token statistics: Parquet part files that only ever gain rows.
+"""The cache of token statistics: Parquet part files that are written once.
 
-Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
-parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
-bytes, and readers compare the two. A part without such a name, or without a column, is refused.
-Parts are never merged: a thousand of them cost a run less than a second. Taking texts away writes the new part before
-it removes the old one: whatever moment it is stopped at, no row of another text is missing.
+The cache needs no server. A part is written aside and moved into place, so it is complete or absent. Two runs write
+different parts. Rows with one key are equal, and readers use the first. A part's name contains the sha256 of its bytes,
+which readers verify. Parts without such a name, or without a column, are refused.
+
+Parts are never merged: a thousand of them cost a run less than a second. Removing texts writes the new part before it
+deletes the old one. So an interruption loses no row of other texts.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha
 
 _DIGITS = 32
 _SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
-# Of a key's 64 hexadecimal digits: 96 bits distinguish any number of keys, in less than half the memory.
-_KEPT_CHARACTERS = 24
-# A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
-_READ_ROWS, _READ_BYTES = 4096, 1 << 20
+# A key has 64 hexadecimal digits. 96 bits distinguish any number of keys, in less than half the memory.
+_KEY_PREFIX_LENGTH = 24
+# A part is read in pieces: decoded it takes several times its size on disk, and few of its rows are needed.
+_READ_ROWS = 4096
+_READ_BYTES = 1 << 20
 
-_Take = Callable[[Any], Any]
-"""What is wanted of a record batch."""
+_Select = Callable[[Any], Any]
+"""Function that selects the rows of a record batch that are needed."""
 
 
 class PartCache:
-    """Rows of one kind of statistics of one model, in ``folder``, keyed by the column ``key``."""
+    """The rows of one kind of statistics of one model, in ``folder``. The column ``key`` identifies them."""
 
     def __init__(
         self, folder: Path, schema: pa.Schema, *, flush_seconds: float = 10.0, flush_bytes: int = 64 << 20
@@ -49,68 +51,76 @@ class PartCache:
         self._pending_bytes = 0
         self._next_part: int | None = None
         self._last_flush = time.monotonic()
-        # Of the parts that have been looked through or written here: asked chunk after chunk, none is read again.
-        self._keys_of: dict[Path, pa.ChunkedArray] = {}
+        # Keys of parts that were read or written here: later requests do not read these parts again.
+        self._keys_by_part: dict[Path, pa.ChunkedArray] = {}
         self._values: dict[tuple[str, Path], frozenset[Any]] = {}
 
     def missing(self, keys: Iterable[str]) -> set[str]:
-        """Those of ``keys`` that are not on disk, or cannot be read.
+        """Return the keys that are not on disk, or whose rows cannot be read.
 
-        A part that is damaged anywhere is set aside now, so that its texts are run again: each is compared with the
-        digest in its name, once.
+        Each part is compared once with the digest in its name. A damaged part is set aside, so that its texts run
+        again.
         """
-        for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
-            self._keys_of[path] = _shorten_keys(table.column("key"))
-        wanted, known = {*keys}, set[str]()
-        beginnings = pa.array({key[:_KEPT_CHARACTERS] for key in wanted}, pa.string())
+        for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_by_part):
+            self._keys_by_part[path] = _shorten_keys(table.column("key"))
+        requested = set(keys)
+        prefixes = pa.array({key[:_KEY_PREFIX_LENGTH] for key in requested}, pa.string())
+        known: set[str] = set()
         for path in list_parts(self.folder):
-            if (own := self._keys_of.get(path)) is not None:
-                known.update(own.filter(pc.is_in(own, beginnings)).to_pylist())
-        return {key for key in wanted if key[:_KEPT_CHARACTERS] not in known}
+            part_keys = self._keys_by_part.get(path)
+            if part_keys is not None:
+                known.update(part_keys.filter(pc.is_in(part_keys, prefixes)).to_pylist())
+        return {key for key in requested if key[:_KEY_PREFIX_LENGTH] not in known}
 
     def values_of(self, column: str) -> set[Any]:
-        """The different values in ``column``, of all rows on disk; a part is read once for them."""
+        """Return the distinct values in ``column`` of all rows on disk. Each part is read once."""
         for path, table in self._read_columns_by_part([column], lambda path: (column, path) not in self._values):
             self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
-        return {value for (name, _), found in self._values.items() if name == column for value in found}
+        distinct: set[Any] = set()
+        for (name, _), values in self._values.items():
+            if name == column:
+                distinct |= values
+        return distinct
 
     def read(self, keys: Iterable[str]) -> pa.Table:
-        """The rows of ``keys`` that are on disk, each once, in no particular order."""
+        """Return the rows of ``keys`` that are on disk, each once, in no particular order."""
         return _drop_duplicate_keys(pa.concat_tables([self.schema.empty_table(), *self.read_by_part(keys)]))
 
     def read_by_part(self, keys: Iterable[str]) -> Iterator[pa.Table]:
-        """As :meth:`read`, those of one part at a time: for rows that are not in memory together.
+        """Yield the rows of :meth:`read` one part at a time, for rows that do not fit into memory together.
 
         A row that is in two parts comes twice.
         """
-        wanted_keys = pa.array(sorted(set(keys)), pa.string())
-        beginnings = _shorten_keys(wanted_keys)
+        requested = pa.array(sorted(set(keys)), pa.string())
+        prefixes = _shorten_keys(requested)
 
-        def may_hold_wanted(path: Path) -> bool:
-            return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
+        def may_hold_requested(path: Path) -> bool:
+            part_keys = self._keys_by_part.get(path)
+            return part_keys is None or bool(pc.any(pc.is_in(part_keys, prefixes)).as_py())
 
-        def take_wanted(batch: Any) -> Any:
-            return batch.filter(pc.is_in(batch.column("key"), wanted_keys))
+        def select_requested(batch: Any) -> Any:
+            return batch.filter(pc.is_in(batch.column("key"), requested))
 
-        for _, table in self._read_columns_by_part(self.schema.names, may_hold_wanted, take_wanted):
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_requested, select_requested):
             yield table
 
     def append(self, rows: pa.Table) -> None:
-        """Take rows; flushed to disk by time or by bytes, whichever comes first."""
+        """Add rows. They are written after a time or a number of bytes, whichever comes first."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         if self._pending_bytes >= self._flush_bytes or time.monotonic() - self._last_flush >= self._flush_seconds:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
+        """Write the pending rows as a new part. After an error, such as a full disk, the rows stay pending."""
         if self._pending:
-            # One name until the rows are no longer pending: an interrupt in between writes them again in place.
+            # The name stays until the rows are no longer pending. After an interruption they overwrite the same part.
             self._next_part = self._next_part or time.time_ns()
             rows = cast_to_columns(pa.concat_tables(self._pending), self.schema)
             part = write_part(self.folder, rows, self._next_part)
-            self._keys_of[part] = _shorten_keys(rows.column("key"))
-            self._pending, self._pending_bytes = [], 0
+            self._keys_by_part[part] = _shorten_keys(rows.column("key"))
+            self._pending = []
+            self._pending_bytes = 0
             self._next_part = None
         self._last_flush = time.monotonic()
 
@@ -118,75 +128,89 @@ class PartCache:
         self,
         columns: Sequence[str],
         is_wanted: Callable[[Path], bool] = lambda path: True,
-        take: _Take = lambda batch: batch,
+        select: _Select = lambda batch: batch,
     ) -> Iterator[tuple[Path, pa.Table]]:
-        """``columns`` of what ``take`` takes of every part that ``is_wanted``.
+        """Yield each part that ``is_wanted`` accepts, with the ``columns`` of the rows that ``select`` selects.
 
-        Parts are included that a removal puts in the place of parts being read.
+        If a removal replaces parts meanwhile, the new parts are included.
         """
         read: set[Path] = set()
-        while new := [path for path in list_parts(self.folder) if path not in read]:
-            for path in new:
+        while new_parts := [path for path in list_parts(self.folder) if path not in read]:
+            for path in new_parts:
                 read.add(path)
-                # A part that is gone was replaced meanwhile: the next look finds its rows in another part.
+                # A missing part was replaced meanwhile. The next listing finds its rows in another part.
                 with suppress(FileNotFoundError):
-                    table = self._read_part_columns(path, columns, take) if is_wanted(path) else None
+                    table = self._read_part_columns(path, columns, select) if is_wanted(path) else None
                     if table is not None:
                         yield path, table
 
-    def _read_part_columns(self, path: Path, columns: Sequence[str], take: _Take) -> pa.Table | None:
-        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
+    def _read_part_columns(self, path: Path, columns: Sequence[str], select: _Select) -> pa.Table | None:
+        """Return the ``columns`` of the selected rows of a part. Set a damaged part aside and return None."""
         with suppress(DamagedError):
-            return read_part(path, columns, take)
+            return read_part(path, columns, select)
         self.unreadable.append(set_aside(path))
         return None
 
 
-def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = lambda batch: batch) -> pa.Table:
-    """What ``take`` takes of a part, whole or some columns, compared with the digest in its name.
+def read_part(path: Path, columns: Sequence[str] | None = None, select: _Select = lambda batch: batch) -> pa.Table:
+    """Return rows of a part after a check of its digest.
 
-    Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
+    Args:
+        path: The part.
+        columns: Names of the columns. The default is all columns.
+        select: Function that selects rows of each record batch.
+
+    Raises:
+        DamagedError: If the part does not match its checksum.
+        OSError: If the part cannot be reached.
     """
     require_intact_part(path)
     with _translate_damage_errors(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
         if not set(columns or ()) <= set(part.schema_arrow.names):
             raise DataError(f"{path} was {OTHER_VERSION}")
-        taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
-        schema = (
-            part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(name) for name in columns])
-        )
-        return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
+        schema = part.schema_arrow
+        if columns is not None:
+            columns = list(columns)
+            schema = pa.schema([schema.field(name) for name in columns])
+        selected = map(select, part.iter_batches(_READ_ROWS, columns=columns))
+        return pa.Table.from_batches([batch for batch in selected if len(batch)], schema.remove_metadata())
 
 
 def require_intact_part(path: Path) -> None:
-    """Raise DamagedError where a part's bytes do not match the checksum in its name, DataError where it has none."""
+    """Check that the bytes of a part match the checksum in its name.
+
+    Raises:
+        DamagedError: If they do not match.
+        DataError: If the name has no checksum.
+    """
     named = digest_in_name(path)
     if named is None:
         raise DataError(f"{path} was {OTHER_VERSION}")
     if cached_sha256(path)[:_DIGITS] != named:
-        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not that in its name)")
+        raise DamagedError(f"{path} is damaged: its sha256 does not match the checksum in its name")
 
 
 def digest_in_name(path: Path) -> str | None:
-    """The first digits of the sha256 in a part's name; None where the name has none."""
-    found = _SELF_NAMED.fullmatch(path.name)
-    return found.group(1) if found else None
+    """Return the first digits of the sha256 in a part's name, or None if the name has no checksum."""
+    match = _SELF_NAMED.fullmatch(path.name)
+    return match.group(1) if match else None
 
 
 def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
-    """Take the rows of these texts out of the parts of ``folder``, of whatever kind.
+    """Remove the rows of these texts from the parts of ``folder``.
 
-    A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
-    row and the next call ends it. Damaged parts are set aside.
+    A part is replaced by one without these rows. The new part is written before the old one is deleted. A kill in
+    between loses no row, and the next call completes the removal. Damaged parts are set aside.
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
     for part in list_parts(folder):
-        # One that is not there was set aside by another process.
+        # A missing part was set aside by another process.
         with suppress(FileNotFoundError):
             try:
-                found = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
-                if pc.any(found).as_py():
-                    if len(remaining := read_part(part).filter(pc.invert(found))):
+                is_unwanted = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
+                if pc.any(is_unwanted).as_py():
+                    remaining = read_part(part).filter(pc.invert(is_unwanted))
+                    if len(remaining):
                         write_part(folder, remaining, time.time_ns())
                     part.unlink(missing_ok=True)
             except DamagedError:
@@ -194,7 +218,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
-    """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are."""
+    """Yield the damaged parts of ``folder``. Check all bytes with ``whole``, else only the footers."""
     for part in list_parts(folder):
         try:
             if not whole:
@@ -203,14 +227,14 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
             else:
                 require_intact_part(part)
         except FileNotFoundError:
-            # Removed meanwhile.
+            # The part was removed meanwhile.
             continue
         except DamagedError:
             yield part
 
 
 def set_aside(part: Path) -> Path:
-    """Rename a damaged part so that it is never read; its new name. Another process may be faster."""
+    """Rename a damaged part so that it is never read, and return its new path. Another process may do the same."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         part.replace(aside)
@@ -218,25 +242,25 @@ def set_aside(part: Path) -> Path:
 
 
 def _shorten_keys(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """The keys cut to what is kept of them, in memory of their own."""
-    cut = pc.utf8_slice_codeunits(keys, 0, _KEPT_CHARACTERS)
-    return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
+    """Return the first characters of the keys, in memory of their own."""
+    prefixes = pc.utf8_slice_codeunits(keys, 0, _KEY_PREFIX_LENGTH)
+    return prefixes if isinstance(prefixes, pa.ChunkedArray) else pa.chunked_array([prefixes])
 
 
 @contextmanager
 def _translate_damage_errors(part: Path) -> Iterator[None]:
-    """What is wrong with a part that is read within the block becomes DamagedError."""
+    """Raise DamagedError for errors inside this block that come from the content of a part."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
-            # It could not be reached: gone, no permission, no descriptors.
+            # The file could not be reached: it is missing, or permissions or file descriptors are lacking.
             raise
         raise DamagedError(f"{part} is damaged: {error}") from error
 
 
 def write_part(folder: Path, table: pa.Table, number: int) -> Path:
-    """Write a part, whose name is made of its bytes: it never changes. ``number`` (nanoseconds) puts it in order."""
+    """Write a part and return its path. ``number`` (nanoseconds) orders parts. The name also contains the checksum."""
     with temporary_file(folder, f"part-{number}") as temporary:
         write_parquet(temporary, table)
         part = folder / f"part-{number}-{file_sha256(temporary)[:_DIGITS]}.parquet"
@@ -245,11 +269,14 @@ def write_part(folder: Path, table: pa.Table, number: int) -> Path:
 
 
 def list_parts(folder: Path) -> list[Path]:
-    """The parts of ``folder``, oldest first."""
+    """Return the parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def _drop_duplicate_keys(table: pa.Table) -> pa.Table:
-    keys: set[str] = set()
-    keep = [not (key in keys or keys.add(key)) for key in table.column("key").to_pylist()]  # type: ignore[func-returns-value]
-    return table if all(keep) else table.filter(pa.array(keep))
+    seen: set[str] = set()
+    is_new = []
+    for key in table.column("key").to_pylist():
+        is_new.append(key not in seen)
+        seen.add(key)
+    return table if all(is_new) else table.filter(pa.array(is_new))

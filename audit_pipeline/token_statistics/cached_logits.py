@@ -1,4 +1,4 @@
-"""Statistics that are made of cached logits: one that is thought of later costs no forward pass."""
+"""Statistics from cached logits: a new kind of statistic needs no forward pass."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ def fill_rows_from_logits(
     caches: Caches,
     report: Callable[[int, int], None],
 ) -> set[int]:
-    """Fill the missing rows that logits give of ``texts``, numbers by the keys of their logits; those that were filled.
+    """Compute missing rows from cached logits, and return the numbers of the filled texts.
 
-    A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
-    ``report`` is called with the texts and tokens that are done, after each.
+    A text is skipped if its logits are missing, do not match its tokens, or give no finite sums. It then needs a pass.
+
+    Args:
+        model: The model.
+        prepared: The texts and the kinds that each of them misses.
+        texts: Text numbers by the keys of their logits.
+        caches: Caches of the model.
+        report: Function that receives the numbers of finished texts and tokens after each text.
     """
     set_threads()
     scratch = Scratch(torch.device("cpu"))
@@ -40,16 +46,17 @@ def fill_rows_from_logits(
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
                 kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
-                found = None if number in done else _reduce_text(batch, row, prepared.encoded[number], kinds, scratch)
-                if found is None:
+                if number in done:
+                    continue
+                text = prepared.encoded[number]
+                values = _reduce_text(batch, row, text, kinds, scratch)
+                if values is None:
                     continue
                 for kind in kinds:
-                    columns = build_swept_columns(kind, [found], from_logits=True)
-                    add_rows(
-                        caches.of(model, kind), [prepared.keys[number][kind]], [prepared.encoded[number]], [columns]
-                    )
+                    columns = build_swept_columns(kind, [values], from_logits=True)
+                    add_rows(caches.of(model, kind), [prepared.keys[number][kind]], [text], [columns])
                 done.add(number)
-                tokens += prepared.encoded[number].n_scored
+                tokens += text.n_scored
                 report(len(done), tokens)
     return done
 
@@ -57,15 +64,16 @@ def fill_rows_from_logits(
 def _reduce_text(
     batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch
 ) -> Values | None:
-    """The statistics of one text; None where its row holds no logits for each of its tokens, or none to sum."""
+    """Return the statistics of one text, or None if its row lacks logits or a statistic is not finite."""
     values: np.ndarray[Any, Any] = np.frombuffer(batch.column("logits")[row].as_buffer(), "<f2")
     width = batch.column("vocab_size")[row].as_py()
     if values.size != text.n_scored * width:
         return None
-    # A copy: what Arrow owns is read-only, which torch has no tensors for.
-    at_hand = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
+    # torch has no read-only tensors, and Arrow's memory is read-only, so the logits are copied.
+    logits = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
     names = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
-        found = begin_fetch(sweep(at_hand, target, scratch, names))()
-    return found if all(np.isfinite(found[name]).all() for name in names) else None
+        statistics = begin_fetch(sweep(logits, target, scratch, names))()
+    is_finite = all(np.isfinite(statistics[name]).all() for name in names)
+    return statistics if is_finite else None

@@ -1,4 +1,4 @@
-"""What a model's caches hold of some texts, by kind, and what is missing: texts to run, encoded, and their cost."""
+"""Cached and missing statistics of texts: reading the caches, preparing the texts to run, and estimating their cost."""
 
 from __future__ import annotations
 
@@ -28,53 +28,57 @@ from audit_pipeline.token_statistics.tokens import (
 
 
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
-    """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
-    if impossible := [kind for kind in kinds if not KINDS[kind].is_available_from(model.has_statistic)]:
+    """Raise ModelError if the model's back end does not give the statistics of one of ``kinds``."""
+    impossible = [kind for kind in kinds if not KINDS[kind].is_available_from(model.has_statistic)]
+    if impossible:
         raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
 
 
 class Caches:
-    """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
-    parts are merged when all runs are done."""
+    """The part caches under ``paths``. They stay open for several runs, so that each part is read through once."""
 
     def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
         self._open: dict[tuple[Kind, str], PartCache] = {}
 
     def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
-        """The part cache of ``kind`` for this model."""
-        place = kind, model.identity.model_fingerprint
-        if place not in self._open:
-            folder = self.paths.token_statistics(*place)
-            self._open[place] = PartCache(folder, KINDS[kind].table.schema)
-        return self._open[place]
+        """Return the part cache of ``kind`` for this model."""
+        key = kind, model.identity.model_fingerprint
+        if key not in self._open:
+            folder = self.paths.token_statistics(*key)
+            self._open[key] = PartCache(folder, KINDS[kind].table.schema)
+        return self._open[key]
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """The parts that were damaged and set aside."""
+        """Return the damaged parts that were set aside."""
         return tuple(str(part) for cache in self._open.values() for part in cache.unreadable)
 
     def flush(self) -> None:
-        """Write what is pending."""
+        """Write the pending rows."""
         for cache in self._open.values():
             cache.flush()
 
 
 CacheLocation = DataPaths | Caches
-"""Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
+"""The location of token statistics: a data folder, or open caches that several runs share."""
 
 
 def open_caches(location: CacheLocation) -> Caches:
-    """The caches at ``location``."""
+    """Return the caches at ``location``."""
     return location if isinstance(location, Caches) else Caches(location)
 
 
 def _find_branch_keys(
     model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Collection[str]
 ) -> dict[str, str]:
-    """The key of each text's shortest branches on disk of at least ``steps`` tokens, which are part of longer ones."""
+    """Return the key of each text's shortest cached branches of at least ``steps`` tokens.
+
+    Longer branches contain shorter ones.
+    """
     keys: dict[str, str] = {}
-    for length in sorted((length for length in cache.values_of("m") if length >= steps), reverse=True):
+    lengths = [length for length in cache.values_of("m") if length >= steps]
+    for length in sorted(lengths, reverse=True):
         keys_of_length = cache_keys(model, texts_sha256, "branches", length)
         missing = cache.missing(keys_of_length.values())
         keys |= {sha256: key for sha256, key in keys_of_length.items() if key not in missing}
@@ -84,22 +88,22 @@ def _find_branch_keys(
 def read_statistics(
     model: TokenizedModel, texts: Sequence[str], location: CacheLocation, kind: Kind = "base"
 ) -> pa.Table:
-    """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
+    """Return the cached rows of ``texts``, each once, in no particular order. Texts without a row are absent.
 
-    Joins to texts by ``text_sha256``.
+    The column ``text_sha256`` identifies the texts.
     """
     keys = cache_keys(model, map(text_sha256, texts), kind)
     return open_caches(location).of(model, kind).read(keys.values())
 
 
 def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
-    """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
+    """Return cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
     cache = open_caches(location).of(model, "branches")
     return cache.read(_find_branch_keys(model, cache, steps, {text_sha256(text) for text in texts}).values())
 
 
 def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
-    """The lists ``names`` of each row, by its text's sha256; they share the table's memory."""
+    """Return the lists ``names`` of each row by the sha256 of its text. They share the table's memory."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for batch in table.to_batches():
         columns = {name: batch.column(name) for name in names}
@@ -115,7 +119,17 @@ _FROM_LOGITS = frozenset(kind.name for kind in KINDS.values() if kind.is_from_lo
 
 @dataclass(frozen=True)
 class CachePlan:
-    """What a run would do, found out without the model's weights."""
+    """The work of a run, computed without the model's weights.
+
+    Attributes:
+        texts: Number of texts.
+        cached_texts: Number of distinct texts with all rows in the cache.
+        texts_to_run: Number of distinct texts to run.
+        tokens_to_run: Number of tokens of all passes.
+        passes: Number of windows.
+        bytes_to_write: Estimated size of new rows by kind, in bytes.
+        branch_tokens: Estimated number of tokens of branches. Only the pass shows which tokens have a branch.
+    """
 
     texts: int
     cached_texts: int
@@ -124,10 +138,9 @@ class CachePlan:
     passes: int
     bytes_to_write: Mapping[Kind, int]
     branch_tokens: int = 0
-    """Tokens of the branches, about: how many tokens have one shows in the pass."""
 
     def with_further(self, further: CachePlan) -> CachePlan:
-        """This plan and the passes of ``further``, over texts that are made of the same ones: they count once."""
+        """Return this plan with the passes of ``further``. The texts of both are equal and count once."""
         sizes = Counter(self.bytes_to_write) + Counter(further.bytes_to_write)
         return replace(
             self,
@@ -139,10 +152,15 @@ class CachePlan:
 
 @dataclass
 class Prepared:
-    """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
+    """The encoded texts that miss a row of some kind. The lists have one entry per such text.
 
-    ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
-    them follow, if any.
+    Attributes:
+        distinct: Number of distinct texts, including cached ones.
+        keys: Cache keys by kind.
+        encoded: The texts.
+        missing: The kinds that are missing.
+        windows: Windows of all texts.
+        prefix: Prefix of all texts, if any.
     """
 
     distinct: int
@@ -153,24 +171,28 @@ class Prepared:
     prefix: Prefix | None = None
 
     def wants_pass(self, text: int) -> bool:
-        """Whether the text's own statistics are missing, in whatever form."""
+        """Return True if any statistics of the text itself are missing."""
         return bool(self.missing[text] - {"branches"})
 
     def wants_branches(self, text: int) -> bool:
+        """Return True if the branches of the text are missing."""
         return "branches" in self.missing[text]
 
     def without_logit_rows(self, texts: Collection[int]) -> Prepared:
-        """What is left to be run where the rows of ``texts`` that cached logits give are there."""
-        missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
-        remaining = [text for text, lacking in enumerate(missing) if lacking]
-        place = {text: number for number, text in enumerate(remaining)}
-        return Prepared(
-            self.distinct,
-            [self.keys[text] for text in remaining],
-            [self.encoded[text] for text in remaining],
-            [missing[text] for text in remaining],
-            [replace(window, text=place[window.text]) for window in self.windows if window.text in place],
-        )
+        """Return the remaining work if cached logits have filled the rows of ``texts``."""
+        remaining = Prepared(self.distinct, [], [], [])
+        new_numbers: dict[int, int] = {}
+        for text, missing in enumerate(self.missing):
+            still_missing = missing - _FROM_LOGITS if text in texts else missing
+            if still_missing:
+                new_numbers[text] = len(remaining.keys)
+                remaining.keys.append(self.keys[text])
+                remaining.encoded.append(self.encoded[text])
+                remaining.missing.append(still_missing)
+        for window in self.windows:
+            if window.text in new_numbers:
+                remaining.windows.append(replace(window, text=new_numbers[window.text]))
+        return remaining
 
 
 def plan(
@@ -180,7 +202,7 @@ def plan(
     kinds: Sequence[Kind] = ("base",),
     branch_steps: int = 0,
 ) -> CachePlan:
-    """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
+    """Return what :func:`run.compute` would run for ``texts``. It needs only the tokenizer."""
     caches = open_caches(location)
     whole = prepare(model, texts, caches, add_branches_kind(kinds, branch_steps), branch_steps)
     from_logits = find_texts_with_logits(model, whole, caches.of(model, "logits"))
@@ -191,7 +213,7 @@ def plan(
 def describe_plan(
     texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
 ) -> CachePlan:
-    """What a run over ``prepared``, made of so many ``texts``, would do."""
+    """Return the plan of a run over ``prepared``, which comes from ``texts`` texts."""
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return CachePlan(
         texts=texts,
@@ -205,7 +227,7 @@ def describe_plan(
 
 
 def add_branches_kind(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
-    """``kinds``, and the branches where some of ``steps`` tokens are wanted."""
+    """Return ``kinds``, with the branches if ``steps`` is above 0."""
     return (*kinds, "branches") if steps else tuple(kinds)
 
 
@@ -217,39 +239,44 @@ def prepare(
     steps: int,
     along: Collection[Kind] = (),
 ) -> Prepared:
-    """The distinct ``texts`` that lack a row of ``kinds``, or whose branches are shorter than ``steps``, and their
-    windows.
+    """Encode the distinct ``texts`` that miss a row of ``kinds`` or branches of at least ``steps`` tokens.
 
-    Kinds of ``along`` are brought to a text whose own pass is run for others, and to no other text.
+    Kinds of ``along`` are added to a text only if it runs for another kind.
     """
     distinct = {text_sha256(text): text for text in texts}
     keys = {kind: cache_keys(model, distinct, kind, steps) for kind in kinds}
     absent = {kind: caches.of(model, kind).missing(keys[kind].values()) for kind in kinds if kind != "branches"}
     branched = _find_branch_keys(model, caches.of(model, "branches"), steps, distinct) if steps else distinct
     to_encode: list[str] = []
-    own: list[Mapping[Kind, str]] = []
+    keys_by_text: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
     for sha256, text in distinct.items():
-        lacking: set[Kind] = {kind for kind, own_keys in absent.items() if keys[kind][sha256] in own_keys}
+        lacking: set[Kind] = {kind for kind, absent_keys in absent.items() if keys[kind][sha256] in absent_keys}
         if sha256 not in branched:
             lacking.add("branches")
         if not lacking.difference(along, ("branches",)):
             lacking.difference_update(along)
         if lacking:
             to_encode.append(text)
-            own.append({kind: keys_of_kind[sha256] for kind, keys_of_kind in keys.items()})
+            keys_by_text.append({kind: keys_of_kind[sha256] for kind, keys_of_kind in keys.items()})
             missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in cut_windows(number, text, window, stride)]
-    return Prepared(len(distinct), own, encoded, missing, windows)
+    return Prepared(len(distinct), keys_by_text, encoded, missing, windows)
 
 
 def prepare_single_windows(
     kind: Kind, absent: Mapping[str, EncodedText], *, cached: int, prefix: Prefix | None = None
 ) -> Prepared:
-    """The texts ``absent`` from the cache of ``kind``, by their keys, each one window; ``cached``: how many others are
-    in it. All follow ``prefix``, if any."""
+    """Prepare texts that are one window each.
+
+    Args:
+        kind: Kind of the missing rows.
+        absent: Texts without a row, by key.
+        cached: Number of other texts, which have a row.
+        prefix: Prefix of all texts, if any.
+    """
     texts = list(absent.values())
     windows = [
         Window(number, 0, len(text.token_id), text.first_scored, text.start_token_id is not None)
@@ -261,23 +288,22 @@ def prepare_single_windows(
 
 
 def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
-    """The texts whose pass is only wanted for rows that logits give as well, and whose ``logits`` are cached.
+    """Return the texts whose missing statistics can be computed from cached ``logits``.
 
-    Their numbers by the keys of their logits.
+    Returns:
+        Text numbers by the keys of their logits.
     """
-    could = [
-        number
-        for number, lacking in enumerate(prepared.missing)
-        if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
-    ]
-    numbers = {prepared.encoded[number].text_sha256: number for number in could}
+    numbers: dict[str, int] = {}
+    for number, (text, lacking) in enumerate(zip(prepared.encoded, prepared.missing, strict=True)):
+        if text.n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}:
+            numbers[text.text_sha256] = number
     keys = cache_keys(model, numbers, "logits")
     missing = logits.missing(keys.values()) if keys else ()
     return {key: numbers[sha256] for sha256, key in keys.items() if key not in missing}
 
 
 def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
-    """About how many bytes the missing rows take, uncompressed, by kind."""
+    """Estimate the uncompressed size of the missing rows by kind, in bytes."""
     tokens: Counter[Kind] = Counter()
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         tokens.update(dict.fromkeys(lacking, text.n_scored))

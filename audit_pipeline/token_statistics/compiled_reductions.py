@@ -1,7 +1,7 @@
 """The reductions of reductions.py over whole rows of logits, compiled for a GPU.
 
-The sweep writes every block several times, and a GPU waits for its memory meanwhile. torch.compile makes loops of the
-formulas that read the logits as the head leaves them, and write nothing but the results.
+The sweep writes every block several times, and a GPU waits for its memory meanwhile. torch.compile turns the formulas
+into loops that read the logits once and write only the results.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from audit_pipeline.token_statistics.layer_tuning import set_recompile_limit
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep
 from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch
 
-# Logits that are in memory at once, and rows of them.
-_MOST_LOGITS = 1 << 28
-_MOST_ROWS = 4096
-# What the sweep finds, because it is kept rather than reduced, or hangs on sorted rows.
+# Maximum number of logits in memory at once, and of rows among them.
+_MAX_LOGITS = 1 << 28
+_MAX_ROWS = 4096
+# The sweep computes these statistics: logits are copied rather than reduced, and log_p_drawn needs sorted rows.
 _SWEPT = frozenset({"logits", "log_p_drawn"})
 
 _Formulas = Callable[[torch.Tensor, torch.Tensor], dict[str, torch.Tensor]]
 
 
 class CompiledReductions:
-    """Reduces as :func:`sweep` does; each set of statistics is compiled when it is first wanted.
+    """Compiled replacement of :func:`sweep`. Each set of statistics is compiled at its first use.
 
-    ``rows`` is the number of positions that are reduced at once; None: as many as memory is set aside for.
+    Args:
+        rows: Number of positions that are reduced at once. The default depends on the size of the vocabulary.
     """
 
     def __init__(self, rows: int | None = None) -> None:
@@ -37,70 +38,84 @@ class CompiledReductions:
         self._compiled: dict[frozenset[str], _Formulas] = {}
 
     def __call__(self, logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
-        """See :func:`sweep`. Raises RuntimeError where torch cannot compile on this machine."""
+        """Compute statistics as :func:`sweep`.
+
+        Raises:
+            RuntimeError: If torch cannot compile on this machine.
+        """
         swept = _SWEPT.intersection(wanted)
         names = frozenset(wanted) - swept
         if names not in self._compiled:
             self._compiled[names] = torch.compile(_build_formulas(names), dynamic=False)
-        step = self._rows or min(_MOST_ROWS, _MOST_LOGITS // logits.width)
+        step = self._rows or min(_MAX_ROWS, _MAX_LOGITS // logits.width)
         pieces = []
         for begin in range(0, max(len(logits), 1), step):
-            own = target[begin : begin + step]
-            # Always the same number of rows, the last of them padding: another shape would be compiled anew.
-            found = self._compiled[names](
-                logits.part(begin, begin + step).whole(step), functional.pad(own, (0, step - len(own)))
-            )
-            pieces.append({name: values[: len(own)] for name, values in found.items()})
-        return {**(sweep(logits, target, scratch, swept) if swept else {}), **join_reduced(pieces)}
+            targets = target[begin : begin + step]
+            # The number of rows is always the same, with padding at the end. Another shape would be compiled again.
+            padded_targets = functional.pad(targets, (0, step - len(targets)))
+            padded = self._compiled[names](logits.part(begin, begin + step).whole(step), padded_targets)
+            pieces.append({name: values[: len(targets)] for name, values in padded.items()})
+        statistics: dict[str, torch.Tensor] = {}
+        if swept:
+            statistics.update(sweep(logits, target, scratch, swept))
+        statistics.update(join_reduced(pieces))
+        return statistics
 
 
 def _build_formulas(wanted: frozenset[str]) -> _Formulas:
-    """The formulas of the statistics ``wanted``, by the names and with the meaning that :func:`sweep` documents.
+    """Return a function that computes the statistics ``wanted``, which :func:`sweep` documents.
 
-    They take logits [n, V] in any float dtype and targets [n].
+    The function receives logits [n, V] in any float dtype and targets [n].
     """
 
     def compute(logits: torch.Tensor, target: torch.Tensor) -> dict[str, torch.Tensor]:
         values = logits.float()
         largest = values.amax(1, keepdim=True).clamp(min=LOG_ZERO)
-        own = values.gather(1, target.unsqueeze(1))
+        target_logit = values.gather(1, target.unsqueeze(1))
         centred = values.clamp(min=LOG_ZERO) - largest
         log_sum, mean, std, p = _compute_moments(centred)
-        found = {"logprob": (own - largest).squeeze(1) - log_sum}
+        statistics = {"logprob": (target_logit - largest).squeeze(1) - log_sum}
         if "mean" in wanted:
-            found |= {"mean": mean - log_sum, "std": std}
+            statistics |= {"mean": mean - log_sum, "std": std}
         if "max_logprob" in wanted or "argmax_id" in wanted:
-            found |= {"max_logprob": -log_sum, "argmax_id": logits.argmax(1).to(torch.int32)}
+            statistics |= {"max_logprob": -log_sum, "argmax_id": logits.argmax(1).to(torch.int32)}
         if "rank" in wanted:
-            found["rank"] = (values > own).sum(1).to(torch.int32)
+            statistics["rank"] = (values > target_logit).sum(1).to(torch.int32)
         if "topk" in wanted:
             best = logits.topk(min(TOPK_ENTRIES, logits.shape[1]), dim=1)
-            found["topk_id"] = best.indices.to(torch.int32)
-            found["topk_logprob"] = best.values.float() - largest - log_sum.unsqueeze(1)
+            statistics["topk_id"] = best.indices.to(torch.int32)
+            statistics["topk_logprob"] = best.values.float() - largest - log_sum.unsqueeze(1)
         if "log_mass_40" in wanted:
             best_values = logits.topk(min(BEST_TOKENS, logits.shape[1]), dim=1).values.float()
-            found["log_mass_40"] = (best_values - largest).exp().sum(1).log() - log_sum
+            statistics["log_mass_40"] = (best_values - largest).exp().sum(1).log() - log_sum
         if "log_sum_p2" in wanted:
-            found["log_sum_p2"] = p.square().sum(1).log()
+            statistics["log_sum_p2"] = p.square().sum(1).log()
         if "log_sum_sqrt_p" in wanted:
-            found["log_sum_sqrt_p"] = p.clamp(min=P_FLOOR).sqrt().sum(1).log()
+            statistics["log_sum_sqrt_p"] = p.clamp(min=P_FLOOR).sqrt().sum(1).log()
         if "log_sum_p_beta" in wanted:
-            at = [(beta, _compute_moments(centred * beta)) for beta in BETAS]
-            found["log_sum_p_beta"] = torch.stack([sums - beta * log_sum for beta, (sums, *_) in at], dim=1)
-            found["mean_at_beta"] = torch.stack([mean - sums for _, (sums, mean, *_) in at], dim=1)
-            found["std_at_beta"] = torch.stack([std for _, (_, _, std, _) in at], dim=1)
-        return found
+            moments = [_compute_moments(centred * beta) for beta in BETAS]
+            log_sums = [sums - beta * log_sum for beta, (sums, *_) in zip(BETAS, moments, strict=True)]
+            statistics["log_sum_p_beta"] = torch.stack(log_sums, dim=1)
+            statistics["mean_at_beta"] = torch.stack([mean - sums for sums, mean, *_ in moments], dim=1)
+            statistics["std_at_beta"] = torch.stack([std for _, _, std, _ in moments], dim=1)
+        return statistics
 
     return compute
 
 
 def _compute_moments(centred: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of logits [n, V] less the row's largest: the log of the sum of exp(logit), mean and standard deviation of a logit
-    under p, [n] each, and p [n, V]."""
+    """Compute the moments of logits under their softmax.
+
+    Args:
+        centred: Logits minus the row's largest: [n, V].
+
+    Returns:
+        The log of the sum of exp(logit), mean and standard deviation of a logit under p, [n] each, and p [n, V].
+    """
     weights = centred.exp()
     total = weights.sum(1, keepdim=True)
     p = weights / total
     mean = (p * centred).sum(1, keepdim=True)
-    # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
+    # The centred second moment is used, because E[x^2] - E[x]^2 cancels in flat distributions.
     std = (p * (centred - mean).square()).sum(1).sqrt()
     return total.squeeze(1).log(), mean.squeeze(1), std, p

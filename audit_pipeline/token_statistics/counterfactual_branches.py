@@ -1,7 +1,7 @@
-"""Counterfactual branches: what becomes of the next tokens when one token is replaced by the model's own choice.
+"""Counterfactual branches: the model's predictions after one token was replaced by the model's own choice.
 
-The branch of position i reads x*_i in the place of x_i and then the text's own tokens after it; it shares with the
-text all that precedes i (Raoof et al. 2025, eq. 10 and 11).
+The branch of position i reads x*_i in place of x_i, and then the text's own tokens. It shares all tokens before i with
+the text (Raoof et al. 2025, eq. 10 and 11).
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from audit_pipeline.token_statistics.tokens import IntArray, Window
 
 Ints = npt.NDArray[np.int64]
 
-PLACES_A_TOKEN = 1 << 13
-PREFIX_A_TOKEN = 1 << 5
+MASK_ENTRIES_PER_TOKEN = 1 << 13
+PREFIX_TOKENS_PER_TOKEN = 1 << 5
 
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """The B branches of a batch of windows, by window and position: [B] each.
+    """The B branches of a batch of windows, by window and position.
 
-    ``ids`` [windows, length] are the windows' sequences, start tokens included. ``window`` and ``scored`` say whose
-    branch it is: which window's, which of its scored tokens'; ``start`` is that token's place in the sequence,
-    ``replacement`` what is there instead. ``length`` >= 1 tokens are read from ``start`` on, the replacement first,
-    and as many predicted.
+    Attributes:
+        ids: Token ids of the windows with their start tokens: [windows, length].
+        window: Number of each branch's window: [B].
+        scored: Number of the replaced token among the scored tokens of the window: [B].
+        start: Position of the replaced token in the sequence: [B].
+        length: Number of tokens that are read from ``start`` on, at least 1: [B]. Each of them predicts one token.
+        replacement: Token in place of the replaced one: [B].
     """
 
     ids: Ints
@@ -47,36 +50,42 @@ class Branches:
 
     @cached_property
     def offsets(self) -> Ints:
-        """Where each branch begins among the tokens of all branches: [B + 1]."""
+        """Return the index of each branch's first token among the tokens of all branches: [B + 1]."""
         return np.concatenate([[0], np.cumsum(self.length)])
 
     @cached_property
     def owner(self) -> Ints:
-        """Whose branch each token of all branches is: [tokens]."""
+        """Return the branch of each token of all branches: [tokens]."""
         return np.repeat(np.arange(len(self)), self.length)
 
     @cached_property
     def step(self) -> Ints:
-        """The distance of each token of all branches from its branch's start, from 0: [tokens]."""
+        """Return the distance of each token of all branches from its branch's start, from 0: [tokens]."""
         return np.arange(len(self.owner)) - self.offsets[self.owner]
 
     @cached_property
     def tokens(self) -> Ints:
-        """What is read: [tokens]."""
-        own = self.ids[self.window[self.owner], self.start[self.owner] + self.step]
-        return np.where(self.step == 0, self.replacement[self.owner], own)
+        """Return the tokens that the branches read: [tokens]."""
+        tokens = self.ids[self.window[self.owner], self.start[self.owner] + self.step]
+        return np.where(self.step == 0, self.replacement[self.owner], tokens)
 
     @cached_property
     def targets(self) -> Ints:
-        """What each token read predicts, the text's own next token: [tokens]."""
+        """Return the token that each read token predicts, which is the text's next token: [tokens]."""
         return np.asarray(self.ids[self.window[self.owner], self.start[self.owner] + self.step + 1])
 
 
 def list_branches(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], steps: int) -> Branches:
-    """The branches of a batch: one for each scored token that is not the argmax and has a token after it.
+    """Return the branches of a batch: one per scored token that differs from its argmax and has a token after it.
 
-    ``argmax`` holds each window's modes, one a scored token. A branch has ``steps`` tokens, fewer where the window
-    ends: in a text longer than the model's context it ends with the window that scores its token.
+    A branch is shorter than ``steps`` if its window ends before. In a text longer than the model's context, it ends
+    with the window that scores its token.
+
+    Args:
+        batch: The windows.
+        ids: Token ids of the windows: [windows, length].
+        argmax: Argmax token of each scored token, one array per window.
+        steps: Maximum number of tokens per branch.
     """
     columns: list[tuple[Ints, ...]] = []
     for number, window in enumerate(batch):
@@ -84,38 +93,38 @@ def list_branches(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray]
         start = scored + window.score_from - window.begin + window.has_start_token
         length = np.minimum(steps, window.length - 1 - start)
         replacement = argmax[number].astype(np.int64)
-        is_kept = (length > 0) & (replacement != ids[number, start])
-        whose = np.full(int(is_kept.sum()), number)
-        columns.append((whose, scored[is_kept], start[is_kept], length[is_kept], replacement[is_kept]))
+        has_branch = (length > 0) & (replacement != ids[number, start])
+        owner = np.full(int(has_branch.sum()), number)
+        columns.append((owner, scored[has_branch], start[has_branch], length[has_branch], replacement[has_branch]))
     empty = np.empty(0, dtype=np.int64)
     return Branches(ids, *(np.concatenate([empty, *parts]) for parts in zip(*columns, strict=True)))
 
 
 def assign_rows(branches: Branches, row_tokens: int) -> Ints:
-    """The number of the row that each branch goes through the model in: [B], rows counted from 0 without a gap.
+    """Return the row of each branch in the model's input: [B], counted from 0 without gaps.
 
-    A row holds branches of one window, about ``row_tokens`` tokens at most: a branch is never cut, so its last one may
-    reach beyond. A window's rows are filled evenly, since a short last one would be padded to the length of the others,
-    and in the order of positions, so that the first ones see little of the window.
+    A row holds branches of one window in the order of their positions, so that the first rows see little of the window.
+    It holds about ``row_tokens`` tokens at most. Branches are never cut, so the last one may exceed the limit. The rows
+    of a window are filled evenly, because padding extends each row to the longest one.
     """
     if not len(branches):
         return np.empty(0, dtype=np.int64)
-    _, first, whose = np.unique(branches.window, return_index=True, return_inverse=True)
-    ends = branches.offsets[np.append(first[1:], len(branches))]
-    total = ends - branches.offsets[first]
-    even = -(-total // -(-total // row_tokens))
-    in_window = (branches.offsets[:-1] - branches.offsets[first][whose]) // even[whose]
-    # A long branch may leave a number out.
-    _, rows = np.unique(np.stack([whose, in_window]), axis=1, return_inverse=True)
+    _, starts, owner = np.unique(branches.window, return_index=True, return_inverse=True)
+    ends = branches.offsets[np.append(starts[1:], len(branches))]
+    total = ends - branches.offsets[starts]
+    tokens_per_row = -(-total // -(-total // row_tokens))
+    row_in_window = (branches.offsets[:-1] - branches.offsets[starts][owner]) // tokens_per_row[owner]
+    # A long branch can skip a number. np.unique closes the gaps.
+    _, rows = np.unique(np.stack([owner, row_in_window]), axis=1, return_inverse=True)
     return rows.astype(np.int64)
 
 
 def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
-    """Rows in batches of at most ``token_budget`` padded tokens, rows of like length and prefix together.
+    """Yield the branch numbers of each batch of rows, in the order of the rows.
 
-    The mask of a batch has at most ``PLACES_A_TOKEN`` places a token of the budget, and all of its rows' prefixes
-    together at most ``PREFIX_A_TOKEN`` tokens: so memory does not grow with the texts. Yields the numbers of the
-    branches in each batch, by row; a row over the budget is a batch of its own.
+    A batch has at most ``token_budget`` padded tokens; a longer row is a batch of its own. Rows of similar length and
+    prefix share a batch. ``MASK_ENTRIES_PER_TOKEN`` limits the mask and ``PREFIX_TOKENS_PER_TOKEN`` the prefixes, both
+    per token of the budget. So memory does not grow with the texts.
     """
     if not len(branches):
         return
@@ -126,35 +135,37 @@ def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> It
     by_row = np.split(np.argsort(rows, kind="stable"), np.cumsum(np.bincount(rows))[:-1])
     begin = 0
     while begin < len(order):
-        # Longest first: the batch's first row sets the padded length, and the longest prefix that of all.
+        # The longest rows come first, so the first row sets the padded length. The longest prefix sets that of all.
         length = int(lengths[order[begin]])
         fitting = order[begin : begin + max(1, token_budget // length)]
         prefix = np.maximum.accumulate(prefixes[fitting])
         number = np.arange(1, len(fitting) + 1)
-        places = number * length * (prefix + length) <= PLACES_A_TOKEN * token_budget
-        count = max(1, int((places & (number * prefix <= PREFIX_A_TOKEN * token_budget)).sum()))
+        fits_mask = number * length * (prefix + length) <= MASK_ENTRIES_PER_TOKEN * token_budget
+        fits_prefix = number * prefix <= PREFIX_TOKENS_PER_TOKEN * token_budget
+        count = max(1, int((fits_mask & fits_prefix).sum()))
         yield np.concatenate([by_row[row] for row in fitting[:count]])
         begin += count
 
 
 def halve_batch(rows: Ints, branch_numbers: Ints) -> list[Ints]:
-    """The branches of a batch in two, no row cut; as they are where they are one row."""
+    """Split the branches of a batch into two halves of whole rows. Return a single row unchanged."""
     numbers = np.unique(rows[branch_numbers])
     if len(numbers) == 1:
         return [branch_numbers]
-    first = np.isin(rows[branch_numbers], numbers[: len(numbers) // 2])
-    return [branch_numbers[first], branch_numbers[~first]]
+    is_in_first_half = np.isin(rows[branch_numbers], numbers[: len(numbers) // 2])
+    return [branch_numbers[is_in_first_half], branch_numbers[~is_in_first_half]]
 
 
 class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
-    """One layer's keys and values of a batch of windows: branches read the rows that they belong to, and add nothing.
+    """The keys and values of one layer for a batch of windows. Branches read the rows of their windows.
 
-    The rows are picked when the layer is reached, so that no more than one layer's copy is in memory.
+    The rows are selected when the layer runs, so that memory holds the copy of one layer only.
     """
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, windows: torch.Tensor, length: int) -> None:
         super().__init__()
-        self.keys, self.values = keys, values
+        self.keys = keys
+        self.values = values
         self._windows = windows
         self._length = length
         self.is_initialized = True
@@ -166,7 +177,7 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
 
     def _append_to_prefix(self, prefix: torch.Tensor | None, own: torch.Tensor) -> torch.Tensor:
         assert prefix is not None
-        # Layers may lie on several devices, their parts of the cache with them.
+        # Layers may lie on several devices. Each part of the cache lies on the device of its layer.
         windows = self._windows.to(prefix.device)
         return torch.cat([prefix[:, :, : self._length].index_select(0, windows), own], dim=-2)
 
@@ -179,10 +190,17 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch of rows as tensors, padded on the right: [R, C] each; ``branch`` is -1 in the padding.
+    """A batch of R rows as tensors with C columns, padded on the right.
 
-    ``windows`` [R] are the rows' windows; ``prefix`` is the number of prefix tokens that are at hand to every row.
-    ``used`` are the flat places that hold a token; ``which`` says which of all branches' tokens are there, in order.
+    Attributes:
+        ids: Token ids: [R, C].
+        positions: Positions in the sequence: [R, C].
+        starts: Start position of each token's branch: [R, C].
+        branch: Branch of each token, -1 in the padding: [R, C].
+        windows: Window of each row: [R].
+        used: Flat positions that hold a token: [tokens].
+        which: Index of each of these tokens among the tokens of all branches: [tokens].
+        prefix: Number of prefix tokens that every row can see.
     """
 
     ids: torch.Tensor
@@ -196,19 +214,16 @@ class Layout:
 
 
 def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: torch.device) -> Layout:
-    """The branches with these ``branch_numbers``, those of one row in order, as tensors on ``device``.
-
-    ``rows`` holds the number of every branch's row.
-    """
-    _, first, row = np.unique(rows[branch_numbers], return_index=True, return_inverse=True)
-    # Tokens of the chosen branches, in their order: which of all tokens, whose, in which row and column.
+    """Return the branches ``branch_numbers`` as tensors on ``device``. ``rows`` is the row of every branch."""
+    _, first_in_row, row = np.unique(rows[branch_numbers], return_index=True, return_inverse=True)
+    # The following arrays have one entry per token of the chosen branches, in their order.
     lengths = branches.length[branch_numbers]
     owner = np.repeat(np.arange(len(branch_numbers)), lengths)
     before = np.cumsum(lengths) - lengths
     step = np.arange(len(owner)) - before[owner]
     which = branches.offsets[branch_numbers][owner] + step
-    column = np.arange(len(owner)) - before[first][row[owner]]
-    shape = (len(first), int(column.max()) + 1)
+    column = np.arange(len(owner)) - before[first_in_row][row[owner]]
+    shape = (len(first_in_row), int(column.max()) + 1)
     used = row[owner] * shape[1] + column
 
     def spread(values: Ints, padding: int) -> torch.Tensor:
@@ -219,11 +234,11 @@ def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: t
     starts = branches.start[branch_numbers][owner]
     return Layout(
         ids=spread(branches.tokens[which], 0),
-        # Padding sits at position 1 and sees the sequence's first token: no row of the mask is empty.
+        # Padding has position 1 and sees the first token of the sequence, so that no row of the mask is empty.
         positions=spread(starts + step, 1),
         starts=spread(starts, 1),
         branch=spread(owner, -1),
-        windows=torch.from_numpy(branches.window[branch_numbers][first]).to(device),
+        windows=torch.from_numpy(branches.window[branch_numbers][first_in_row]).to(device),
         used=torch.from_numpy(used).to(device),
         which=which,
         prefix=int(starts.max()),
@@ -231,18 +246,18 @@ def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: t
 
 
 def build_branch_mask(layout: Layout, dtype: torch.dtype, sliding_window: int | None = None) -> torch.Tensor:
-    """The additive mask [R, 1, C, prefix + C]: 0 where a token may look, the dtype's least number where not.
+    """Return the additive mask [R, 1, C, prefix + C]: 0 for visible tokens, the dtype's minimum for hidden ones.
 
-    A token sees the prefix before its branch's start and its own branch up to itself; with ``sliding_window``, of these
-    the last so many positions, its own included.
+    A token sees the prefix before its branch's start, and its own branch up to itself. With ``sliding_window``, it sees
+    only this number of last positions, including its own.
     """
-    of_prefix = torch.arange(layout.prefix, device=layout.ids.device)
+    prefix_position = torch.arange(layout.prefix, device=layout.ids.device)
     position = layout.positions.unsqueeze(2)
-    sees_prefix = of_prefix < layout.starts.unsqueeze(2)
+    sees_prefix = prefix_position < layout.starts.unsqueeze(2)
     own_position = layout.positions.unsqueeze(1)
     sees_own = (layout.branch.unsqueeze(2) == layout.branch.unsqueeze(1)) & (own_position <= position)
     if sliding_window is not None:
-        sees_prefix &= of_prefix > position - sliding_window
+        sees_prefix &= prefix_position > position - sliding_window
         sees_own &= own_position > position - sliding_window
     sees = torch.cat([sees_prefix, sees_own], dim=2)
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
@@ -250,13 +265,13 @@ def build_branch_mask(layout: Layout, dtype: torch.dtype, sliding_window: int | 
 
 
 def build_branch_inputs(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:
-    """What the model is called with for one batch of rows, ``prefix`` being the cache that their windows' pass left."""
+    """Return the model's arguments for one batch of rows. ``prefix`` is the cache of the pass over their windows."""
     layers = [_SharedPrefix(layer.keys, layer.values, layout.windows, layout.prefix) for layer in prefix.layers]
     kinds = set(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     mask: torch.Tensor | dict[str, torch.Tensor]
     if kinds - {"full_attention"}:
-        # Models whose layers differ take one mask a kind of layer.
+        # Models with several kinds of layers receive one mask per kind.
         mask = {
             "full_attention": build_branch_mask(layout, dtype),
             "sliding_attention": build_branch_mask(layout, dtype, window),
@@ -276,9 +291,9 @@ def build_branch_inputs(layout: Layout, prefix: Cache, config: Any, dtype: torch
 
 @contextmanager
 def use_key_positions(decoder: torch.nn.Module, layout: Layout) -> Iterator[None]:
-    """ALiBi of a decoder that builds it from a mask (BLOOM), built from the positions of the packed keys instead.
+    """Use the positions of the packed keys inside this block, for decoders that build ALiBi from a mask (BLOOM).
 
-    Such a decoder takes the place of a key in the cache for its position. Others are left alone.
+    Such a decoder uses the index of a key in the cache as its position. Other decoders do not change.
     """
     build = getattr(decoder, "build_alibi_tensor", None)
     if build is None:
@@ -301,10 +316,12 @@ def use_key_positions(decoder: torch.nn.Module, layout: Layout) -> Iterator[None
 
 @dataclass(frozen=True, eq=False)
 class BranchRerun:
-    """One batch of branches with their prefixes: ids [branches, length], padded with 0 on the right.
+    """One batch of branches that run with their prefixes as separate sequences.
 
-    ``rows`` are the flat places of the logits along the branches; ``which`` says which of all branches' tokens stand
-    there, in order.
+    Attributes:
+        ids: Token ids, padded with 0 on the right: [branches, length].
+        rows: Flat positions of the logits along the branches: [tokens].
+        which: Index of each of these tokens among the tokens of all branches: [tokens].
     """
 
     ids: Ints
@@ -315,16 +332,20 @@ class BranchRerun:
 def iterate_reruns(
     branches: Branches, window_lengths: Ints, token_budget: int, *, equal_lengths: bool, length_step: int | None
 ) -> Iterator[BranchRerun]:
-    """The branches in batches of at most ``token_budget`` padded tokens, longest first.
+    """Yield the branches in batches of at most ``token_budget`` padded tokens, longest first.
 
-    ``window_lengths`` are the lengths of the windows. ``equal_lengths``: only sequences of one length share a batch.
-    ``length_step``: where a window is longer than that, its branches are padded to its length, since the model encodes
-    positions by it.
+    Args:
+        branches: The branches.
+        window_lengths: Lengths of their windows in tokens.
+        token_budget: Maximum number of padded tokens per batch.
+        equal_lengths: Only sequences of equal length share a batch.
+        length_step: Length beyond which the model encodes positions in another way, or None. Branches of longer windows
+            are padded to the length of their window.
     """
     lengths = branches.start + branches.length
     if length_step is not None:
-        own = window_lengths[branches.window]
-        lengths = np.where(own > length_step, own, lengths)
+        own_window = window_lengths[branches.window]
+        lengths = np.where(own_window > length_step, own_window, lengths)
     batch: list[int] = []
     for branch in np.argsort(-lengths, kind="stable").tolist():
         longest = int(lengths[batch[0]]) if batch else 0
@@ -341,12 +362,13 @@ def iterate_reruns(
 
 
 def _build_rerun(branches: Branches, branch_numbers: Ints, length: int) -> BranchRerun:
-    start, count = branches.start[branch_numbers], branches.length[branch_numbers]
-    place = np.arange(length)
+    start = branches.start[branch_numbers]
+    count = branches.length[branch_numbers]
+    position = np.arange(length)
     ids = branches.ids[branches.window[branch_numbers], :length].copy()
     ids[np.arange(len(branch_numbers)), start] = branches.replacement[branch_numbers]
-    ids[place >= (start + count)[:, None]] = 0
-    along = (place >= start[:, None]) & (place < (start + count)[:, None])
+    ids[position >= (start + count)[:, None]] = 0
+    is_in_branch = (position >= start[:, None]) & (position < (start + count)[:, None])
     owner = np.repeat(np.arange(len(branch_numbers)), count)
     step = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    return BranchRerun(ids, np.flatnonzero(along), branches.offsets[branch_numbers][owner] + step)
+    return BranchRerun(ids, np.flatnonzero(is_in_branch), branches.offsets[branch_numbers][owner] + step)

@@ -1,4 +1,4 @@
-"""Where models are run: in this process, or by the workers of a Ray cluster (ray_backend.py)."""
+"""The choice of the engine that runs models: this process, or the workers of a Ray cluster (ray_backend.py)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ EngineName = Literal["in_process", "ray"]
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs models; ``workers``: how many of Ray's hold the model; None: one a GPU, else one a node."""
+    """The engine that runs models.
+
+    Attributes:
+        name: Name of the engine.
+        workers: Number of Ray workers that hold the model. None: one per GPU, else one per node.
+    """
 
     name: EngineName = "in_process"
     workers: int | None = None
 
     @property
     def run_config(self) -> dict[str, object]:
-        """The same as the configuration of the resource ``models`` of a Dagster run."""
-        return {"engine": self.name, **({} if self.workers is None else {"workers": self.workers})}
+        """Return the configuration of the resource ``models`` of a Dagster run."""
+        if self.workers is None:
+            return {"engine": self.name}
+        return {"engine": self.name, "workers": self.workers}
 
 
 IN_PROCESS = Engine()
 
 
 def choose_engine(name: str | None = None, workers: int | None = None) -> Engine:
-    """The engine that is given; what is None is taken from CORPUS_AUDIT_ENGINE and CORPUS_AUDIT_WORKERS.
+    """Return the engine with this name. None uses CORPUS_AUDIT_ENGINE and CORPUS_AUDIT_WORKERS.
 
-    Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.
+    Raises:
+        ConfigError: If a value is invalid, or if Ray is not installed.
     """
     chosen: Any = name or os.environ.get("CORPUS_AUDIT_ENGINE") or "in_process"
     if chosen not in get_args(EngineName):

@@ -1,64 +1,71 @@
-"""Batches of windows through a model in this process."""
+"""Runs of a model in this process: batches of windows, one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
+from audit_pipeline.token_statistics import calibration
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window, iterate_batches
 
-TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
-"""Padded tokens of one batch."""
+# forward.py imports this module, so its class cannot be imported here.
+ForwardPass = Any
 
-Begun = Callable[[], Sequence[WindowResult]]
-"""A batch that was begun: returns its results, and waits for a device that is still at them."""
+Fetch = Callable[[], Sequence[WindowResult]]
+"""Function that waits for the device and returns the results of a batch."""
 
 
-def run_in_batches(forward: Any, work: Work) -> Generator[Sequence[WindowResult]]:
-    """Run every window that wants something, and yield the results of each batch: see :class:`Backend`.
+@dataclass(frozen=True)
+class _Task:
+    """The results that a window needs.
 
-    ``forward`` is the ForwardPass that calls this: its module imports this one, and cannot be imported here.
-
-    The next batch is begun before the results of the one before it are awaited, so that a device always has work.
+    Attributes:
+        needs_statistics: The statistics of its text are missing.
+        needs_branches: The branches of its text are missing.
+        has_cached_modes: The argmax tokens from which its branches start are cached.
     """
-    before: Begun | None = None
-    with closing(_begin_batches(forward, work)) as batches:
+
+    needs_statistics: bool
+    needs_branches: bool
+    has_cached_modes: bool
+
+
+def run_in_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[WindowResult]]:
+    """Run all windows that miss results and yield the results of each batch. See :meth:`Backend.run_work`.
+
+    A batch starts before the results of the batch before it are fetched, so that the device always has work.
+    """
+    previous: Fetch | None = None
+    with closing(_start_batches(forward, work)) as batches:
         while True:
             try:
-                begun = next(batches, None)
+                fetch = next(batches, None)
             except BaseException:
-                if before is not None:
-                    yield before()
+                if previous is not None:
+                    yield previous()
                 raise
-            if before is not None:
-                yield before()
-            if begun is None:
+            if previous is not None:
+                yield previous()
+            if fetch is None:
                 return
-            before = begun
+            previous = fetch
 
 
-def _begin_batches(forward: Any, work: Work) -> Generator[Begun]:
-    """Begin every batch in turn; one that the device's memory does not hold is run in halves."""
-    encoded, wanted = work.prepared.encoded, work.wanted
+def _start_batches(forward: ForwardPass, work: Work) -> Generator[Fetch]:
+    """Start all batches in turn. A batch that exceeds the memory of the device runs in halves."""
     try:
-        for wants_own, wants_branches, has_modes, batch in _batch_by_task(forward, work):
+        for task, batch in _batch_by_task(forward, work):
             waiting = [batch]
             while waiting:
                 part = waiting.pop()
-                modes = [work.modes_of(window) for window in part] if has_modes else None
                 try:
-                    if not wants_branches:
-                        begun: Begun = forward.begin(encoded, part, wanted, before=work.before)
-                    elif modes is not None and not wants_own:
-                        begun = partial(list, forward.run_branches(encoded, part, modes, work.steps))
-                    else:
-                        results = forward.run_with_branches(encoded, part, work.steps, wanted, argmax=modes)
-                        begun = partial(list, results)
+                    fetch = _start_batch(forward, work, task, part)
                 except torch.OutOfMemoryError:
                     if len(part) == 1:
                         raise
@@ -68,25 +75,40 @@ def _begin_batches(forward: Any, work: Work) -> Generator[Begun]:
                     middle = len(part) // 2
                     waiting += [part[middle:], part[:middle]]
                 else:
-                    yield begun
+                    yield fetch
     finally:
         forward.forget_prefix()
 
 
-def _batch_by_task(forward: Any, work: Work) -> Iterator[tuple[bool, bool, bool, Sequence[Window]]]:
-    """Batches of windows that want the same: their own statistics, branches, and these from cached modes or not."""
-    groups: dict[tuple[bool, bool, bool], list[Window]] = {}
-    wants_pass, wants_branches = work.prepared.wants_pass, work.prepared.wants_branches
-    for window in work.prepared.windows:
-        task = wants_pass(window.text), wants_branches(window.text), window.text in work.modes
-        groups.setdefault(task, []).append(window)
-    for task, windows in groups.items():
+def _start_batch(forward: ForwardPass, work: Work, task: _Task, batch: Sequence[Window]) -> Fetch:
+    encoded = work.prepared.encoded
+    if not task.needs_branches:
+        fetch: Fetch = forward.begin(encoded, batch, work.wanted, before=work.before)
+        return fetch
+    modes = None
+    if task.has_cached_modes:
+        modes = [work.modes_of(window) for window in batch]
+    if modes is not None and not task.needs_statistics:
+        return partial(list, forward.run_branches(encoded, batch, modes, work.steps))
+    return partial(list, forward.run_with_branches(encoded, batch, work.steps, work.wanted, argmax=modes))
+
+
+def _batch_by_task(forward: ForwardPass, work: Work) -> Iterator[tuple[_Task, Sequence[Window]]]:
+    """Yield batches of windows with equal tasks."""
+    prepared = work.prepared
+    windows_by_task: dict[_Task, list[Window]] = {}
+    for window in prepared.windows:
+        text = window.text
+        task = _Task(prepared.wants_pass(text), prepared.wants_branches(text), text in work.modes)
+        windows_by_task.setdefault(task, []).append(window)
+    for task, windows in windows_by_task.items():
         batches = iterate_batches(
             windows,
-            TOKEN_BUDGET[forward.device.type],
+            calibration.TOKEN_BUDGET[forward.device.type],
             equal_lengths=forward.equal_lengths,
             length_step=forward.length_step,
             prefix_length=0 if forward.shared_prefix else len(work.before),
             pad_length=forward.pad_length,
         )
-        yield from ((*task, batch) for batch in batches)
+        for batch in batches:
+            yield task, batch

@@ -1,4 +1,4 @@
-"""Which statistics a model has of a benchmark's texts, and the origin of what is made of them."""
+"""The version of a model's statistics on a benchmark, and the origin of rows that are made from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from audit_pipeline.token_statistics.tokens import window_and_stride
 def build_pair_origin(
     model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
 ) -> RowOrigin:
-    """The origin of the rows of a model on a benchmark."""
+    """Return the origin of the rows of a model on a benchmark."""
     return RowOrigin(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
@@ -24,17 +24,18 @@ def build_pair_origin(
 
 
 def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
-    """The data version of a pair's token statistics: what they were computed from.
+    """Return the data version of a pair's token statistics: a digest of what they are computed from.
 
-    The length of branches is the benchmark's, so its digest covers it.
+    The length of branches belongs to the benchmark, so the benchmark's digest covers it.
     """
     policy = model.entry.start_token_policy
+    start_token = model.start_token if policy == "always" else None
     return digest(
         benchmark_digest,
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         policy,
-        model.start_token if policy == "always" else None,
+        start_token,
         *window_and_stride(model),
         *(kind.version for kind in KINDS.values() if kind.of_audits),
     )[:16]

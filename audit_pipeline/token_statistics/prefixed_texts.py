@@ -1,4 +1,4 @@
-"""Texts after a prefix of other texts: which of them are cached, running the others, and reading the rows."""
+"""Texts after a prefix of other texts: planning, running and reading them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, encode, 
 
 
 def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
-    """How many tokens each text has of its own, a start token aside."""
+    """Return the number of tokens of each text, without start tokens."""
     return [len(text.token_id) for text in encode(model, texts)]
 
 
 def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
-    """Return whether a text of ``tokens`` tokens fits after ``prefix`` into the window that the model is run with.
+    """Return True if a text of ``tokens`` tokens fits after ``prefix`` into the model's window.
 
-    It also has to be on the same side of the model's position border as the text alone (:func:`crosses_border`).
+    The text must also stay on the same side of the model's position border as alone (:func:`crosses_border`).
     """
     fits = len(prefix.ids) + tokens <= window_and_stride(model)[0]
     return fits and not crosses_border(model, prefix, tokens)
 
 
 def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
-    """Return whether ``prefix`` takes a text of ``tokens`` tokens beyond the model's position border.
+    """Return True if ``prefix`` moves a text of ``tokens`` tokens beyond the model's position border.
 
-    LongRoPE encodes all positions of a longer input otherwise. The difference between the text after a prefix and the
-    text alone would then come from the encoding, too.
+    LongRoPE encodes all positions of a longer input in another way. The difference between the text after a prefix and
+    the text alone would then also come from the encoding.
     """
     border = model.position_border
     if border is None:
@@ -52,7 +52,7 @@ def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 
 
 def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
-    """Whether the prefix is run again with every text, as far as the check at loading is known (loading.py)."""
+    """Return True if the prefix is known to run again with every text, by the load checks (load_checks.py)."""
     load_check = read_json_if_whole(
         open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
     )
@@ -60,9 +60,9 @@ def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
 
 
 def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> CachePlan:
-    """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
+    """Plan the work of :func:`compute_prefixed` without the prefix itself. It needs only the tokenizer.
 
-    Where the prefix is run again with every text (:func:`is_prefix_rerun`), its tokens come on top.
+    If the prefix runs again with every text (:func:`is_prefix_rerun`), its tokens come in addition.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
     return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, prepared, 0))
@@ -76,9 +76,9 @@ def compute_prefixed(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run the model on those of ``texts`` after ``prefix`` that the cache lacks, and write their rows as they come.
+    """Run the model on the ``texts`` after ``prefix`` that the cache lacks, and write their rows as they arrive.
 
-    A text for which there is no room is left out: it has no row.
+    A text that does not fit after the prefix is skipped and has no row.
     """
     caches = open_caches(location)
     prepared = _prepare_prefixed(model, texts, prefix, caches)
@@ -86,7 +86,7 @@ def compute_prefixed(
 
 
 def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
-    """The cached rows (PREFIXED) of ``texts`` after ``prefix``, each once; texts without one are absent."""
+    """Return the cached rows (PREFIXED) of ``texts`` after ``prefix``, each once. Texts without a row are absent."""
     keys = (_compute_row_key(model, text_sha256(text), prefix) for text in texts)
     return open_caches(location).of(model, "prefixed").read(keys)
 
@@ -99,10 +99,10 @@ def compute_prefixed_parts(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[float]:
-    """The log-probability of each of ``parts`` after ``prefix``, from the cache where it is there.
+    """Return the log-probability of each of ``parts`` after ``prefix`` in nats, from the cache if possible.
 
-    Parts of texts, such as suffixes of windows: they keep the tokens that they are cut into within their text. Prefix
-    and part have to fit into the window that the model is run with.
+    Parts, such as suffixes of windows, keep the tokens that they have within their text. Prefix and part must fit into
+    the window of the model.
     """
     keys = [_compute_row_key(model, digest(part.text_sha256, part.token_id.tolist()), prefix) for part in parts]
     caches = open_caches(location)
@@ -134,13 +134,12 @@ def _put_all_after(absent: Mapping[str, EncodedText], prefix: Prefix, cached: in
 
 
 def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
-    """The key of a text's row after ``prefix``: whatever can change the row is in it. ``sha256`` is of the text, or of
-    its tokens and the text that they are part of.
+    """Return the cache key of a text's row after ``prefix``. It covers everything that can change the row.
 
-    The tokens of the prefix include its start token and show how its text is cut. The length of the window, and the
-    border of a model that has one, decide whether there is room for both.
+    ``sha256`` is the digest of the text, or of its tokens and the text that contains them. The tokens of the prefix
+    include its start token. The length of the window and the position border decide if both fit.
     """
-    border = model.position_border
+    border = [] if model.position_border is None else [model.position_border]
     return digest(
         sha256,
         prefix.sha256,
@@ -151,5 +150,5 @@ def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
         window_and_stride(model)[0],
         "prefixed",
         KINDS["prefixed"].version,
-        *(() if border is None else (border,)),
+        *border,
     )

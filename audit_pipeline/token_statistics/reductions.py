@@ -1,9 +1,9 @@
-"""From a position's logits to the handful of numbers that detectors need, in one sweep over the vocabulary.
+"""Reduction of a position's logits to the numbers that detectors need, in one sweep over the vocabulary.
 
-The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
-taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
-variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel where a distribution is
-flat or sharp. So memory depends on the size of a block: full logits are never made.
+The sweep goes over the vocabulary in blocks. While a block is in the processor's cache, all statistics of it are
+computed. Blocks are combined as parts of a mixture: the weight of a block is its share of the probability. Means and
+variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel in flat or sharp
+distributions. Memory depends on the size of a block, and full logits are never computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from audit_pipeline.tables import BEST_TOKENS, BETAS, DECODINGS, DRAWN_FROM, GRID_TEMPERATURES, P_FLOOR, TOPK_ENTRIES
+from audit_pipeline.tables import (
+    BEST_TOKENS,
+    BETAS,
+    DECODINGS,
+    DRAWN_FROM,
+    GRID_TEMPERATURES,
+    MEASURED,
+    P_FLOOR,
+    TOPK_ENTRIES,
+)
 from audit_pipeline.token_statistics.vocabulary_blocks import (
     KEPT_TYPE,
     Block,
@@ -29,39 +38,48 @@ from audit_pipeline.token_statistics.vocabulary_blocks import (
     weigh_block,
 )
 
+MEASURED_NAMES = frozenset(measured.name for measured in MEASURED)
+"""Names of the statistics of an audit's forward pass."""
+
 
 class LogitStatistic(Protocol):
-    """A statistic that is taken from the logits themselves."""
+    """A statistic that is computed from the logits themselves."""
 
-    def add(self, block: Block) -> None: ...
+    def add(self, block: Block) -> None:
+        """Add a block."""
+        ...
 
-    def columns(self, total: Total) -> Reduced: ...
+    def columns(self, total: Total) -> Reduced:
+        """Return the statistic by name, given the sum over all blocks."""
+        ...
 
 
 class TargetLogprob:
-    """The target's log-probability."""
+    """The log-probability of the target."""
 
     def __init__(self, target: torch.Tensor) -> None:
         self._target = target
-        # Not a number where no block has the target: nothing that is no logit may pass for one.
+        # NaN marks targets that no block contains, so that no other number passes for a logit.
         self.logit = torch.full(target.shape, torch.nan, device=target.device)
 
     def add(self, block: Block) -> None:
-        place = self._target - block.begin
-        inside = (place >= 0) & (place < block.logits.shape[1])
-        place = place.clamp_(0, block.logits.shape[1] - 1)
-        found = block.logits.gather(1, place.unsqueeze(1)).squeeze(1)
-        self.logit = torch.where(inside, found, self.logit)
+        """Read the logits of the targets that the block contains."""
+        column = self._target - block.begin
+        is_inside = (column >= 0) & (column < block.logits.shape[1])
+        column = column.clamp_(0, block.logits.shape[1] - 1)
+        logit = block.logits.gather(1, column.unsqueeze(1)).squeeze(1)
+        self.logit = torch.where(is_inside, logit, self.logit)
 
     def columns(self, total: Total) -> Reduced:
+        """Return the log-probability, given the sum over all blocks."""
         return {"logprob": total.log_p(self.logit)}
 
 
 class _Rank:
-    """How many tokens have a strictly larger logit than the target.
+    """The number of tokens with a strictly larger logit than the target.
 
-    The target's logit has to be known before its block comes. Where it is multiplied in another shape than its block,
-    the last bit may differ: then the target is not counted itself, the largest of all has rank 0, and no other has.
+    The target's logit must be known before its block comes. A product of another shape than the block may change its
+    last bit. Then the target is not counted itself, the largest logit has rank 0, and no other logit has rank 0.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
@@ -70,7 +88,7 @@ class _Rank:
         self._larger = torch.zeros(target.shape, device=target.device)
 
     def add(self, block: Block) -> None:
-        # Counted in float32: exact up to 16 million tokens, and much faster than in whole numbers.
+        # Counting in float32 is exact up to 16 million tokens, and much faster than counting in integers.
         self._larger += torch.gt(block.logits, self._before, out=block.buffer).sum(1)
 
     def columns(self, total: Total) -> Reduced:
@@ -89,12 +107,12 @@ class _Mode:
     def add(self, block: Block) -> None:
         better = block.largest > self._largest
         if block.logits.device.type == "cpu":
-            # Finding the place costs ten times as much as the maximum, and few blocks of a row have a new one.
+            # An argmax costs ten times as much as a maximum, and few blocks of a row have a new maximum.
             rows = better.nonzero().squeeze(1)
             if len(rows):
                 self._token[rows] = block.logits[rows].argmax(1) + block.begin
         else:
-            # Here it is the other way round: asking how many rows there are would wait for the device.
+            # On a GPU the number of rows is unknown until the device has finished, so all rows are computed.
             self._token = torch.where(better, block.logits.argmax(1) + block.begin, self._token)
         self._largest = torch.maximum(self._largest, block.largest)
 
@@ -103,7 +121,7 @@ class _Mode:
 
 
 class _Best:
-    """The ``count`` largest logits of each row, largest first, and their tokens: [n, count] each."""
+    """The ``count`` largest logits of each row in descending order, and their tokens: [n, count] each."""
 
     def __init__(self, count: int, target: torch.Tensor) -> None:
         self._count = count
@@ -114,8 +132,8 @@ class _Best:
         best = block.logits.topk(min(self._count, block.logits.shape[1]), dim=1)
         values = torch.cat([self.values, best.values], dim=1)
         tokens = torch.cat([self.tokens, best.indices + block.begin], dim=1)
-        self.values, places = values.topk(min(self._count, values.shape[1]), dim=1)
-        self.tokens = tokens.gather(1, places)
+        self.values, columns = values.topk(min(self._count, values.shape[1]), dim=1)
+        self.tokens = tokens.gather(1, columns)
 
 
 class _TopK(_Best):
@@ -129,7 +147,7 @@ class _TopK(_Best):
 
 
 class _Mass(_Best):
-    """The log of the probability that the best tokens have together."""
+    """The log of the total probability of the best tokens."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(BEST_TOKENS, target)
@@ -152,15 +170,15 @@ class _Kept:
 
 
 _NUCLEUS = 0.9
-# So many of a row's largest logits are ranked, and where its nucleus is larger, so many more, in the end all.
+# Numbers of largest logits that are ranked. If a row's nucleus is larger, the next number is used, and finally all.
 _RANKED = (256, 8192, 1 << 30)
 _ROWS_RANKED_AT_ONCE = 32
 
 
 class _Drawn:
-    """The target's log-probability under each of ``DECODINGS``: [n, len(DECODINGS)].
+    """The log-probability of the target under each of ``DECODINGS``: [n, len(DECODINGS)].
 
-    The logits are kept as they are, since what a way of drawing leaves out shows when the last block is in.
+    All logits are kept, because the tokens that a decoding excludes are known only after the last block.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
@@ -171,10 +189,11 @@ class _Drawn:
         self._values[:, block.begin : block.begin + block.logits.shape[1]] = block.logits
 
     def columns(self, total: Total) -> Reduced:
-        values, own = self._values.sub_(total.largest.unsqueeze(1)), self._own.logit - total.largest
-        # The largest logit is 0, so its softmax is 1 over the sum; torch's own logsumexp takes six times as long.
+        values = self._values.sub_(total.largest.unsqueeze(1))
+        target_logit = self._own.logit - total.largest
+        # The largest logit is 0, so its softmax is 1 over the sum. torch's own logsumexp takes six times as long.
         log_sums = torch.stack([-torch.softmax(values / t, dim=1).amax(1).log() for t in GRID_TEMPERATURES], dim=1)
-        found = values.new_empty(len(values), len(DECODINGS))
+        log_p = values.new_empty(len(values), len(DECODINGS))
         remaining = torch.arange(len(values), device=values.device)
         for count in _RANKED:
             if not len(remaining):
@@ -182,42 +201,45 @@ class _Drawn:
             wide = []
             for rows in torch.split(remaining, _ROWS_RANKED_AT_ONCE):
                 ranked = values[rows].topk(min(count, values.shape[1]), dim=1).values
-                found[rows] = _compute_drawn(own[rows], ranked, log_sums[rows])
-                # The last temperature is the highest: no other nucleus is larger.
+                log_p[rows] = _compute_drawn(target_logit[rows], ranked, log_sums[rows])
+                # The last temperature is the highest and has the largest nucleus.
                 log_mass = torch.logsumexp(ranked / GRID_TEMPERATURES[-1], dim=1) - log_sums[rows, -1]
                 wide.append(rows[log_mass < math.log(_NUCLEUS)])
             remaining = torch.cat(wide)
-        return {"log_p_drawn": found}
+        return {"log_p_drawn": log_p}
 
 
-def _compute_drawn(own: torch.Tensor, ranked: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
-    """The log-probability of the logit ``own`` [n] under each of ``DECODINGS``: [n, len(DECODINGS)].
+def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
+    """Compute the log-probability of a logit under each of ``DECODINGS``: [n, len(DECODINGS)].
 
-    ranked: the largest logits of each row, descending: [n, k]. log_sums: the log of the sum of exp(logit / temperature)
-    over the whole vocabulary, by temperature: [n, len(GRID_TEMPERATURES)].
+    Args:
+        target_logit: The logit: [n].
+        ranked: The largest logits of each row in descending order: [n, k].
+        log_sums: Log of the sum of exp(logit / temperature) over the vocabulary: [n, len(GRID_TEMPERATURES)].
     """
-    found = []
+    columns = []
     for temperature, log_sum in zip(GRID_TEMPERATURES, log_sums.unbind(1), strict=True):
-        log_p = own / temperature - log_sum
+        log_p = target_logit / temperature - log_sum
         mass = torch.cumsum(torch.exp((ranked / temperature - log_sum.unsqueeze(1)).double()), dim=1)
         last = {
             "all": None,
-            "top-k 40": torch.full_like(own, min(BEST_TOKENS, ranked.shape[1]) - 1, dtype=torch.long),
-            # Sums of all that round to less than 0.9 end with the last token.
+            "top-k 40": torch.full_like(target_logit, min(BEST_TOKENS, ranked.shape[1]) - 1, dtype=torch.long),
+            # If rounding keeps the sum of all below 0.9, the nucleus ends with the last token.
             "top-p 0.9": (mass < _NUCLEUS).sum(1).clamp_(max=ranked.shape[1] - 1),
         }
         for drawn_from in DRAWN_FROM:
-            place = last[drawn_from]
-            if place is None:
-                found.append(log_p)
+            rank = last[drawn_from]
+            if rank is None:
+                columns.append(log_p)
                 continue
-            least, within = (values.gather(1, place.unsqueeze(1)).squeeze(1) for values in (ranked, mass))
+            smallest_logit = ranked.gather(1, rank.unsqueeze(1)).squeeze(1)
+            drawn_mass = mass.gather(1, rank.unsqueeze(1)).squeeze(1)
             # A token that is tied with the last can be drawn.
-            found.append(torch.where(own >= least, log_p - within.log().float(), -torch.inf))
-    return torch.stack(found, dim=1)
+            columns.append(torch.where(target_logit >= smallest_logit, log_p - drawn_mass.log().float(), -torch.inf))
+    return torch.stack(columns, dim=1)
 
 
-OF_LOGITS = (
+LOGIT_STATISTICS = (
     ({"rank"}, _Rank),
     ({"max_logprob", "argmax_id"}, _Mode),
     ({"topk"}, _TopK),
@@ -225,24 +247,28 @@ OF_LOGITS = (
     ({"logits"}, _Kept),
     ({"log_p_drawn"}, _Drawn),
 )
-"""What computes the statistics of these names."""
+"""Names of statistics, with the class that computes them from the logits."""
 
 
-# Roots of what a token has of its block's probability are kept times this: those that matter are normal numbers then.
+# Kept roots of a token's share in its block are multiplied by this, so that those that matter are normal numbers.
 _KEPT_SCALE = 2.0**15
 _LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
 
 
 class WeighedBlockStatistic(Protocol):
-    """A statistic that is taken from a weighed block; it may use its tensors up where it is the last."""
+    """A statistic that is computed from a weighed block. The last one may overwrite the block's tensors."""
 
-    def add(self, block: Block, shares: Shares) -> None: ...
+    def add(self, block: Block, shares: Shares) -> None:
+        """Add a block."""
+        ...
 
-    def columns(self, total: Total) -> Reduced: ...
+    def columns(self, total: Total) -> Reduced:
+        """Return the statistic by name, given the sum over all blocks."""
+        ...
 
 
 class _Collision:
-    """The log of the sum of p^2, from the parts' own: a block's p are its share times its softmax."""
+    """The log of the sum of p^2. In a block, p is the block's share times its softmax."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._sum = torch.zeros(target.shape, device=target.device)
@@ -257,11 +283,11 @@ class _Collision:
 
 
 class _Roots:
-    """The log of the sum of sqrt(p), p at least ``P_FLOOR``.
+    """The log of the sum of sqrt(p), with p at least ``P_FLOOR``.
 
-    Which tokens are below the floor shows when the last block is in: what is above it is divided by the sum of all. So
-    the sum without a floor is taken as the blocks come, and the roots are kept in half precision: what the floor adds
-    is small next to the sum, and is made of them in the end.
+    The tokens below the floor are known only after the last block, because p is divided by the sum of all. So the sum
+    without a floor is computed during the sweep, and the roots are kept in half precision. At the end the contribution
+    of the floor is computed from the roots. It is small compared with the sum.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
@@ -279,19 +305,21 @@ class _Roots:
     def columns(self, total: Total) -> Reduced:
         added = torch.zeros_like(self._sum)
         floor = math.sqrt(P_FLOOR)
-        end, share = self._kept.shape[1], torch.ones_like(self._sum)
+        end = self._kept.shape[1]
+        share = torch.ones_like(self._sum)
         for begin, shares in reversed(self._blocks):
-            # The share of the whole that a kept root of 1 means; 0 where the block has no probability at all.
+            # The root of the probability that a kept root of 1 stands for. It is 0 for blocks without probability.
             unit = (shares.now * share).sqrt() / _KEPT_SCALE
             values = self._scratch.get_buffer("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
             at_most = (floor / unit).clamp_(max=_LARGEST_KEPT)
             added += floor * (end - begin) - torch.minimum(values, at_most.unsqueeze(1), out=values).sum(1) * unit
-            end, share = begin, share * shares.before
+            end = begin
+            share = share * shares.before
         return {"log_sum_sqrt_p": (self._sum + added).log()}
 
 
 class _Moments:
-    """Mean and standard deviation of log p under p; uses the block's tensors up."""
+    """Mean and standard deviation of log p under p. It overwrites the block's tensors."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._mean = torch.zeros(target.shape, device=target.device)
@@ -299,44 +327,49 @@ class _Moments:
 
     def add(self, block: Block, shares: Shares) -> None:
         mean = torch.linalg.vecdot(block.buffer, block.logits)
-        # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
+        # The centred second moment is used, because E[x^2] - E[x]^2 cancels in flat distributions.
         block.logits.sub_(mean.unsqueeze(1))
         variance = torch.linalg.vecdot(block.buffer.mul_(block.logits), block.logits)
-        own, new = self._mean + shares.before_below, mean + shares.now_below
-        apart = (new - own).square() * (shares.before * shares.now)
-        self._mean = own * shares.before + new * shares.now
-        self._variance = self._variance * shares.before + variance * shares.now + apart
+        mean_before = self._mean + shares.before_below
+        mean_now = mean + shares.now_below
+        between = (mean_now - mean_before).square() * (shares.before * shares.now)
+        self._mean = mean_before * shares.before + mean_now * shares.now
+        self._variance = self._variance * shares.before + variance * shares.now + between
 
     def columns(self, total: Total) -> Reduced:
-        # Of logits less the row's largest until here: log p is such a logit less the log of the sum.
+        # The mean is that of logits minus the row's largest. log p is such a logit minus the log of the sum.
         return {"mean": self._mean - total.log_sum, "std": self._variance.sqrt()}
 
 
 class _AtTemperature:
-    """The log of the sum of p^beta, and the moments of the distribution that is proportional to p^beta: that of the
-    logits times beta."""
+    """The log of the sum of p^beta, and the moments of the distribution proportional to p^beta.
+
+    This is the distribution of the logits times beta.
+    """
 
     def __init__(self, beta: float, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
-        self._beta, self._scratch = beta, scratch
+        self._beta = beta
+        self._scratch = scratch
         self._total = Total.empty(target)
         self._moments = _Moments(logits, target, scratch)
 
     def add(self, block: Block) -> None:
-        scaled, buffer = (self._scratch.get_buffer(name, *block.logits.shape) for name in ("one", "another"))
-        torch.mul(block.logits, self._beta, out=scaled)
-        ours = Block(block.begin, scaled, block.largest * self._beta, buffer)
-        self._total, shares = self._total.with_block(ours.largest, apply_softmax(ours))
-        self._moments.add(ours, shares)
+        scaled_logits = self._scratch.get_buffer("one", *block.logits.shape)
+        buffer = self._scratch.get_buffer("another", *block.logits.shape)
+        torch.mul(block.logits, self._beta, out=scaled_logits)
+        scaled = Block(block.begin, scaled_logits, block.largest * self._beta, buffer)
+        self._total, shares = self._total.with_block(scaled.largest, apply_softmax(scaled))
+        self._moments.add(scaled, shares)
 
     def columns(self, total: Total) -> Reduced:
         moments = self._moments.columns(self._total)
-        # Logits less the largest: the sum of p^beta is that of exp(beta logit), over the sum of exp(logit) to the beta.
+        # The sum of p^beta is the sum of exp(beta logit) divided by the power beta of the sum of exp(logit).
         sums = self._total.log_sum - self._beta * total.log_sum
         return {"log_sum_p_beta": sums, "mean_at_beta": moments["mean"], "std_at_beta": moments["std"]}
 
 
 class _Temperatures:
-    """The distribution at each of ``BETAS``, side by side: [n, len(BETAS)] each."""
+    """The distribution at each of ``BETAS``: [n, len(BETAS)] each."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._each = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
@@ -346,79 +379,92 @@ class _Temperatures:
             statistic.add(block)
 
     def columns(self, total: Total) -> Reduced:
-        found = [reduction.columns(total) for reduction in self._each]
-        return {name: torch.stack([reduction[name] for reduction in found], dim=1) for name in found[0]}
+        by_beta = [statistic.columns(total) for statistic in self._each]
+        columns = {}
+        for name in by_beta[0]:
+            columns[name] = torch.stack([statistics[name] for statistics in by_beta], dim=1)
+        return columns
 
 
-# The moments use the block's tensors up: they come last.
-OF_WEIGHTS = (
+# The moments overwrite the block's tensors, so they come last.
+WEIGHED_STATISTICS = (
     ({"log_sum_p2"}, _Collision),
     ({"log_sum_sqrt_p"}, _Roots),
     ({"log_sum_p_beta"}, _Temperatures),
     ({"mean", "std"}, _Moments),
 )
-"""What computes the statistics of these names."""
+"""Names of statistics, with the class that computes them from weighed blocks."""
 
-KEEPING = {"log_sum_sqrt_p": 1, "log_p_drawn": 2}
-"""Those that keep something of every token until the whole vocabulary has been seen: how many values in half precision
-a token."""
+KEPT_VALUES = {"log_sum_sqrt_p": 1, "log_p_drawn": 2}
+"""Statistics that keep values per token until the end of the sweep: number of half-precision values per token."""
 
 
 _NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
 
 
 def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
-    """Statistics of the next-token distributions that ``logits`` give, those that are ``wanted``.
+    """Compute the ``wanted`` statistics of the next-token distributions that ``logits`` give.
 
-    logits: of n positions, reduced in float32 whatever their dtype. target: [n], the tokens that came next. Of these
-    names, each costs time only where it is wanted:
+    Each statistic costs time only if it is wanted. ``logprob`` is always computed.
 
-    - ``logprob``: log p of the target (always there).
-    - ``mean``, ``std``: mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
-    - ``max_logprob``, ``argmax_id``: the mode's log p, and the mode.
-    - ``rank``: how many tokens have a strictly larger logit than the target.
-    - ``topk``: the ``TOPK`` best tokens, best first, as ``topk_id`` and ``topk_logprob``.
-    - ``log_mass_40``: the log of what the ``BEST_TOKENS`` best tokens have together of the probability.
-    - ``log_sum_p2``: log of the sum of p^2 over the vocabulary.
-    - ``log_sum_sqrt_p``: log of the sum of sqrt(p) over the vocabulary, p at least ``P_FLOOR``.
-    - ``log_sum_p_beta``, ``mean_at_beta``, ``std_at_beta``: for each of ``BETAS``, the log of the sum of p^beta, and
-      mean and standard deviation of log q under q, the distribution that is proportional to p^beta.
-    - ``logits``: the logits themselves.
-    - ``log_p_drawn``: log p of the target under each of ``DECODINGS``, minus infinity where it cannot be drawn. Of the
-      ``BEST_TOKENS`` likeliest, and of the fewest of the likeliest with 0.9 of the probability at the temperature: a
-      token that is tied with the last of them can be drawn, and the probability is divided by that of so many tokens.
+    - ``logprob`` is log p of the target.
+    - ``mean`` and ``std`` are mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
+    - ``max_logprob`` and ``argmax_id`` are log p of the mode, and the mode.
+    - ``rank`` is the number of tokens with a strictly larger logit than the target.
+    - ``topk`` gives the ``TOPK`` best tokens in descending order, as ``topk_id`` and ``topk_logprob``.
+    - ``log_mass_40`` is the log of the total probability of the ``BEST_TOKENS`` best tokens.
+    - ``log_sum_p2`` is the log of the sum of p^2 over the vocabulary.
+    - ``log_sum_sqrt_p`` is the log of the sum of sqrt(p) over the vocabulary, with p at least ``P_FLOOR``.
+    - ``log_sum_p_beta`` is the log of the sum of p^beta for each of ``BETAS``.
+    - ``mean_at_beta`` and ``std_at_beta`` are mean and standard deviation of log q under q proportional to p^beta.
+    - ``logits`` are the logits themselves.
+    - ``log_p_drawn`` is log p of the target under each of ``DECODINGS``, or minus infinity if it cannot be drawn.
+
+    A decoding draws from the ``BEST_TOKENS`` likeliest tokens, or from the fewest likeliest tokens with probability
+    0.9. A token that is tied with the last of them can be drawn. The probability is divided by that of the tokens up to
+    the last.
+
+    Args:
+        logits: Logits of n positions. They are reduced in float32.
+        target: The tokens that came next: [n].
+        scratch: Buffers.
+        wanted: Names of the statistics.
     """
-    kept = sum(values for name, values in KEEPING.items() if name in wanted)
-    step = scratch.compute_rows_per_sweep(kept * logits.width) if kept else scratch.rows
-    return join_reduced(
-        [
-            _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
-            for begin in range(0, max(len(logits), 1), step)
-        ]
-    )
+    n_kept = sum(count for name, count in KEPT_VALUES.items() if name in wanted)
+    step = scratch.compute_rows_per_sweep(n_kept * logits.width) if n_kept else scratch.rows
+    pieces = []
+    for begin in range(0, max(len(logits), 1), step):
+        end = begin + step
+        pieces.append(_sweep_rows(logits.part(begin, end), target[begin:end], scratch, frozenset(wanted)))
+    return join_reduced(pieces)
 
 
 def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
-    """The statistics of consecutive positions, in order."""
-    return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+    """Return the statistics of consecutive positions as one."""
+    joined = {}
+    for name in pieces[0]:
+        joined[name] = torch.cat([piece[name] for piece in pieces])
+    return joined
 
 
 def copy_to_device(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """An array on a device, without waiting for what the device is at."""
+    """Copy an array to a device without waiting for the device."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
-    """Begin to bring the statistics from the device, in one transfer; what is returned waits for it.
+    """Start to copy the statistics from the device in one transfer.
 
-    It gives arrays of the same names and shapes.
+    Returns:
+        A function that waits for the transfer and returns arrays of the same names and shapes.
     """
     on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
     rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
     together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
     ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
-    here, arrived = together, None
+    here = together
+    arrived = None
     if together.is_cuda:
         here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
         here.copy_(together, non_blocking=True)
@@ -427,31 +473,43 @@ def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
     def fetch() -> dict[str, npt.NDArray[Any]]:
         if arrived is not None:
             arrived.synchronize()
-        arrays: dict[str, npt.NDArray[Any]] = {
-            name: np.ascontiguousarray(columns).view(_NUMPY[on_device[name].dtype]).reshape(on_device[name].shape)
-            for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True)
-        }
-        return {name: arrays[name] if name in arrays else values.numpy() for name, values in reduced.items()}
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True):
+            values = on_device[name]
+            arrays[name] = np.ascontiguousarray(columns).view(_NUMPY[values.dtype]).reshape(values.shape)
+        fetched = {}
+        for name, values in reduced.items():
+            fetched[name] = arrays[name] if name in arrays else values.numpy()
+        return fetched
 
     return fetch
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
-    own = TargetLogprob(target)
-    ofs: list[LogitStatistic] = [make(logits, target, own) for names, make in OF_LOGITS if wanted & names]
-    weighed_by: list[WeighedBlockStatistic] = [
-        make(logits, target, scratch) for names, make in OF_WEIGHTS if wanted & names
-    ]
+    target_logprob = TargetLogprob(target)
+    logit_statistics: list[LogitStatistic] = [target_logprob]
+    for names, make in LOGIT_STATISTICS:
+        if wanted & names:
+            logit_statistics.append(make(logits, target, target_logprob))
+    weighed_statistics: list[WeighedBlockStatistic] = []
+    for names, make_weighed in WEIGHED_STATISTICS:
+        if wanted & names:
+            weighed_statistics.append(make_weighed(logits, target, scratch))
     total = Total.empty(target)
     for begin in range(0, logits.width, scratch.columns):
         end = min(begin + scratch.columns, logits.width)
-        values, buffer = (scratch.get_buffer(name, len(logits), end - begin) for name in ("logits", "softmax"))
+        values = scratch.get_buffer("logits", len(logits), end - begin)
+        buffer = scratch.get_buffer("softmax", len(logits), end - begin)
         values = logits.block(begin, end, values)
         block = Block(begin, values, values.amax(1), buffer)
-        for statistic in (own, *ofs):
+        for statistic in logit_statistics:
             statistic.add(block)
         total, shares = total.with_block(block.largest, weigh_block(block))
-        for weighed in weighed_by:
+        for weighed in weighed_statistics:
             weighed.add(block, shares)
-    statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (own, *ofs, *weighed_by)
-    return {name: values for statistic in statistics for name, values in statistic.columns(total).items()}
+    columns: dict[str, torch.Tensor] = {}
+    for statistic in logit_statistics:
+        columns.update(statistic.columns(total))
+    for weighed in weighed_statistics:
+        columns.update(weighed.columns(total))
+    return columns

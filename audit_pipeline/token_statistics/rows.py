@@ -1,4 +1,4 @@
-"""From the results of windows to rows of the caches."""
+"""Conversion of the results of windows into rows of the caches."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 Values = Mapping[str, npt.NDArray[Any]]
-"""The statistics of a window, by the names that the sweep gives them."""
+"""The statistics of a window, by the names that the sweep uses."""
 
-# A text's logits take megabytes: its row goes to the cache alone.
-_ALONE = frozenset({"logits"})
+# The logits of a text take megabytes, so each row is written separately.
+_WRITTEN_SEPARATELY = frozenset({"logits"})
 
 
 class RowWriter:
-    """Collects the windows of each text and hands finished rows to the caches."""
+    """Collector of the windows of each text. It passes complete rows to the caches."""
 
     def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Caches, steps: int) -> None:
         self.texts_done = 0
@@ -42,11 +42,11 @@ class RowWriter:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
 
     def add_empty(self) -> None:
-        """Rows for texts without a scored token."""
+        """Write rows for texts without a scored token."""
         self._write({number: [] for number, text in enumerate(self._prepared.encoded) if not text.n_scored})
 
     def add(self, results: Sequence[WindowResult]) -> int:
-        """Take the results of a batch, and hand on the rows of the texts that are complete; returns its tokens."""
+        """Add the results of a batch, write the rows of complete texts, and return the batch's number of tokens."""
         complete: dict[int, list[WindowResult]] = {}
         for result in results:
             number = result.window.text
@@ -62,7 +62,7 @@ class RowWriter:
 
     @contextmanager
     def flushing_on_error(self) -> Iterator[None]:
-        """Within it, whatever stops the run (Ctrl-C, no memory), what has been computed is kept."""
+        """Write the computed rows if any exception leaves this block, including Ctrl-C and lack of memory."""
         try:
             yield
         except BaseException:
@@ -72,86 +72,95 @@ class RowWriter:
             raise
 
     def _write(self, complete: Mapping[int, Sequence[WindowResult]]) -> None:
-        """Write what is missing of texts, by their number; their windows' results in order."""
+        """Write the missing rows of texts. ``complete`` holds the results of their windows in order, by text number."""
         missing = self._prepared.missing
         for kind in sorted(frozenset().union(*(missing[number] for number in complete))):
             lacking = [number for number in complete if kind in missing[number]]
-            for numbers in [[number] for number in lacking] if kind in _ALONE else [lacking]:
-                add_rows(
-                    self._caches.of(self._model, kind),
-                    [self._prepared.keys[number][kind] for number in numbers],
-                    [self._prepared.encoded[number] for number in numbers],
-                    [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers],
-                )
+            groups = [lacking]
+            if kind in _WRITTEN_SEPARATELY:
+                groups = [[number] for number in lacking]
+            for numbers in groups:
+                keys = [self._prepared.keys[number][kind] for number in numbers]
+                texts = [self._prepared.encoded[number] for number in numbers]
+                rows = [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers]
+                add_rows(self._caches.of(self._model, kind), keys, texts, rows)
 
     def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[WindowResult]) -> dict[str, object]:
-        """The columns of a text's row of ``kind`` but key and text."""
+        """Return the columns of a text's row of ``kind`` except key and text."""
         if kind == "branches":
             branches = [part.branches for part in parts if part.branches is not None]
             lengths = _join_parts([part.lengths for part in branches])
+            logprobs = [part.logprob for part in branches]
+            z_scores = [part.z for part in branches]
             return {
                 "m": self._steps,
                 "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-                "logprob": _join_parts([part.logprob for part in branches]),
-                "z": _join_parts([part.z for part in branches]),
+                "logprob": _join_parts(logprobs),
+                "z": _join_parts(z_scores),
             }
-        own = [part.values for part in parts if part.values is not None]
+        values = [part.values for part in parts if part.values is not None]
         if kind == "topk":
-            return {
-                "k": own[0]["topk_id"].shape[1] if own else TOPK_ENTRIES,
-                "token_id": _join_parts([part["topk_id"] for part in own]),
-                "logprob": _join_parts([part["topk_logprob"] for part in own]),
-            }
+            token_ids = [part["topk_id"] for part in values]
+            logprobs = [part["topk_logprob"] for part in values]
+            k = token_ids[0].shape[1] if token_ids else TOPK_ENTRIES
+            return {"k": k, "token_id": _join_parts(token_ids), "logprob": _join_parts(logprobs)}
         if kind == "logits":
-            halves = [part["logits"].astype("<f2", copy=False) for part in own]
-            width = halves[0].shape[1] if halves else self._model.vocab_size
-            return {"vocab_size": width, "logits": _join_parts(halves).tobytes()}
-        columns = build_swept_columns(kind, own)
+            logits = [part["logits"].astype("<f2", copy=False) for part in values]
+            width = logits[0].shape[1] if logits else self._model.vocab_size
+            return {"vocab_size": width, "logits": _join_parts(logits).tobytes()}
+        columns = build_swept_columns(kind, values)
         names = KINDS[kind].table.schema.names
         if "prefix_sha256" in names and self._prepared.prefix is not None:
             columns["prefix_sha256"] = self._prepared.prefix.sha256
         if "start" in names:
             columns |= {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored}
         if "char_start" in names:
-            of_text = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-            columns |= {name: values[text.first_scored :] for name, values in of_text.items()}
+            for name in ("token_id", "char_start", "char_end"):
+                columns[name] = getattr(text, name)[text.first_scored :]
         return columns
 
 
 def add_rows(
     cache: PartCache, keys: Sequence[str], texts: Sequence[EncodedText], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Hand texts' rows to the cache of their kind; ``rows`` hold the columns but key and text."""
+    """Add the rows of texts to the cache of their kind. ``rows`` hold the columns except key and text."""
     columns: dict[str, Sequence[Any]] = {"key": keys, "text_sha256": [text.text_sha256 for text in texts]}
-    arrays = [
-        _build_array(columns.get(field.name) or [row.get(field.name) for row in rows], field.type)
-        for field in cache.schema
-    ]
+    arrays = []
+    for field in cache.schema:
+        values = columns.get(field.name) or [row.get(field.name) for row in rows]
+        arrays.append(_build_array(values, field.type))
     cache.append(pa.Table.from_arrays(arrays, schema=cache.schema))
 
 
 def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """A column of ``values``, one a row; those of a list are an array each."""
+    """Return a column with one value per row. The values of a list column are arrays."""
     if not pa.types.is_list(type_):
         return pa.array(values, type_)
     offsets = np.concatenate([[0], np.cumsum([value.size for value in values])]).astype(np.int32)
-    # An empty array may have another type than its column.
+    # Empty arrays are skipped, because they may have another type than the column.
     filled = [value for value in values if value.size] or [np.empty(0)]
     return pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(filled), type_.value_type), type=type_)
 
 
 def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:
-    """The lists of a kind as the sweep gives them, and what says how they are to be read.
+    """Return the lists of a kind from the sweep, with the columns that describe their layout.
 
-    What the back end cannot give is an empty list.
+    A statistic that the back end cannot give is an empty list.
     """
     declared = KINDS[kind]
-    entries = {"k": declared.entries} if "k" in declared.table.schema.names else {}
-    lists = {name: _join_parts([part[name] for part in parts if name in part]) for name in declared.statistics}
-    return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
+    columns: dict[str, object] = {}
+    if "k" in declared.table.schema.names:
+        columns["k"] = declared.entries
+    for name in declared.statistics:
+        columns[name] = _join_parts([part[name] for part in parts if name in part])
+    if declared.is_from_logits:
+        columns["from_logits"] = from_logits
+    return columns
 
 
 def _join_parts(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if not arrays:
+        return np.empty(0)
     if len(arrays) == 1:
         return arrays[0].reshape(-1)
-    return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)
+    return np.concatenate([array.reshape(-1) for array in arrays])

@@ -1,4 +1,4 @@
-"""Filling the cache: the loop over batches, and how far along it is."""
+"""Runs that fill the cache: the loop over batches, and its progress."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -34,7 +35,7 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Phase:
-    """Which of several passes over the same texts a run is."""
+    """One of several passes over the same texts: its number, their number, and its name."""
 
     step: int
     steps: int
@@ -43,7 +44,16 @@ class Phase:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is; ``seconds`` counts from the first batch. ``phase`` is None where the run is the only one."""
+    """The progress of a run.
+
+    Attributes:
+        texts_done: Number of finished texts.
+        texts_total: Number of texts.
+        tokens_done: Number of finished tokens.
+        tokens_total: Number of tokens.
+        seconds: Time since the first batch.
+        phase: The current pass of several, or None.
+    """
 
     texts_done: int
     texts_total: int
@@ -54,17 +64,26 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
+        """Return the speed so far."""
         return self.tokens_done / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run did; ``seconds`` leaves out loading the model.
+    """The result of a run.
 
-    ``texts_from_cache`` counts the texts whose own rows were all on disk when the run began, ``texts_computed`` those
-    that the model was run on for them. ``texts_branched`` are those that branches were run for, ``branch_tokens`` the
-    tokens that this took, the padding included. ``tokens_computed`` are the tokens of the texts that were run for
-    either. ``texts_from_logits`` are those of ``texts_from_cache`` whose rows of some kind were made of cached logits.
+    Attributes:
+        texts: Number of texts.
+        texts_from_cache: Number of texts whose own rows were all on disk before.
+        texts_computed: Number of texts that the model ran on for their own rows.
+        texts_without_tokens: Number of texts without a scored token.
+        tokens_computed: Number of tokens of texts that ran for own rows or branches.
+        passes: Number of windows.
+        seconds: Time without loading the model.
+        unreadable_parts: Damaged parts of the cache that were set aside.
+        texts_branched: Number of texts whose branches ran.
+        branch_tokens: Number of tokens of these branches, including padding.
+        texts_from_logits: Number of texts of ``texts_from_cache`` with rows from cached logits.
     """
 
     texts: int
@@ -81,15 +100,18 @@ class RunSummary:
 
     @property
     def tokens_per_second(self) -> float:
+        """Return the speed of the run."""
         return self.tokens_computed / self.seconds if self.tokens_computed else 0.0
 
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
-    """What several runs of one model did together; a text that two of them were given counts twice."""
-    names = [field.name for field in fields(RunSummary) if field.name != "unreadable_parts"]
-    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in names}
+    """Return the sum of several runs of one model. A text of two runs counts twice."""
+    totals: dict[str, Any] = {}
+    for field in fields(RunSummary):
+        if field.name != "unreadable_parts":
+            totals[field.name] = sum(getattr(summary, field.name) for summary in summaries)
     unreadable = dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)
-    return RunSummary(**counts, unreadable_parts=tuple(unreadable))
+    return RunSummary(**totals, unreadable_parts=tuple(unreadable))
 
 
 def compute(
@@ -104,16 +126,26 @@ def compute(
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run the model once over every text that has no row yet, and write the rows as they come.
+    """Run the model on all texts that miss a row, and write the rows as they arrive.
 
-    ``backend`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
-    for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
-    (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
-    values alone, and its modes are taken from the cache. Rows that cached logits give (CachedKind.is_from_logits)
-    are made of them, and the text is not run for them. ``logits_budget`` bounds the bytes of full logits that the run
-    may add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
-    model's back end cannot give. Text without a scored token gets an empty row, so that detectors can say why they give
-    no score.
+    Rows that cached logits can give (CachedKind.is_from_logits) are computed from them without a pass. A text without a
+    scored token gets an empty row, so that detectors can give the reason for a missing score.
+
+    Args:
+        model: The model.
+        texts: The texts.
+        location: Location of the cache.
+        backend: Function that loads the model. It is called only if something must run.
+        kinds: Kinds of rows to fill.
+        along: Kinds that a text receives only if it runs for another kind.
+        branch_steps: Number of tokens per branch, or 0. Longer cached branches suffice. If only branches are missing,
+            the text runs for its keys and values alone, and its argmax tokens come from the cache.
+        logits_budget: Maximum size of new full logits in bytes, as uncompressed float16.
+        on_progress: Function that receives the progress.
+
+    Raises:
+        BudgetError: If the full logits exceed the budget. Nothing has run then.
+        ModelError: If the model's back end cannot give a kind.
     """
     wanted = add_branches_kind([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
@@ -140,11 +172,11 @@ def _reduce_cached_logits(
     caches: Caches,
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
-    """Make of cached logits what of ``prepared`` can be made of them; the numbers of the texts."""
+    """Fill rows from cached logits, and return the numbers of the filled texts."""
     texts = find_texts_with_logits(model, prepared, caches.of(model, "logits"))
     if not texts:
         return ()
-    # Imported where logits are reduced: a command that finds everything cached needs no torch.
+    # This import loads torch, which a command with a complete cache does not need.
     from audit_pipeline.token_statistics.cached_logits import fill_rows_from_logits  # noqa: PLC0415
 
     report = _make_progress_callback(
@@ -163,9 +195,16 @@ def run_prepared(
     branch_steps: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run the model over what is prepared, and write the rows to ``caches`` as they come.
+    """Run the model on prepared texts, and write the rows to ``caches`` as they arrive.
 
-    ``modes`` are the cached argmax tokens, by the number of the text, of those that are run for branches alone.
+    Args:
+        model: The model.
+        prepared: The texts and their windows.
+        caches: Caches of the model.
+        backend: Function that loads the model. It is called only if something must run.
+        modes: Cached argmax tokens of texts that run for branches alone, by text number.
+        branch_steps: Number of tokens per branch, or 0.
+        on_progress: Function that receives the progress.
     """
     writer = RowWriter(model, prepared, caches, branch_steps)
     writer.add_empty()
@@ -174,12 +213,9 @@ def run_prepared(
     tokens = sum(window.length for window in prepared.windows)
     started = time.perf_counter()
     if ready is not None:
-        wanted = {
-            name
-            for kind in frozenset().union(*prepared.missing)
-            for name in KINDS[kind].statistics
-            if model.has_statistic(name)
-        }
+        wanted: set[str] = set()
+        for kind in frozenset().union(*prepared.missing):
+            wanted.update(name for name in KINDS[kind].statistics if model.has_statistic(name))
         tokens_done = 0
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
 
@@ -193,9 +229,10 @@ def run_prepared(
         with writer.flushing_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
             # The rows of a batch are written while the next one is computed.
             for batch in batches:
-                before, writing = writing, thread.submit(writer.add, batch)
-                if before is not None:
-                    await_writing(before)
+                previous_writing = writing
+                writing = thread.submit(writer.add, batch)
+                if previous_writing is not None:
+                    await_writing(previous_writing)
             if writing is not None:
                 await_writing(writing)
     caches.flush()
@@ -218,7 +255,7 @@ def run_prepared(
 def _read_modes(
     model: TokenizedModel, texts: Sequence[str], caches: Caches, prepared: Prepared
 ) -> Mapping[int, IntArray]:
-    """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
+    """Return the cached argmax tokens of texts that miss only branches, by text number."""
     numbers = {
         text.text_sha256: number
         for number, text in enumerate(prepared.encoded)
@@ -232,7 +269,7 @@ def _read_modes(
 def _make_progress_callback(
     on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
 ) -> Callable[[int, int], None]:
-    """A callback for texts and tokens done, which calls ``on_progress`` at most once a second, and at the end."""
+    """Return a function for finished texts and tokens. It calls ``on_progress`` once per second and at the end."""
     started = last_report = time.perf_counter()
 
     def report(texts_done: int, tokens_done: int) -> None:

@@ -1,7 +1,7 @@
 """Many texts after one prefix, whose keys and values are computed once.
 
-A cache as the model library has it would need the prefix's keys and values once a text, copied in every layer: at 32
-words a text that costs half of a pass. Here the queries of all texts meet the prefix in one product.
+The model library's own cache would copy the keys and values of the prefix for every text, in every layer. For texts of
+32 words this takes half of a pass. Here the queries of all texts are multiplied with the prefix in one product.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from audit_pipeline.token_statistics.layer_tuning import Linear
 
 _NAME = "corpus_audit_shared_prefix"
-# Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches, and a long text's whole
-# matrix of them is never made.
-_PLACES = {"cpu": 1 << 20, "cuda": 1 << 26}
+# Maximum number of pairs of a query and a key whose scores are computed at once. On a CPU they stay in its caches. The
+# whole matrix of a long text is never computed.
+_MAX_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 26}
 
-# Masks are made for names that the library knows alone: it hands out none for others.
+# The library builds masks only for registered names.
 AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 
 @dataclass(frozen=True)
 class PrefixLayer:
-    """One layer's ``keys`` [heads, prefix, d], and ``values`` the other way round: [heads, d, prefix]."""
+    """The keys [heads, prefix, d] of one layer, and its transposed values [heads, d, prefix]."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -38,19 +38,24 @@ class PrefixLayer:
 
 @dataclass(frozen=True)
 class SharedPrefix:
-    """A prefix, by its token ids, and what its own pass has left in every layer."""
+    """A prefix with the keys and values of every layer.
+
+    Attributes:
+        ids: Token ids of the prefix.
+        layers: Keys and values by layer.
+    """
 
     ids: Sequence[int]
     layers: Sequence[PrefixLayer]
 
     @classmethod
-    def of(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
-        """``cache`` is the one that the pass over ``ids``, a batch of one, has filled."""
+    def from_cache(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
+        """Create a prefix from the cache that a pass over ``ids``, a batch of one sequence, has filled."""
         return cls(ids, [PrefixLayer(layer.keys[0], layer.values[0].mT.contiguous()) for layer in cache.layers])
 
 
 class _OwnKeys(DynamicLayer):  # type: ignore[misc]
-    """One layer's part of the cache: it says how long the prefix is, and hands out a text's own keys and values."""
+    """The cache of one layer. It reports the prefix's length and returns the text's own keys and values."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -70,13 +75,16 @@ class _OwnKeys(DynamicLayer):  # type: ignore[misc]
 
 
 def build_prefix_inputs(prefix: SharedPrefix) -> dict[str, Any]:
-    """The model's arguments apart from the ids of a batch of texts after ``prefix``."""
+    """Return the model's arguments for a batch of texts after ``prefix``, without the token ids."""
     return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
 
 
 @contextmanager
 def attend_to_prefix(config: Any, prefix: SharedPrefix, linear: Linear) -> Iterator[None]:
-    """Within it, the attention of the model of ``config`` looks at ``prefix``, too; its products are ``linear``'s."""
+    """Include ``prefix`` in the attention of the model with ``config`` inside this block.
+
+    ``linear`` computes the products with the prefix.
+    """
     before = config._attn_implementation
     ALL_ATTENTION_FUNCTIONS[_NAME] = partial(_attention, prefix, linear)
     try:
@@ -100,29 +108,42 @@ def _attention(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of a batch's texts to the prefix and to themselves: [texts, length, query heads, d].
+    """Compute the attention of a batch's texts to the prefix and to themselves.
 
-    ``query`` [texts, query heads, length, d]; ``key`` and ``value`` [texts, heads, length, d], the texts' own;
-    ``attention_mask`` [texts, 1, length, prefix + length], True where a token may look, None: everywhere.
+    Args:
+        prefix: The prefix.
+        linear: Function for products.
+        module: The attention layer.
+        query: Queries [texts, query heads, length, d].
+        key: Keys of the texts [texts, heads, length, d].
+        value: Values of the texts [texts, heads, length, d].
+        attention_mask: [texts, 1, length, prefix + length], True for visible tokens. None: all are visible.
+        scaling: Factor of the scores. The default is 1 / sqrt(d).
+        softcap: Bound of the scores, or None.
+        kwargs: Further arguments of the library, which are not used.
+
+    Returns:
+        The outputs [texts, length, query heads, d], and None in place of the weights.
     """
     layer = prefix.layers[int(module.layer_idx)]  # type: ignore[arg-type]
     texts, heads, length, width = key.shape
     query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     grouped = query.reshape(texts, heads, -1, length, width)
-    found = grouped.new_empty(*grouped.shape[:-1], value.shape[-1])
-    # Every token sees the whole prefix, but where a layer looks back a few tokens only.
-    first = 0
+    outputs = grouped.new_empty(*grouped.shape[:-1], value.shape[-1])
+    # Every token sees the whole prefix, except in layers that look back only a few tokens.
+    first_masked = 0
     if attention_mask is not None and bool(attention_mask[..., : len(prefix.ids)].all()):
-        first = len(prefix.ids)
-    for piece, part in _split_texts_and_positions(
-        query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)
-    ):
-        # The model is causal: what follows a piece is hidden from all of it.
-        own = slice(length if attention_mask is None else part.stop)
-        looked_at = slice(first, len(prefix.ids) + part.stop)
-        hidden = None if attention_mask is None else ~attention_mask[piece, :, part, looked_at]
+        first_masked = len(prefix.ids)
+    pairs_per_position = grouped.shape[2] * (len(prefix.ids) + length)
+    for piece, part in _split_texts_and_positions(query.device.type, texts, length, pairs_per_position):
+        hidden = None
+        own = slice(length)
+        if attention_mask is not None:
+            # The model is causal: tokens after a piece are hidden from the whole piece.
+            own = slice(part.stop)
+            hidden = ~attention_mask[piece, :, part, first_masked : len(prefix.ids) + part.stop]
         for head in range(heads):
-            found[piece, head, :, part] = _attend_single_head(
+            outputs[piece, head, :, part] = _attend_single_head(
                 grouped[piece, head, :, part],
                 (layer.keys[head], layer.values[head]),
                 (key[piece, head, own], value[piece, head, own]),
@@ -130,19 +151,20 @@ def _attention(
                 softcap,
                 linear,
             )
-    return found.flatten(1, 2).transpose(1, 2).contiguous(), None
+    return outputs.flatten(1, 2).transpose(1, 2).contiguous(), None
 
 
 def _split_texts_and_positions(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[slice, slice]]:
-    """Texts and positions that are worked on at a time, of texts with so many ``pairs`` of query and key a position.
+    """Yield slices of texts and positions that are computed at once: several whole texts, or a part of a long one.
 
-    Several whole texts, or a part of one that is too long.
+    ``pairs`` is the number of pairs of query and key per position.
     """
-    most = _PLACES[device]
-    several, step = max(1, most // (pairs * length)), max(1, min(length, most // pairs))
-    for begin in range(0, texts, several):
-        for start in range(0, length, step):
-            yield slice(begin, begin + several), slice(start, min(start + step, length))
+    max_pairs = _MAX_PAIRS[device]
+    n_texts = max(1, max_pairs // (pairs * length))
+    n_positions = max(1, min(length, max_pairs // pairs))
+    for begin in range(0, texts, n_texts):
+        for start in range(0, length, n_positions):
+            yield slice(begin, begin + n_texts), slice(start, min(start + n_positions, length))
 
 
 def _attend_single_head(
@@ -153,21 +175,29 @@ def _attend_single_head(
     softcap: float | None,
     linear: Linear,
 ) -> torch.Tensor:
-    """One head's attention of ``query`` [texts, group, length, d]: its shape with the values' d.
+    """Compute the attention of one head.
 
-    ``prefix_tensors`` are keys [prefix, d] and values [d, prefix], ``own_tensors`` both [texts, own, d]. ``hidden``
-    [texts, 1, length, n], True where a token may not look at the last n of prefix and own.
+    Args:
+        query: [texts, group, length, d].
+        prefix_tensors: Keys [prefix, d] and values [d, prefix] of the prefix.
+        own_tensors: Keys and values of the texts, both [texts, own, d].
+        hidden: [texts, 1, length, n], True for pairs that are hidden, over the last n tokens of prefix and text.
+        softcap: Bound of the scores, or None.
+        linear: Function for products.
+
+    Returns:
+        The outputs [texts, group, length, d] with the d of the values.
     """
     texts, group, length, _ = query.shape
     flat = query.flatten(0, 2)
-    of_own = (flat.view(texts, group * length, -1) @ own_tensors[0].mT).flatten(0, 1)
-    scores = torch.cat([linear(flat, prefix_tensors[0], None), of_own], dim=-1)
+    own_scores = (flat.view(texts, group * length, -1) @ own_tensors[0].mT).flatten(0, 1)
+    scores = torch.cat([linear(flat, prefix_tensors[0], None), own_scores], dim=-1)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if hidden is not None:
         scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     own_weights = weights[:, len(prefix_tensors[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
-    # The two parts are made in order: the second is added to the first.
+    # The second part is added to the first in place, to save memory.
     attended = linear(weights[:, : len(prefix_tensors[0])], prefix_tensors[1], None).view(texts, group * length, -1)
     return attended.add_(own_weights @ own_tensors[1]).view(texts, group, length, -1)

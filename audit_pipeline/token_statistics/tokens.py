@@ -1,4 +1,4 @@
-"""From texts to what goes through a model: their tokens, and the windows and batches that these are run in."""
+"""Texts as input of a model: their tokens, and the windows and batches in which they run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from audit_pipeline.tables import KINDS, TOPK_ENTRIES, Kind, digest_each, text_s
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
-_TEXTS_A_CALL = 1024
+_TEXTS_PER_CALL = 1024
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A prefix of texts: its tokens, its start token among them, and the sha256 of its text."""
+    """A prefix of texts.
+
+    Attributes:
+        sha256: Digest of its text.
+        ids: Its token ids, including its start token.
+    """
 
     sha256: str
     ids: tuple[int, ...]
@@ -29,7 +34,16 @@ class Prefix:
 
 @dataclass(frozen=True)
 class EncodedText:
-    """One text as the model sees it: ``n`` tokens of its own, the ones from ``first_scored`` on are scored."""
+    """One text with its tokens.
+
+    Attributes:
+        text_sha256: Digest of the text.
+        token_id: Token ids without the start token: [n].
+        char_start: First character of each token: [n].
+        char_end: End of each token's characters: [n].
+        start_token_id: Token before the text, or None.
+        first_scored: Index of the first scored token.
+    """
 
     text_sha256: str
     token_id: IntArray
@@ -40,33 +54,41 @@ class EncodedText:
 
     @property
     def n_scored(self) -> int:
+        """Return the number of scored tokens."""
         return max(0, len(self.token_id) - self.first_scored)
 
 
 def window_and_stride(model: KnownModel) -> tuple[int, int]:
-    """Tokens a pass and tokens that a window moves on, from the model's entry or its context length."""
+    """Return the tokens per window and the tokens between windows, from the model's entry or its context length."""
     window = min(model.entry.window or model.context_length, model.context_length)
     stride = min(model.entry.stride or max(1, window // 2), max(1, window - 2))
     return window, stride
 
 
 def cache_keys(model: TokenizedModel, texts_sha256: Iterable[str], kind: Kind, steps: int = 0) -> dict[str, str]:
-    """The keys of texts' rows in the cache of ``kind``, by text: whatever can change a row is in its key, nothing else.
+    """Return the cache keys of texts by their sha256. A key covers exactly what can change a row.
 
     ``steps`` is the length of the branches, for the kind ``branches``.
     """
     distinct = list(dict.fromkeys(texts_sha256))
+    start_token = None
+    if model.entry.start_token_policy == "always":
+        start_token = model.start_token
+    settings: list[object] = []
+    if kind == "topk":
+        settings.append(TOPK_ENTRIES)
+    if kind == "branches":
+        settings.append(steps)
     keys = digest_each(
         distinct,
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         model.entry.start_token_policy,
-        model.start_token if model.entry.start_token_policy == "always" else None,
+        start_token,
         *window_and_stride(model),
         kind,
         KINDS[kind].version,
-        *((TOPK_ENTRIES,) if kind == "topk" else ()),
-        *((steps,) if kind == "branches" else ()),
+        *settings,
     )
     return dict(zip(distinct, keys, strict=True))
 
@@ -74,27 +96,35 @@ def cache_keys(model: TokenizedModel, texts_sha256: Iterable[str], kind: Kind, s
 def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     """Encode ``texts`` under the model's start-token policy.
 
-    ``always``: the text's own tokens after one start token, all scored. ``tokenizer``: the ids that the tokenizer
-    gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code), and
-    never by an endpoint that does not give it.
-    Raises ModelError where the tokenizer gives ids that the model does not have.
+    With the policy 'always', the text's own tokens follow one start token, and all of them are scored. With
+    'tokenizer', the tokenizer decides. It then scores the first token only after a start token, as the papers' code
+    does. An endpoint that omits the first log-probability never scores the first token.
+
+    Raises:
+        ModelError: If the tokenizer gives ids that the model does not have.
     """
     encoded: list[EncodedText] = []
     # Pieces bound the memory that the tokenizer's own lists take.
-    for start in range(0, len(texts), _TEXTS_A_CALL):
-        encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_A_CALL]))
+    for start in range(0, len(texts), _TEXTS_PER_CALL):
+        encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_PER_CALL]))
     return encoded
 
 
+def wrap_token_ids(ids: IntArray, start_token_id: int | None = None) -> EncodedText:
+    """Return token ids without a text as an encoded text, for checks and measurements."""
+    no_positions = np.zeros(len(ids), dtype=np.int32)
+    return EncodedText("", ids, no_positions, no_positions, start_token_id, int(start_token_id is None))
+
+
 def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
-    """A prefix in tokens, cut apart from what follows it, with the start token of the model's policy before it."""
+    """Encode a prefix separately from the text after it, with the start token of the model's policy."""
     [encoded] = encode(model, [text])
     start = () if encoded.start_token_id is None else (encoded.start_token_id,)
     return Prefix(encoded.text_sha256, (*start, *encoded.token_id.tolist()))
 
 
 def put_after(prefix: Prefix, text: EncodedText) -> EncodedText:
-    """``text`` after ``prefix``, whose last token takes the place of its start token: all of its tokens are scored."""
+    """Return ``text`` after ``prefix``. The prefix's last token is its start token, and all its tokens are scored."""
     return replace(text, start_token_id=prefix.ids[-1], first_scored=0)
 
 
@@ -108,10 +138,12 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
     encoded = []
     end = 0
     for text, (ids, offsets, special) in zip(texts, tokens, strict=True):
-        begin, end = end, end + len(ids)
+        begin = end
+        end += len(ids)
         start_token_id: int | None = model.start_token_id if always else None
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
-            start_token_id, begin = ids[0], begin + 1
+            start_token_id = ids[0]
+            begin += 1
         spans = widen_spans(text, all_spans[begin:end])
         encoded.append(
             EncodedText(
@@ -127,10 +159,10 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
 
 
 def widen_spans(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The ``spans`` [tokens, 2] of a text's tokens in characters, widened in place so that every character is in one.
+    """Extend the character ``spans`` [tokens, 2] of a text in place, so that every character belongs to a token.
 
-    A tokenizer leaves characters out that it composes with others, strips or drops: they belong to the token before
-    them, and white space to the token after it. Tokens that are appended to the text stay without characters.
+    A tokenizer omits characters that it composes with others, strips or drops. They go to the token before them, and
+    white space goes to the token after it. Tokens that are appended to the text keep no characters.
     """
     if not len(spans) or (spans[-1, 1] == len(text) and spans[0, 0] == 0 and (spans[1:, 0] <= spans[:-1, 1]).all()):
         return spans
@@ -140,17 +172,19 @@ def widen_spans(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32
     covered = np.maximum.accumulate(ends)
     before = np.concatenate([[0], covered[:-1]])
     for token in np.flatnonzero(starts > before):
-        left_out = text[before[token] : starts[token]]
-        # All bytes of a composed character go on to where it ends.
-        taken = before[token] + len(left_out.rstrip()) if token else 0
-        ends[np.searchsorted(ends[:token], before[token]) : token] = taken
-        starts[token] = taken
+        gap = text[before[token] : starts[token]]
+        boundary = 0
+        if token:
+            boundary = before[token] + len(gap.rstrip())
+        # All byte tokens of a composed character are extended to the end of the character.
+        ends[np.searchsorted(ends[:token], before[token]) : token] = boundary
+        starts[token] = boundary
     ends[np.searchsorted(ends, covered[-1]) :] = len(text)
     return spans
 
 
 def _tokenize(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
-    """Ids, character spans and special-token marks of each text."""
+    """Return ids, character spans and special-token marks of each text."""
     batch = model.tokenizer.encode(
         texts,
         add_special_tokens=model.entry.start_token_policy != "always",
@@ -164,17 +198,17 @@ def _tokenize(model: TokenizedModel, texts: Sequence[str], *, special_as_text: b
             "tokenizer and weights do not belong together"
         )
     if beyond:
-        # A text may spell a special token that the tokenizer has and the model has not (Gemma 3's image token): it is
-        # text then.
-        again = _tokenize(model, [texts[i] for i in beyond], special_as_text=True)
-        for i, replaced in zip(beyond, again, strict=True):
-            tokens[i] = replaced
+        # A text may contain the spelling of a special token that the model lacks (Gemma 3's image token). It is then
+        # read as ordinary characters.
+        replacements = _tokenize(model, [texts[i] for i in beyond], special_as_text=True)
+        for i, replacement in zip(beyond, replacements, strict=True):
+            tokens[i] = replacement
     return tokens
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens ``begin:end`` of text number ``text``, of which ``score_from:end`` are scored in this window."""
+    """Tokens ``begin:end`` of text number ``text``. The window scores the tokens ``score_from:end``."""
 
     text: int
     begin: int
@@ -184,15 +218,15 @@ class Window:
 
     @property
     def length(self) -> int:
-        """Tokens that go through the model."""
+        """Return the number of tokens that pass the model."""
         return self.end - self.begin + self.has_start_token
 
 
 def cut_windows(text: int, encoded: EncodedText, window: int, stride: int) -> list[Window]:
-    """The windows that score every token of a text exactly once; none for a text without a scored token.
+    """Return the windows that score every token of a text once. A text without scored tokens has none.
 
-    A text that fits is one window. In a longer one, windows move on by ``stride`` tokens and the last ends with the
-    text, so every token but the first window's is seen with at least ``window - stride - 1`` tokens before it.
+    A short text is one window. In a longer text, windows move on by ``stride`` tokens, and the last window ends with
+    the text. So each token after the first window has at least ``window - stride - 1`` tokens before it.
     """
     if encoded.n_scored == 0:
         return []
@@ -202,8 +236,9 @@ def cut_windows(text: int, encoded: EncodedText, window: int, stride: int) -> li
     end = min(capacity, n)
     windows = [Window(text, 0, end, encoded.first_scored, has_start)]
     while end < n:
-        scored, end = end, min(end + stride, n)
-        windows.append(Window(text, end - capacity, end, scored, has_start))
+        scored_from = end
+        end = min(end + stride, n)
+        windows.append(Window(text, end - capacity, end, scored_from, has_start))
     return windows
 
 
@@ -216,15 +251,20 @@ def iterate_batches(
     prefix_length: int = 0,
     pad_length: Callable[[int], int] = lambda length: length,
 ) -> Iterator[Sequence[Window]]:
-    """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
+    """Yield windows in batches of at most ``token_budget`` padded tokens, longest first.
 
-    A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
-    up to ``length_step`` tokens never share a batch with longer ones. ``prefix_length``: how many tokens are run in
-    front of each window. ``pad_length``: the length that a batch is run with, of that of its longest window.
+    Args:
+        windows: The windows.
+        token_budget: Maximum number of padded tokens per batch. A longer window is a batch of its own.
+        equal_lengths: Only windows of equal length share a batch, for models that padding disturbs.
+        length_step: Windows up to this length never share a batch with longer ones.
+        prefix_length: Number of tokens that run before each window.
+        pad_length: Function from the length of the longest window to the padded length of the batch.
     """
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
-        # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
+        # The longest windows come first. The first window of a batch sets its padded length, and a lack of memory shows
+        # at once.
         if batch and (
             (len(batch) + 1) * (prefix_length + pad_length(batch[0].length)) > token_budget
             or (equal_lengths and window.length != batch[0].length)
@@ -243,9 +283,17 @@ def iterate_batches(
 def build_batch_arrays(
     encoded: Sequence[EncodedText], batch: Sequence[Window], length: int, prefix_ids: Sequence[int] = ()
 ) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
-    """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these.
+    """Return the arrays of a batch of windows.
 
-    The tokens ``prefix_ids`` precede every window, and are part of ``length``.
+    Args:
+        encoded: The texts.
+        batch: The windows.
+        length: Padded length, including the prefix.
+        prefix_ids: Tokens before every window.
+
+    Returns:
+        Token ids [windows, length], padded with 0. Per window, the flat positions of the logits that predict its scored
+        tokens. Per window, these tokens.
     """
     ids = np.zeros((len(batch), length), dtype=np.int64)
     ids[:, : len(prefix_ids)] = prefix_ids

@@ -1,4 +1,4 @@
-"""The logits of some positions in blocks of the vocabulary: where they come from, and how several are put together."""
+"""The logits of positions in blocks of the vocabulary: their sources, and the combination of several blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG_ZERO = -1e9
 # A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
-# What is kept of every token until the whole vocabulary has been seen; fewer positions are swept at once for it.
+# Limit of values that are kept per vocabulary token until the end of a sweep. It limits the positions per sweep.
 _KEPT_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 KEPT_TYPE = torch.float16
 
@@ -26,7 +26,7 @@ are [n, TOPK], those of temperatures [n, len(BETAS)], ``logits`` [n, V] in float
 
 
 class Scratch:
-    """Buffers that are reused from call to call: on a CPU, fresh memory costs as much as the arithmetic."""
+    """Buffers that are reused between calls. On a CPU, fresh memory costs as much as the arithmetic."""
 
     def __init__(self, device: torch.device, rows: int | None = None, columns: int | None = None) -> None:
         self._device = device
@@ -35,14 +35,14 @@ class Scratch:
         self._buffers: dict[str, torch.Tensor] = {}
 
     def compute_rows_per_sweep(self, width: int) -> int:
-        """How many positions are swept at once where something is kept of each of ``width`` tokens."""
+        """Return the number of positions per sweep if ``width`` values per position are kept until its end."""
         return max(1, min(self.rows, _KEPT_BYTES[self._device.type] // (KEPT_TYPE.itemsize * width)))
 
     def get_buffer(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """The scratch tensor [rows, columns] that is called ``name``; its contents are undefined."""
+        """Return the buffer ``name`` as a tensor [rows, columns] with undefined contents."""
         size = rows * columns
         if name not in self._buffers or len(self._buffers[name]) < size:
-            # The smaller one is given back first: both need not be in memory.
+            # The smaller buffer is released first, so that memory never holds both.
             self._buffers.pop(name, None)
             self._buffers[name] = torch.empty(size, dtype=dtype, device=self._device)
         return self._buffers[name][:size].view(rows, columns)
@@ -50,10 +50,13 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the blocks before and one more are put together: [n] each.
+    """The weights with which the earlier blocks and a new block are combined: [n] each.
 
-    ``before`` and ``now`` are what either has of the probability of both together; ``before_below`` and ``now_below``
-    how far its largest logit is below the largest of both (0 or less).
+    Attributes:
+        before: Share of the earlier blocks in the probability of both.
+        now: Share of the new block in the probability of both.
+        before_below: Largest logit of the earlier blocks minus the largest of both, 0 or less.
+        now_below: Largest logit of the new block minus the largest of both, 0 or less.
     """
 
     before: torch.Tensor
@@ -66,8 +69,8 @@ class Shares:
 class Total:
     """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
 
-    The two stay apart until the end: where one token has nearly all of the probability, the second is next to nothing,
-    and would be lost in the first.
+    The two stay separate until the end. If one token has nearly all probability, ``log_sum`` is close to 0, and adding
+    it to ``largest`` would lose its digits.
     """
 
     largest: torch.Tensor
@@ -75,21 +78,23 @@ class Total:
 
     @classmethod
     def empty(cls, target: torch.Tensor) -> Total:
-        """Of no block, for as many rows as ``target`` has."""
+        """Return the total of no block, for the rows of ``target``."""
         largest = torch.full(target.shape, LOG_ZERO, device=target.device)
         return cls(largest, torch.full_like(largest, -torch.inf))
 
     def with_block(self, largest: torch.Tensor, log_sum: torch.Tensor) -> tuple[Total, Shares]:
-        """The total with one more block in it, and both parts' shares."""
+        """Return the total with one more block, and the shares of both parts."""
         both = torch.maximum(self.largest, largest)
-        before_below, now_below = self.largest - both, largest - both
-        before, now = self.log_sum + before_below, log_sum + now_below
+        before_below = self.largest - both
+        now_below = largest - both
+        before = self.log_sum + before_below
+        now = log_sum + now_below
         together = torch.logaddexp(before, now)
         shares = Shares(torch.exp(before - together), torch.exp(now - together), before_below, now_below)
         return Total(both, together), shares
 
     def log_p(self, logit: torch.Tensor) -> torch.Tensor:
-        """The log-probability of a logit [n] or [n, k]."""
+        """Return the log-probability of a logit [n] or [n, k]."""
         if logit.dim() == 1:
             return (logit - self.largest) - self.log_sum
         return (logit - self.largest.unsqueeze(1)) - self.log_sum.unsqueeze(1)
@@ -97,10 +102,14 @@ class Total:
 
 @dataclass(frozen=True)
 class Block:
-    """The logits [n, b] of the tokens from ``begin`` on, the largest of each row [n], and room for as many [n, b].
+    """A block of logits of the tokens from ``begin`` on.
 
-    Once weighed, ``logits`` are less the row's largest, and ``buffer`` holds their softmax: what each token has of the
-    block's probability.
+    Attributes:
+        begin: First token of the block.
+        logits: Logits [n, b]. Once weighed, minus the row's largest.
+        largest: Largest logit of each row: [n].
+        buffer: Memory [n, b]. Once weighed, the softmax of the logits: the share of each token in the block's
+            probability.
     """
 
     begin: int
@@ -117,13 +126,17 @@ def weigh_block(block: Block) -> torch.Tensor:
 
 
 def apply_softmax(block: Block) -> torch.Tensor:
-    """Fill the room of a block whose rows have 0 as their largest logit; the log of the sum of exp(logit): [n]."""
+    """Fill the buffer of a block whose rows have 0 as their largest logit.
+
+    Returns:
+        The log of the sum of exp(logit): [n].
+    """
     torch.softmax(block.logits, dim=1, out=block.buffer)
     # The largest logit is 0, so its softmax is 1 over the sum.
     return block.buffer.amax(1).log_().neg_()
 
 
-# Positions whose targets' logits are multiplied at once: their squares cost nothing compared with the vocabulary.
+# Number of positions whose target logits are multiplied at once. Their squares are small compared with the vocabulary.
 _SQUARE = 128
 
 
@@ -131,49 +144,59 @@ class Logits(Protocol):
     """The logits of ``n`` positions over a vocabulary of ``width`` tokens."""
 
     @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """Return the size of the vocabulary."""
+        ...
 
     def __len__(self) -> int: ...
 
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
-        """The logits of the tokens ``begin:end``: [n, end - begin], float32, the caller's to change.
+        """Return the logits of the tokens ``begin:end``: [n, end - begin], float32. The caller may change them.
 
-        ``buffer`` is a tensor of that shape that may be used for them.
+        ``buffer`` is a tensor of that shape that may hold them.
         """
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The logit of one token [n] at each position: [n], float32; the last bit may differ from the token's block."""
+        """Return the logit of one token per position: ``tokens`` [n], result [n] in float32.
+
+        The last bit may differ from the token's block.
+        """
 
     def part(self, begin: int, end: int) -> Logits:
-        """The positions ``begin:end``."""
+        """Return the logits of the positions ``begin:end``."""
 
     def whole(self, rows: int) -> torch.Tensor:
-        """All of them in their own dtype, padded to so many ``rows`` by rows without meaning: [rows, V]."""
+        """Return all logits in their own dtype: [rows, V]. Rows after the positions are padding without meaning."""
 
 
 @dataclass(frozen=True)
 class ComputedLogits:
-    """Logits that were computed elsewhere: ``values`` [n, V] in any float dtype. They are left as they are."""
+    """Logits that were computed elsewhere: ``values`` [n, V] in any float dtype. They are never changed."""
 
     values: torch.Tensor
 
     @property
     def width(self) -> int:
+        """Return the size of the vocabulary."""
         return self.values.shape[1]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a block of the vocabulary. See :meth:`Logits.block`."""
         return buffer.copy_(self.values[:, begin:end])
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logit of one token per position. See :meth:`Logits.of`."""
         return self.values.gather(1, tokens.unsqueeze(1)).squeeze(1).float()
 
     def part(self, begin: int, end: int) -> ComputedLogits:
+        """Return the logits of some positions. See :meth:`Logits.part`."""
         return ComputedLogits(self.values[begin:end])
 
     def whole(self, rows: int) -> torch.Tensor:
+        """Return all logits with padding. See :meth:`Logits.whole`."""
         return _pad_rows(self.values, rows)
 
 
@@ -181,9 +204,13 @@ class ComputedLogits:
 class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
-    weight: [V, d]; bias: [V] or None. ``softcap`` c means c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
-    the products (layer_tuning.py). ``called`` is the layer itself where its weights cannot be multiplied with,
-    because another library holds them (layer_tuning.py).
+    Attributes:
+        weight: [V, d].
+        bias: [V] or None.
+        scale: Factor of the logits.
+        softcap: c in c tanh(x / c) (Gemma 2), or None.
+        linear: Function for products (layer_tuning.py).
+        called: The layer itself if another library holds its weights, so that they cannot be multiplied with.
     """
 
     weight: torch.Tensor
@@ -194,7 +221,7 @@ class Head:
     called: torch.nn.Module | None = None
 
     def logits(self, hidden: torch.Tensor) -> Logits:
-        """The logits of ``hidden`` [n, d]."""
+        """Return the logits of ``hidden`` [n, d]."""
         return HeadLogits(self, hidden) if self.called is None else CalledLogits(self, self.called, hidden)
 
     def scale_and_cap(self, logits: torch.Tensor) -> torch.Tensor:
@@ -208,26 +235,29 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadLogits:
-    """The logits that a ``head`` gives for ``hidden`` [n, d], computed as they are asked for."""
+    """The logits of a ``head`` for ``hidden`` [n, d]. They are computed when they are requested."""
 
     head: Head
     hidden: torch.Tensor
 
     @property
     def width(self) -> int:
+        """Return the size of the vocabulary."""
         return len(self.head.weight)
 
     def __len__(self) -> int:
         return len(self.hidden)
 
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a block of the vocabulary. See :meth:`Logits.block`."""
         product = self._compute_product(slice(begin, end), self.hidden)
         # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
         return product if product.dtype == buffer.dtype else buffer.copy_(product)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        # A product of square blocks, of which the diagonal is wanted: it is nearly always rounded as in the block of
-        # the vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
+        # The diagonals of square products are nearly always rounded as in the block of the vocabulary. A plain sum of
+        # products would be rounded in another way, and equal logits would count as larger ones.
+        """Return the logit of one token per position. See :meth:`Logits.of`."""
         rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
             self._compute_product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE])
@@ -236,9 +266,11 @@ class HeadLogits:
         return torch.cat([square.diagonal() for square in squares]).float()
 
     def part(self, begin: int, end: int) -> HeadLogits:
+        """Return the logits of some positions. See :meth:`Logits.part`."""
         return HeadLogits(self.head, self.hidden[begin:end])
 
     def whole(self, rows: int) -> torch.Tensor:
+        """Return all logits with padding. See :meth:`Logits.whole`."""
         return self._compute_product(slice(None), _pad_rows(self.hidden, rows))
 
     def _compute_product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
@@ -249,9 +281,9 @@ class HeadLogits:
 
 @dataclass(frozen=True)
 class CalledLogits:
-    """The logits [n, V] that the ``layer`` of a ``head`` gives for ``hidden`` [n, d] where it is called as a whole.
+    """The logits of a ``head`` whose ``layer`` must be called as a whole, for ``hidden`` [n, d].
 
-    All that are asked for at once are made at once: ask for a part.
+    Each request computes the logits of all positions. Request a part to limit them.
     """
 
     head: Head
@@ -260,24 +292,29 @@ class CalledLogits:
 
     @property
     def width(self) -> int:
+        """Return the size of the vocabulary."""
         return len(self.head.weight)
 
     def __len__(self) -> int:
         return len(self.hidden)
 
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
-        return self._made().block(begin, end, buffer)
+        """Return a block of the vocabulary. See :meth:`Logits.block`."""
+        return self._compute().block(begin, end, buffer)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self._made().of(tokens)
+        """Return the logit of one token per position. See :meth:`Logits.of`."""
+        return self._compute().of(tokens)
 
     def part(self, begin: int, end: int) -> ComputedLogits:
-        return CalledLogits(self.head, self.layer, self.hidden[begin:end])._made()
+        """Return the logits of some positions. See :meth:`Logits.part`."""
+        return CalledLogits(self.head, self.layer, self.hidden[begin:end])._compute()
 
     def whole(self, rows: int) -> torch.Tensor:
-        return self._made().whole(rows)
+        """Return all logits with padding. See :meth:`Logits.whole`."""
+        return self._compute().whole(rows)
 
-    def _made(self) -> ComputedLogits:
+    def _compute(self) -> ComputedLogits:
         return ComputedLogits(self.head.scale_and_cap(self.layer(self.hidden)))
 
 
@@ -286,11 +323,11 @@ def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
-    """The head of a language model where it is a plain linear layer, else None: such a model is run whole."""
+    """Return the head of a language model if it is a plain linear layer. None: decoder and head run together."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:
         return None
-    # Granite divides its logits, Cohere multiplies them.
+    # Granite divides its logits, and Cohere multiplies them.
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
     softcap = getattr(config, "final_logit_softcapping", None)
     return Head(layer.weight, layer.bias, scale, softcap, linear, layer if is_wrapped(layer) else None)

@@ -166,8 +166,7 @@ def export(warehouse: Path, name: str, out: Path) -> int:
         if suffix == ".csv":
             cells = ", ".join(itertools.starmap(_build_csv_cell_sql, columns))
         else:
-            # JSON is an extension type of Arrow, which not every reader of Parquet knows.
-            cells = ", ".join(f"{cell}::VARCHAR AS {cell}" if type_ == "JSON" else cell for cell, type_ in columns)
+            cells = ", ".join(itertools.starmap(_build_parquet_cell_sql, columns))
         try:
             with (
                 write_atomically(out) as temporary,
@@ -194,6 +193,13 @@ def _find_relation(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.D
     is_near = find_nearest_names(name, known)
     hint = did_you_mean(name, known) if is_near else 'corpus-audit sql "SHOW TABLES" lists them'
     raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
+
+
+def _build_parquet_cell_sql(cell: str, type_name: str) -> str:
+    # JSON is an extension type of Arrow, and some readers of Parquet do not know it.
+    if type_name == "JSON":
+        return f"{cell}::VARCHAR AS {cell}"
+    return cell
 
 
 def _build_csv_cell_sql(column: str, type_: str) -> str:

@@ -62,7 +62,8 @@ class Sides:
 
 def drawn(per_side: int, *, texts_per_group: int = 1, ahead: float = MEMBERS_AHEAD, seed: int = 1) -> Sides:
     """Normal scores, members ``ahead`` by so many standard deviations; half of the variance is a group's, if it has
-    several texts."""
+    several texts.
+    """
     draw = np.random.default_rng(seed)
     n_groups = 2 * per_side // texts_per_group
     places = np.repeat(np.arange(n_groups), texts_per_group)

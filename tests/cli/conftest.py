@@ -1,4 +1,4 @@
-"""A workspace of their own for tests of commands, and one in which an audit has been run."""
+"""Workspaces for tests of commands: a new one, and one after an audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tiny_models import single_threaded
 def workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
 ) -> Iterator[Workspace]:
-    """A model, a family that could be built, nothing produced yet."""
+    """Return a workspace with a model and an unbuilt benchmark family."""
     with quick_folder(tmp_path) as folder:
         made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
         made.write_benchmarks(made=temporal([8, 12]))
@@ -29,7 +29,7 @@ def workspace(
 def audited_root(
     tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]
 ) -> Iterator[tuple[Path, Result]]:
-    """A workspace in which one audit has been run, and what that printed; not to be changed."""
+    """Return the folder and the output of a workspace after one audit. Tests must not change it."""
     with quick_folder(tmp_path_factory.mktemp("audited")) as folder:
         with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures():
             made = make_workspace(folder / "made", patch, tiny=tiny_folder("llama"))
@@ -48,6 +48,6 @@ def audited(audited_root: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch) 
 def audited_copy(
     audited_root: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Workspace]:
-    """A copy of it that a test may change."""
+    """Return a copy of the audited workspace that a test may change."""
     with quick_folder(tmp_path) as folder:
         yield enter_workspace(shutil.copytree(audited_root[0], folder / "copy"), monkeypatch)

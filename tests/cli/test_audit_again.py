@@ -109,7 +109,7 @@ def test_coverage_says_of_a_pair_what_its_audit_says(
 
 
 def coverage(workspace: Workspace) -> dict[str, Any]:
-    """What the warehouse says of the one pair."""
+    """Return the row of the pair in the warehouse."""
     statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
     said: dict[str, Any] = json.loads(told(workspace.run("sql", statement, "--format", "json")))
     return said

@@ -1,4 +1,4 @@
-"""What `corpus-audit audit` prints of a series, one heading per checkpoint."""
+"""Output of `corpus-audit audit` on a series, one heading per checkpoint."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
 
     again = check("books", "--model", "tiny")
     assert again.exit_code == 0, again.stderr
-    assert "(as it was)" in again.stdout
+    assert "(unchanged)" in again.stdout
     assert "To run: nothing, all of it is in the cache." in again.stdout
     assert "everything is up to date, nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout

@@ -64,7 +64,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
 def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
-    """Of the configuration that is shipped."""
+    """Use the shipped configuration."""
     lines = told(CliRunner().invoke(main, [command], catch_exceptions=False)).splitlines()
     [rows] = answered(CliRunner().invoke(main, [command, "--json"], catch_exceptions=False)).values()
     assert max(map(len, lines)) <= 100
@@ -190,7 +190,7 @@ def test_dev_names_a_port_that_it_cannot_use_and_starts_nothing(
         (
             "audit",
             ("audit", "--model", "tiny", "--benchmark", "made"),
-            "Finished steps, and all that the model was run on, are kept. The same command again goes on from there.",
+            "Finished steps and finished texts are kept. The same command continues from there.",
         ),
         ("publish", ("report",), "This command keeps nothing of its own: run it again."),
     ],

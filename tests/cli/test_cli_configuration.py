@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
 ) -> Iterator[Workspace]:
-    """One good entry in every file, and others that are not."""
+    """Return a workspace with one valid entry and several invalid ones per file."""
     with quick_folder(tmp_path) as folder:
         made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
         made.write_config(

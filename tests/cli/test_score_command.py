@@ -28,13 +28,13 @@ Score = Callable[..., Result]
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The table that the command writes."""
+    """Return the path of the table that the command writes."""
     return tmp_path / "scores" / "s.parquet"
 
 
 @pytest.fixture
 def score(workspace: Workspace, out: Path) -> Score:
-    """The command on texts, with options."""
+    """Run the command on texts with options."""
 
     def run(texts: Path | str, *options: str | Path) -> Result:
         return workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out, *options)

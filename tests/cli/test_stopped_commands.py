@@ -1,4 +1,4 @@
-"""A command that is stopped from outside ends with one line, whatever a library makes of the signal."""
+"""A command that is stopped by a signal ends with one line, also if a library turns the signal into another error."""
 
 from __future__ import annotations
 

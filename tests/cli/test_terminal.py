@@ -1,6 +1,6 @@
-"""What a person sees: at a terminal, in a pipe, with --quiet, and with no command at all.
+"""Output on a terminal, in a pipe, with --quiet, and without a command.
 
-What happens at a terminal is looked at on a real one (a pseudo-terminal of 80 columns), in a process of its own.
+Tests of a terminal use a pseudo-terminal of 80 columns in a new process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_results import remove_padding
 from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
@@ -46,7 +47,7 @@ HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=300
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 80 columns in the place of both streams."""
+    """Replace both streams by a terminal of 80 columns."""
     shown = io.StringIO()
     of_80 = Console(file=shown, force_terminal=True, width=80, emoji=False)
     for module, name in ((progress, "STDERR"), (console, "STDERR"), (console, "STDOUT")):
@@ -244,10 +245,10 @@ CAPTION = (
 def test_a_table_for_a_paper_is_wide_and_has_printable_names_and_a_caption(capsys: pytest.CaptureFixture[str]) -> None:
     with collect_output(as_json=False, layout=format_latex):
         show_findings("made_8", FINDINGS, ANSWER)
-    assert capsys.readouterr().out == PAPER.replace("CAPTION", CAPTION)
+    assert remove_padding(capsys.readouterr().out) == remove_padding(PAPER).replace("CAPTION", CAPTION)
     with collect_output(as_json=False, layout=format_markdown):
         show_findings("made_8", FINDINGS, ANSWER)
-    caption, empty, heads, *_ = capsys.readouterr().out.splitlines()
+    caption, empty, heads, *_ = remove_padding(capsys.readouterr().out).splitlines()
     assert caption.startswith("m on made_8: 100 members, 100 non-members")
     assert empty == ""
     assert heads == "| detector | AUROC [95% interval] | TPR at 5% | TPR at 1% | n |"
@@ -269,7 +270,7 @@ def test_every_detector_of_this_package_has_a_printable_name() -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """The command without arguments, on a data folder; what it says."""
+    """Run the command without arguments on a data folder, and return its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{Path(sys.argv[0]).resolve().parent}")
 
@@ -277,7 +278,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
         monkeypatch.setenv("CORPUS_AUDIT_DATA", str(data))
         result = CliRunner().invoke(main, [])
         assert result.exit_code == 0, result.output
-        # What DuckDB says of a damaged file is as long as its path.
+        # The error of DuckDB for a damaged file contains its path.
         assert not [line for line in result.stdout.splitlines() if len(line) > 80 and "cannot be read" not in line]
         return result.stdout
 
@@ -319,12 +320,12 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
 
 SCRIPT = """\
 import sys, time
-from audit_pipeline.pipeline.console import end_step, say, print_message, show_progress, print_step
+from audit_pipeline.pipeline.console import end_step, print_result, print_message, show_progress, print_step
 print_step("building")
 show_progress("part 3 of 4")
 time.sleep(float(sys.argv[1]))
 print_message("1 row(s) skipped", style="yellow")
-say("Result")
+print_result("Result")
 """
 
 

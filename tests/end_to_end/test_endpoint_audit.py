@@ -18,10 +18,10 @@ from written import read_all
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
-from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
@@ -288,7 +288,7 @@ def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
     workspace: Workspace, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(workspace.run(*AUDIT))
-    monkeypatch.setitem(EndpointClient.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first=0.0))
+    monkeypatch.setitem(EndpointClient.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first_pause=0.0))
     server.stop()
     told = done(workspace.run(*AUDIT, "--again")).replace("\n", " ")
     assert "the server was not asked" in told

@@ -33,8 +33,8 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -47,10 +47,10 @@ NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FLUSHING_SLOWLY = """
 import time
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
 # The rows of a batch are written together: every text is a batch of its own.
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 TOKEN_BUDGET["cpu"] = 1
 flush = PartCache.flush
 PartCache.flush = lambda self: (time.sleep(0.05), flush(self))[1]
@@ -86,7 +86,7 @@ class Stages:
         build_warehouse(paths)
         if report:
             build_reports(paths.warehouse, paths.reports)
-        return summary.own.texts_from_cache
+        return summary.text_pass.texts_from_cache
 
 
 def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:

@@ -30,7 +30,7 @@ FLUSHING_AT_ONCE = """
 from audit_pipeline.token_statistics.cache import PartCache
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
 # The rows of a batch are written together: every text is a batch of its own.
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 TOKEN_BUDGET["cpu"] = 1
 from audit_pipeline.cli import main
 main()
@@ -87,7 +87,7 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     stopped.send_signal(signal.SIGINT)
     output, errors = stopped.communicate(timeout=AT_ONCE_SECONDS)
     assert stopped.returncode == 130, errors
-    assert errors.splitlines()[-1].startswith("stopped. Finished steps, and all that the model was run on, are kept.")
+    assert errors.splitlines()[-1].startswith("stopped. Finished steps and finished texts are kept.")
     assert "Traceback" not in output + errors
     after_stop = flushed(workspace)
     assert len(set(after_kill)) < len(set(after_stop)) < texts

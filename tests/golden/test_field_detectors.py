@@ -11,7 +11,7 @@ from audit_pipeline.detectors.detector import ParameterValue
 from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import get_detector
-from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
+from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import (

@@ -220,5 +220,5 @@ def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: p
     "said", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
 )
 def test_what_is_said_of_weights_is_refused(said: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(said))}: said of weights on this machine"):
+    with pytest.raises(ValidationError, match=f"{next(iter(said))}: these settings apply to local weights only"):
         entry(tmp_path, **said)

@@ -19,8 +19,9 @@ from audit_pipeline.models.converted_files import read_manifest_if_whole, read_t
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics import loading
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics import load_checks
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is made again")
@@ -99,7 +100,7 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     [file] = a_gguf.weights_folder.glob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.warns(UserWarning, match="is missing or corrupt; it is made again"):
+    with pytest.warns(UserWarning, match="is missing or corrupt; it is rebuilt"):
         assert not read_manifest_if_whole(a_gguf.weights_folder)
     messages: list[str] = []
     load_weights(a_gguf, "cpu", messages.append)
@@ -114,11 +115,13 @@ def test_the_check_at_loading_is_made_once_a_machine(
     model = tokenized(tiny_folder("llama"), tmp_path)
     checks = []
 
-    def counted(self: ForwardPass, head: object) -> tuple[bool, bool]:
-        checks.append(self)
-        return True, False
+    check_model = load_checks.check_model
 
-    monkeypatch.setattr(ForwardPass, "_check", counted)
+    def counted(forward: ForwardPass) -> LoadCheck:
+        checks.append(forward)
+        return check_model(forward)
+
+    monkeypatch.setattr(load_checks, "check_model", counted)
     first = load_forward_pass(model, paths, "cpu")
     again = load_forward_pass(model, paths, "cpu")
     assert len(checks) == 1
@@ -129,7 +132,7 @@ def test_the_check_at_loading_is_made_once_a_machine(
     )
     assert (again.equal_lengths, again.packed) == (False, True)
     # Another version of what the check hangs on, and another content of the file, ask for a new one.
-    monkeypatch.setattr(loading, "CHECK_VERSION", loading.CHECK_VERSION + 1)
+    monkeypatch.setattr(load_checks, "CHECK_VERSION", load_checks.CHECK_VERSION + 1)
     load_forward_pass(model, paths, "cpu")
     assert len(checks) == 2
     path = paths.load_check(model.identity.model_fingerprint)

@@ -52,7 +52,7 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
         ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package, control and card"]),
         ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot name a model: no '|'"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
-        ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),
+        ("models:\n  m: {path: /x, revision: main}", ["m", "'revision' requires 'hub'"]),
         ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, window: 1}", ["m", "window"]),
         (
@@ -119,8 +119,8 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("not-there.gguf", "does not exist"),
         ("~/not/there/at/all", "does not exist"),
         ("~no-such-user/model", "the path does not exist"),
-        ("owner/a|b", "holds no '|'"),
-        ("", "not empty"),
+        ("owner/a|b", "contains '|'"),
+        ("", "is empty"),
         ("broken", "models.yaml: model broken: unknown key"),
         ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
     ],
@@ -134,7 +134,7 @@ def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:
 
 def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a|b").mkdir()
-    with pytest.raises(ModelError, match="holds no"):
+    with pytest.raises(ModelError, match="contains"):
         resolve_model(str(tmp_path / "a|b"), MODELS)
 
 

@@ -26,7 +26,8 @@ from audit_pipeline.models.weights import (
 )
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.loading import estimate_pass_seconds, load_forward_pass
+from audit_pipeline.token_statistics.calibration import estimate_pass_seconds
+from audit_pipeline.token_statistics.loading import load_forward_pass
 
 
 def model_of(folder: Path, **fields: object) -> TokenizedModel:

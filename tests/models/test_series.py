@@ -89,14 +89,20 @@ def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
         ("{hub: a/b, series: [x]}", "exactly one of revisions and folder"),
         ("{hub: a/b, series: {revisions: []}}", "revisions"),
         ("{hub: a/b, series: {revisions: [x, x]}}", "a revision occurs twice"),
-        ("{hub: a/b, series: {revisions: [x], steps: [1, 2]}}", "steps goes with revisions, a number for each"),
-        ("{hub: a/b, series: {folder: runs, tokens: [1]}}", "tokens goes with revisions, a number for each"),
+        (
+            "{hub: a/b, series: {revisions: [x], steps: [1, 2]}}",
+            "'steps' requires 'revisions' and one number per revision",
+        ),
+        (
+            "{hub: a/b, series: {folder: runs, tokens: [1]}}",
+            "'tokens' requires 'revisions' and one number per revision",
+        ),
         ("{hub: a/b, series: {revision: [x]}}", "unknown key 'revision'"),
-        ("{path: m, series: {revisions: [x]}}", "series.revisions goes with hub"),
-        ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without its revision"),
+        ("{path: m, series: {revisions: [x]}}", "series.revisions requires 'hub'"),
+        ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without 'revision'"),
         ("{series: {folder: empty}}", "holds no checkpoints"),
-        ("{path: m, series: {folder: runs}}", "leave path and adapter out"),
-        ("{adapter: {path: m}, series: {folder: runs}}", "leave path and adapter out"),
+        ("{path: m, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
+        ("{adapter: {path: m}, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
     ],
 )
 def test_a_wrong_series_is_one_broken_entry(tmp_path: Path, entry: str, words: str) -> None:
@@ -155,7 +161,7 @@ def test_a_folder_without_any_checkpoint_names_what_it_holds(tmp_path: Path) -> 
     make(tmp_path / "runs", "tmp-checkpoint-300")
     (problem,) = read(tmp_path, "mine: {series: {folder: runs}}\n").problems
     assert "holds no checkpoints" in str(problem)
-    assert "not taken: 'tmp-checkpoint-300' (tmp: not finished)" in str(problem)
+    assert "skipped: 'tmp-checkpoint-300' (tmp: not finished)" in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> 
         tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
     )
     # Two of the five texts hold numbers that GPT-2's rule leaves whole.
-    said = r"^m: tokenizer.json is used as it is; transformers' GPT2Tokenizer would read \d of 5 probe texts as other"
+    said = r"^m: tokenizer.json is used unchanged; transformers' GPT2Tokenizer would read \d of 5 probe texts as other"
     with pytest.warns(OtherTokenizerWarning, match=said):
         tokenized(folder, tmp_path / "data")
     same = save_folder(

@@ -10,15 +10,8 @@ from email.utils import format_datetime
 import pytest
 import requests
 
-from audit_pipeline.readers.retry import (
-    RetryableError,
-    RetryPolicy,
-    build_retryer,
-    format_public_error,
-    is_transient_fault,
-    iterate_causes,
-    parse_retry_after,
-)
+from audit_pipeline.http.faults import RetryableError, format_public_error, is_transient_fault, iterate_causes
+from audit_pipeline.http.retry import RetryPolicy, build_retryer, parse_retry_after
 
 
 def answered(status: int) -> requests.HTTPError:
@@ -59,14 +52,14 @@ def test_what_may_pass(error: Exception, passes: bool) -> None:
 
 def test_pauses_double_up_to_the_longest() -> None:
     waits: list[float] = []
-    run = build_retryer(RetryPolicy(5, 1.0, longest=3.0), is_transient_fault, sleep=waits.append)
+    run = build_retryer(RetryPolicy(5, 1.0, max_pause=3.0), is_transient_fault, sleep=waits.append)
     assert run(failing(4, TimeoutError())) == "done"
     assert waits == [1, 2, 3, 3]
 
 
 def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
     waits: list[float] = []
-    build_retryer(RetryPolicy(30, 1.0, longest=1.0, jitter=0.5), is_transient_fault, sleep=waits.append)(
+    build_retryer(RetryPolicy(30, 1.0, max_pause=1.0, jitter=0.5), is_transient_fault, sleep=waits.append)(
         failing(29, TimeoutError())
     )
     assert all(1 <= wait <= 1.5 for wait in waits)
@@ -77,7 +70,7 @@ def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
 def test_no_pause_is_shorter_than_the_server_asks_for(pause: float | None, expected: list[float]) -> None:
     waits: list[float] = []
     run = build_retryer(RetryPolicy(4, 1.0), lambda error: isinstance(error, RetryableError), sleep=waits.append)
-    assert run(failing(3, RetryableError("busy", pause=pause))) == "done"
+    assert run(failing(3, RetryableError("busy", pause_seconds=pause))) == "done"
     assert waits == expected
 
 

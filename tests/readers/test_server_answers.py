@@ -7,11 +7,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 import requests
-from bad_server import Answer, BadServer, truncated
+from bad_server import Answer, BadServer, fault, redirect, slow, truncated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,17 +21,19 @@ from audit_pipeline.extras.corpora.corpus_stream import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.http.client import HttpClient
+from audit_pipeline.http.faults import (
+    DamagedResponseError,
+    HttpError,
+    OversizedResponseError,
+    RetryableError,
+    StatusError,
+)
+from audit_pipeline.http.requests_adapter import ClientAdapter
+from audit_pipeline.http.response_guard import Unpacker, list_secrets, redact
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.usage_budget import Budget
-from audit_pipeline.readers.guarded_responses import (
-    DamagedAnswerError,
-    GuardedAdapter,
-    OversizedAnswerError,
-    Unpacker,
-    list_secrets,
-    redact,
-)
-from audit_pipeline.readers.retry import RetryPolicy
 
 KEY = 'sk/made+0123"4567\\89abcdef'
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -55,27 +58,27 @@ def test_a_body_is_the_same_however_it_is_packed_and_cut(body: bytes, encoding: 
     sent = PACKED[encoding](body)
     room = max(len(body), len(sent))
     assert unpack(encoding, sent, room, step) == body
-    with pytest.raises(OversizedAnswerError, match=f"longer than the {len(body) - 1:,} bytes"):
+    with pytest.raises(OversizedResponseError, match=f"longer than the limit of {len(body) - 1:,} bytes"):
         unpack(encoding, sent, len(body) - 1, step)
     if encoding.strip():
-        with pytest.raises(DamagedAnswerError, match="cut short or damaged"):
+        with pytest.raises(DamagedResponseError, match="truncated or corrupt"):
             unpack(encoding, sent[:-1], room, step)
 
 
 def test_a_bomb_is_never_unpacked_beyond_the_limit() -> None:
     unpacker = Unpacker("gzip", 1000)
-    with pytest.raises(OversizedAnswerError):
+    with pytest.raises(OversizedResponseError):
         unpacker.feed(BOMB)
     assert len(unpacker.body) == 1001
     unpacker = Unpacker("gzip", 1000)
-    with pytest.raises(OversizedAnswerError):
+    with pytest.raises(OversizedResponseError):
         # Blocks that hold nothing.
         unpacker.feed(gzip.compress(b"") * 100)
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress"])
 def test_what_was_not_asked_for_is_not_unpacked(encoding: str) -> None:
-    with pytest.raises(DamagedAnswerError, match=f"compressed as {encoding}, which was not asked for"):
+    with pytest.raises(DamagedResponseError, match=f"compressed as {encoding}, which the request did not accept"):
         Unpacker(encoding, 1000)
 
 
@@ -110,41 +113,90 @@ LONG = [packed(BOMB), Answer(bytes(3 << 20)), Answer(BOMB, status=400, headers={
 @pytest.mark.parametrize("long", LONG, ids=["bomb", "plain", "refusal"])
 def test_model_servers(server: BadServer, long: Answer) -> None:
     endpoint = Endpoint(url=f"{server.url}/v1", model="tiny", dialect="vllm")
-    client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first=0.01))
+    client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first_pause=0.01))
     server.serve("/v1/x", long)
-    with pytest.raises(OversizedError, match="its answer is longer than the 1,048,576 bytes") as error:
-        client.ask(ServerRequest(f"{endpoint.url}/x", {}, most_bytes=1 << 20))
+    with pytest.raises(OversizedError, match="its response is longer than the limit of 1,048,576 bytes") as error:
+        client.ask(ServerRequest(f"{endpoint.url}/x", {}, max_bytes=1 << 20))
     assert "\n" not in str(error.value)
     server.serve("/v1/y", packed(b"no gzip"), packed(gzip.compress(b"fine")))
     assert client.ask(ServerRequest(f"{endpoint.url}/y", {})) == b"fine"
     server.serve("/v1/z", packed(b"x", "br"))
-    with pytest.raises(UnansweredError, match="compressed as br, which was not asked for"):
+    with pytest.raises(UnansweredError, match="compressed as br, which the request did not accept"):
         client.ask(ServerRequest(f"{endpoint.url}/z", {}))
 
 
-def test_sessions_of_requests(server: BadServer) -> None:
-    session = requests.Session()
-    session.mount("http://", GuardedAdapter(1 << 20))
-    session.headers["Authorization"] = f"Bearer {KEY}"
+def test_the_client_of_single_requests(server: BadServer) -> None:
     echo = json.dumps({"said": KEY}).encode()
     server.serve("/bomb", packed(BOMB))
     server.serve("/echo", Answer(gzip.compress(echo), headers={"Content-Encoding": "gzip", "X-Said": f"{KEY} is"}))
     server.serve("/cut", truncated(echo))
-    with pytest.raises(OversizedAnswerError):
+    server.serve("/slow", slow(echo))
+    server.serve("/busy", fault(503, retry_after=7))
+    server.serve("/elsewhere", redirect("/echo"))
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with HttpClient(timeout_seconds=0.5, max_bytes=1 << 20) as client:
+        with pytest.raises(OversizedResponseError):
+            client.request("GET", f"{server.url}/bomb")
+        response = client.request("GET", f"{server.url}/echo", headers=headers)
+        assert (response.json(), response.headers["X-Said"]) == ({"said": "***"}, "*** is")
+        for path, message in (
+            ("cut", "the connection failed"),
+            ("slow", "no answer in time"),
+            ("busy", "answered 503"),
+        ):
+            with pytest.raises(RetryableError, match=message) as error:
+                client.request("GET", f"{server.url}/{path}")
+        assert (error.value.status, error.value.pause_seconds) == (503, 7)
+        with pytest.raises(StatusError, match="the server answered 302"):
+            client.request("GET", f"{server.url}/elsewhere")
+        with pytest.raises(HttpError, match="no usable response"):
+            client.request("GET", "ftp://127.0.0.1/")
+        server.stop()
+        with pytest.raises(RetryableError, match="it cannot be reached"):
+            client.request("GET", f"{server.url}/echo")
+
+
+def test_a_request_is_repeated_and_no_cookie_is_kept(server: BadServer) -> None:
+    server.serve("/x", fault(500), truncated(b"fine"), Answer(b"fine", headers={"Set-Cookie": "a=b"}))
+    with HttpClient(timeout_seconds=5) as client:
+        for _ in range(2):
+            policy = RetryPolicy(attempts=3, first_pause=0.001)
+            assert client.request("GET", f"{server.url}/x", policy=policy).content == b"fine"
+    assert len(server.requests) == 4
+    assert server.requests[-1].header("Cookie") is None
+
+
+def test_a_download_follows_redirects_of_any_length_and_is_not_limited(server: BadServer, tmp_path: Path) -> None:
+    server.serve("/file", Answer(bytes(3 << 20)))
+    server.serve("/old", Answer(BOMB, status=302, headers={"Location": "/file", "Content-Encoding": "gzip"}))
+    with HttpClient(timeout_seconds=5, max_bytes=1 << 20, follow_redirects=True) as client:
+        client.download(f"{server.url}/file", tmp_path / "file")
+        assert (tmp_path / "file").stat().st_size == 3 << 20
+        with pytest.raises(OversizedResponseError):
+            client.download(f"{server.url}/old", tmp_path / "file")
+
+
+def test_sessions_of_requests(server: BadServer) -> None:
+    session = requests.Session()
+    session.mount("http://", ClientAdapter(HttpClient(timeout_seconds=5, max_bytes=1 << 20)))
+    session.headers["Authorization"] = f"Bearer {KEY}"
+    server.serve("/bomb", packed(BOMB))
+    server.serve("/echo", Answer(json.dumps({"said": KEY}).encode(), headers={"X-Said": f"{KEY} is"}))
+    with pytest.raises(OversizedResponseError):
         session.get(f"{server.url}/bomb")
-    answer = session.get(f"{server.url}/echo")
-    assert (answer.json(), answer.headers["X-Said"]) == ({"said": "***"}, "*** is")
-    with pytest.raises(requests.RequestException):
-        session.get(f"{server.url}/cut")
+    response = session.get(f"{server.url}/echo")
+    assert (response.json(), response.headers["X-Said"]) == ({"said": "***"}, "*** is")
 
 
 def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
     monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", server.url, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setattr("audit_pipeline.readers.hub_faults._MAX_LISTING_BYTES", 1 << 20)
     for answer, line in (
         (Answer(b"[" * 500_000, "application/json"), "unexpected answer"),
         (Answer(b"{}", "application/json"), "unexpected answer"),
+        (packed(BOMB), "its response is longer than the limit of 1,048,576 bytes"),
     ):
         server.serve("/api/datasets/a/b", answer)
         with pytest.raises(DataError, match=f"the data set a/b .*{line}") as error:
@@ -154,5 +206,5 @@ def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_timestamp_authorities(server: BadServer) -> None:
     server.serve("/", packed(BOMB))
-    with pytest.raises(AuthorityError, match="its answer is longer than the 1,048,576 bytes"):
+    with pytest.raises(AuthorityError, match="its response is longer than the limit of 1,048,576 bytes"):
         request_timestamp(f"{server.url}/", b"content")

@@ -18,7 +18,7 @@ from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarize
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
-from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
+from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
@@ -108,11 +108,13 @@ def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
     [words] = session.describe_extra_costs(texts)
     assert words.startswith("pac: 5 copies of each text")
     summary = session.run(texts, lambda wanted: forward)
-    assert summary.extra["copies"].tokens_computed == planned.tokens_to_run - summary.own.tokens_computed > 0
-    assert session.further_passes == {"copies": 5}
+    assert (
+        summary.extra_passes["copies"].tokens_computed == planned.tokens_to_run - summary.text_pass.tokens_computed > 0
+    )
+    assert session.extra_pass_counts == {"copies": 5}
     again = Session(model, pac(TEXT), paths, user_inputs=UserInputs())
     assert again.describe_extra_costs(texts) == []
-    assert again.run(texts, never).extra["copies"].tokens_computed == 0
+    assert again.run(texts, never).extra_passes["copies"].tokens_computed == 0
 
 
 def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_where_there_are_no_copies(
     seeds: str, where: Mapping[str, object], words: str, tiny: Tiny, tmp_path: Path
 ) -> None:
     session = Session(tiny("llama")[0], pac(seeds), DataPaths(tmp_path), **where)  # type: ignore[arg-type]
-    [reason] = session.unmet_needs.values()
+    [reason] = session.unmet_requirements.values()
     assert words in reason
 
 

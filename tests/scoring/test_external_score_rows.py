@@ -59,8 +59,7 @@ TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "published": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2024, 5, 31, 23), datetime(1000, 1, 1), None]),
 }
 WAY_TO_LABELS = (
-    ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
-    "scores"
+    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
 )
 
 
@@ -70,9 +69,9 @@ def row_by_row(file: Path) -> Given:
     columns = {name for row in found.rows for name in row.values}
     for needed in ("score", "label"):
         if needed not in columns:
-            has = ", ".join(sorted(columns)) or "no row"
+            has = ", ".join(sorted(columns)) or "no column"
             way = WAY_TO_LABELS if needed == "label" else ""
-            raise DataError(f"{file}: there is no column '{needed}'; it has: {has}{way}")
+            raise DataError(f"{file}: there is no column '{needed}'; the file has: {has}. Add '{needed}'{way}")
     # `corpus-audit score` writes the column of groups even where the scored file names none.
     if not any(plain(row.values.get("group")) for row in found.rows):
         columns.discard("group")
@@ -92,8 +91,8 @@ def row_by_row(file: Path) -> Given:
             ids.append(f"{counted[detector]:07d}")
     if len(set(counted.values())) > 1:
         raise DataError(
-            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
-            "which rows are of one text; add it"
+            f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
+            "column 'example_id'"
         )
     for row, identity in zip(found.rows, ids, strict=True):
         try:
@@ -109,11 +108,13 @@ def row_by_row(file: Path) -> Given:
         for name in ("label", "group", "collection", "split"):
             if first[name] != text[name]:
                 raise DataError(
-                    f"{row.location}: the {name} of the text {identity} is {text[name]!r}, at {first['location']} it "
-                    f"is {first[name]!r}; make them the same"
+                    f"{row.location}: the {name} of the text {identity} is {text[name]!r}, but at "
+                    f"{first['location']} it is {first[name]!r}. Correct one of the rows"
                 )
         if (identity, *setting) in scores:
-            raise DataError(f"{row.location}: {setting[0]} scores the text {identity} a second time; keep one score")
+            raise DataError(
+                f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores"
+            )
         scores[identity, *setting] = score
     spelt = labels.describe_not_understood("their rows left out")
     return {
@@ -361,7 +362,7 @@ def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[
 
 def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that cannot be used are on both sides of where one part ends."""
-    monkeypatch.setattr(external_score_rows, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(external_score_rows, "_ROWS_PER_BATCH", 4)
     wrong = {3: "maybe", 4: "ja", 8: "nein"}
     rows = [
         {"example_id": f"t{n}", "score": n / 7, "label": wrong.get(n, str(n % 2)), "text": f"a, text {n}"}

@@ -53,7 +53,7 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
         "0": "a first text", "1": "another one", "2": "a third", "3": "another one"
     }  # fmt: skip
     assert given.scores["score"].to_pylist() == [0, 1, 2, 3]
-    assert given.left_out == {"the text is not in the file of texts": 2}
+    assert given.unused_counts == {"the text is not in the file of texts": 2}
     assert given.has_text
     notes = [note.replace(str(file), "FILE") for note in given.notes[:3] + given.notes[-1:]]
     assert notes == [
@@ -135,7 +135,7 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
         "infinite,inf,,\n"
     )
     given = read_external_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
-    assert given.left_out == {
+    assert given.unused_counts == {
         "label is neither 1, 0 nor empty": 1,
         "published is no date (2024-05-31)": 1,
         "score is no number": 1,

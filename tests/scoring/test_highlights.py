@@ -15,7 +15,13 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
-from audit_pipeline.scoring.pair_scores import MOST_TEXTS, mark_lowest_tokens, run_passes, score_pair, select_excerpt
+from audit_pipeline.scoring.pair_scores import (
+    MAX_HIGHLIGHTS,
+    mark_lowest_tokens,
+    run_passes,
+    score_pair,
+    select_excerpt,
+)
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
@@ -102,7 +108,7 @@ def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(works
         for row in scores
         if row["detector"] == "min_k_plus_plus" and json.loads(row["parameters"]) == {"k": 0.2}
     }
-    highest = sorted(headline, key=lambda one: (-headline[one], one))[:MOST_TEXTS]
+    highest = sorted(headline, key=lambda one: (-headline[one], one))[:MAX_HIGHLIGHTS]
     assert [row["example_id"] for row in shown] == highest
     assert [row["place"] for row in shown] == list(range(1, len(highest) + 1))
     texts = dict(

@@ -202,7 +202,7 @@ def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Pa
     model, forward = tiny("llama")
     selection = [(get_detector("recall"), [{"shots": 2, "join": "none"}])]
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
-    done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra["nonmember_prefix"]
+    done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra_passes["nonmember_prefix"]
     assert done.texts_computed == len(TEXTS)
 
 
@@ -361,7 +361,7 @@ def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bo
     [cost] = session.describe_extra_costs(TEXTS)
     more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
     assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
-    assert ("each with its prefix anew, 2 passes" in cost) is not shared
+    assert ("each with its prefix run again, 2 passes" in cost) is not shared
 
 
 def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
+from audit_pipeline.token_statistics.backend import WindowResult
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,7 +119,11 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     assert [row["id"] for row in rows[::2]] == [None, "q3", None], "a lone surrogate is no id"
     texts = ("a first text", "a third text", "a first text")
     assert [row["sha256"] for row in rows] == [sha256(text.encode()).hexdigest() for text in texts for _ in range(2)]
-    assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
+    assert (
+        done.summary.text_pass.texts,
+        done.summary.text_pass.texts_computed,
+        done.summary.text_pass.texts_from_cache,
+    ) == (3, 2, 0)
 
 
 def test_detectors_that_score_no_text_are_named_with_their_reason(score: Score, tmp_path: Path, out: Path) -> None:
@@ -137,12 +142,12 @@ def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Pat
     told: list[FileProgress] = []
     file = written(tmp_path, "two.txt", "second line\nthird line\n")
     more = score(file, listener=ProgressListener(progress=told.append))
-    assert (more.summary.own.texts_from_cache, more.summary.own.texts_computed) == (1, 1)
+    assert (more.summary.text_pass.texts_from_cache, more.summary.text_pass.texts_computed) == (1, 1)
     assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (2, 2, False)
     told.clear()
     before = pq.read_table(out)
     again = score(file, listener=ProgressListener(progress=told.append), backend_of=never)
-    assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed) == (2, 0)
+    assert (again.summary.text_pass.texts_from_cache, again.summary.text_pass.texts_computed) == (2, 0)
     assert told == [FileProgress(2, 2, estimated=False)]
     assert pq.read_table(out).equals(before)
 
@@ -173,7 +178,7 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
         again = score(file, bounds=bounds, backend_of=never)
         assert pq.read_table(out).equals(whole)
         assert again.labelled.compute_separations() == first.labelled.compute_separations()
-        assert again.summary.own.texts_from_cache >= 22
+        assert again.summary.text_pass.texts_from_cache >= 22
 
 
 class Interrupted(ForwardPass):
@@ -201,7 +206,7 @@ def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny
     assert out.read_bytes() == b"an earlier table"
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
     again = score(file, ["loss"], bounds=FEW)
-    assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed) == (7, 3)
+    assert (again.summary.text_pass.texts_from_cache, again.summary.text_pass.texts_computed) == (7, 3)
     assert len(pq.read_table(out)) == 10
 
 
@@ -231,7 +236,10 @@ def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     backend_of = partial(HeldModel().ensure_loaded, load=making_ready)
     done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, backend_of=backend_of)
     assert [Path(name).name for name in loaded] == ["other", "llama"]
-    assert (done.summary.extra["reference"].texts, done.summary.extra["reference"].texts_computed) == (10, 9)
+    assert (done.summary.extra_passes["reference"].texts, done.summary.extra_passes["reference"].texts_computed) == (
+        10,
+        9,
+    )
     reference = tokenized(other, tmp_path / "other-data")
     expected = [
         float(np.mean(twin_statistics(model, tiny("llama")[1], text)["logprob"]))

@@ -124,8 +124,8 @@ def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str]
         assert run(one, TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), tiny=None) == [0]
     longer = one.session(select(["infilling"], overrides={"infilling": {"m": 9}}))
     summary = longer.run(TEXTS, lambda model: tiny("llama")[1])
-    assert summary.own.texts_computed == 0, "no text's own statistics"
-    assert summary.own.branch_tokens > 0
+    assert summary.text_pass.texts_computed == 0, "no text's own statistics"
+    assert summary.text_pass.branch_tokens > 0
 
 
 def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny: Tiny) -> None:
@@ -149,7 +149,7 @@ def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
-    assert {need.name for need in session.unmet_needs} == {"reference", "frequencies", "neighbours"}
+    assert {need.name for need in session.unmet_requirements} == {"reference", "frequencies", "neighbours"}
     Session(model, [], paths).run(TEXTS[:2], lambda wanted: forward)
     rows = {row["detector"]: row for row in session.score(["a"], TEXTS[:1]).to_pylist()}
     assert rows.pop("loss")["status"] == "ok"
@@ -171,12 +171,12 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
     model = replace(model, located=replace(model.located, entry=entry))
     audit = Session(model, select(["reference"]), DataPaths(tmp_path))
-    [reason] = audit.unmet_needs.values()
+    [reason] = audit.unmet_requirements.values()
     assert "nowhere" in reason
     assert audit.other_model_problems == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
     with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
-        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_needs
+        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_requirements
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
@@ -191,7 +191,7 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert "branches of 4 tokens" in branches
     assert "30" in neighbours, "three neighbours of ten texts"
     assert copies.startswith("pac: 5 copies of each text")
-    assert (session.branch_steps, sorted(session.further_passes.values())) == (4, [1, 3, 5])
+    assert (session.branch_steps, sorted(session.extra_pass_counts.values())) == (4, [1, 3, 5])
     # The text and its further passes, and what other kinds take beside the 36 bytes of a token of the text's own.
     kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
     assert session.memory_factor_per_text == 1 + 9 + round(sum(kinds.values()) / 36)

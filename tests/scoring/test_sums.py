@@ -31,7 +31,7 @@ def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
     Session(model, select(["max_renyi"]), DataPaths(tmp_path)).run(TEXTS, lambda _: forward)
     later = Session(model, AT_TWO, DataPaths(tmp_path))
     assert later.plan(TEXTS).tokens_to_run == 0
-    assert later.run(TEXTS, never).own.texts_computed == 0
+    assert later.run(TEXTS, never).text_pass.texts_computed == 0
     assert statuses(later) == {("ok", None)}
 
 
@@ -40,7 +40,7 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
     default = Session(model, select(["max_renyi"]), paths)
-    assert default.run(TEXTS, never).own.texts_from_cache == len(TEXTS)
+    assert default.run(TEXTS, never).text_pass.texts_from_cache == len(TEXTS)
     assert statuses(default) == {("ok", None)}
 
     every = Session(model, select(["max_renyi"], grid=True), paths)
@@ -51,7 +51,7 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
     [reason] = {row["reason"] for row in rows if row["reason"] is not None}
     assert "run the model on it again" in reason
     assert every.plan(TEXTS).texts_to_run == len(TEXTS)
-    assert every.run(TEXTS, lambda _: forward).own.texts_computed == len(TEXTS)
+    assert every.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(every) == {("ok", None)}
 
 
@@ -60,7 +60,7 @@ def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path:
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
     done = Session(model, select(["max_renyi", "infilling"]), paths).run(TEXTS, lambda _: forward)
-    assert (done.own.texts_computed, done.own.texts_branched) == (0, len(TEXTS))
+    assert (done.text_pass.texts_computed, done.text_pass.texts_branched) == (0, len(TEXTS))
     assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
 
 
@@ -72,7 +72,7 @@ def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tin
     named = Session(model, select(["acmia_ac", "acmia_norm_ac"]), paths)
     [(status, reason)] = statuses(named)
     assert (status, "run the model on it again" in str(reason)) == ("not_applicable", True)
-    assert named.run(TEXTS, lambda _: forward).own.texts_computed == len(TEXTS)
+    assert named.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(named) == {("ok", None)}
 
 

@@ -31,9 +31,7 @@ def test_rates_of_exchangeable_groups_are_near_their_level():
     assert found["certified", 0.05].over_alpha < 0.12 < found["marginal", 0.05].over_alpha
     refused = found["certified", 0.01]
     assert (refused.mean_fpr, refused.standard_error, refused.over_alpha) == (None, None, None)
-    assert (
-        refused.reason == "400 groups of non-members, of which 200 calibrate; a certified threshold at 0.01 needs 299"
-    )
+    assert refused.reason == "400 groups of non-members, 200 of them calibrate; a certified threshold at 0.01 needs 299"
 
 
 def test_a_split_by_hand():

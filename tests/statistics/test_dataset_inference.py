@@ -20,6 +20,7 @@ from audit_pipeline.statistics.dataset_inference import (
     combine_p_values,
     run_dataset_inference,
 )
+from audit_pipeline.statistics.findings import describe_method
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
 NAMES = ["loss", "min_k", "zlib", "noise"]
@@ -53,8 +54,8 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert done.p_value == pytest.approx(combine_p_values(done.split_p_values))
     # Halves of 12 groups a side, at 2.5%: 0.5 + (1.960 + 0.842) * sqrt(25 / (12 * 144)).
     assert done.detectable_auroc == pytest.approx(0.837, abs=5e-4)
-    assert "4 features" in done.method
-    assert "twice the median" in done.method
+    assert "4 features" in describe_method(done)
+    assert "twice the median" in describe_method(done)
 
 
 def test_one_split_is_that_of_a_plain_twin() -> None:
@@ -96,9 +97,9 @@ def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
     assert (found.direction, turned.direction) == ("training", "opposite")
     assert turned.split_p_values == (1.0, 1.0, 1.0)
     assert (turned.p_value, turned.statistic) == (1.0, pytest.approx(-(found.statistic or 0)))
-    assert found.method.endswith("; 3 of 3 fitted halves run in the direction of training")
-    assert "; 0 of 3 fitted halves run in the direction of training (p = " in turned.method
-    assert "without regard to direction)" in turned.method
+    assert describe_method(found).endswith("; 3 of 3 fitted halves run in the direction of training")
+    assert "; 0 of 3 fitted halves run in the direction of training (p = " in describe_method(turned)
+    assert "without regard to direction)" in describe_method(turned)
     assert infer((values, ~held_out, groups)).direction == "opposite", "the sides exchanged are the sign exchanged"
 
 
@@ -165,7 +166,7 @@ def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do()
     lower = known[0] - 5, known[1]
     done = infer((values, held_out, groups), known_members=lower)
     assert (done.p_value, done.direction) == (1.0, "opposite")
-    assert "up to 4 feature(s) left aside by which known members score lower" in done.method
+    assert "up to 4 feature(s) left aside by which known members score lower" in describe_method(done)
     # One feature of four: the others are tested as they would be without it.
     one = known[0] - np.array([5.0, 0.0, 0.0, 0.0]), known[1]
     without = infer((values[:, 1:], held_out, groups), names=NAMES[1:])
@@ -223,9 +224,9 @@ def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) ->
     holed = values.copy()
     holed[[3, 90], 2] = missing
     found = infer((holed, held_out, groups))
-    assert found.left_out == ("zlib (2 of 144 texts lack it)",)
-    assert "3 features" in found.method
-    assert found.method.endswith("; left out: zlib (2 of 144 texts lack it)")
+    assert found.omitted_features == {"zlib": 2}
+    assert "3 features" in describe_method(found)
+    assert describe_method(found).endswith("; left out: zlib (2 of 144 texts lack it)")
     without = infer((np.delete(values, 2, axis=1), held_out, groups), names=["loss", "min_k", "noise"])
     assert found.split_p_values == without.split_p_values
     assert infer((values, held_out, groups)).split_p_values != without.split_p_values

@@ -11,7 +11,7 @@ from audit_pipeline.statistics.roc import (
     METRICS,
     OF_SCORES,
     compute_metrics,
-    find_place_of_tpr,
+    find_index_at_tpr,
     find_threshold_at_fpr,
     roc_points,
 )
@@ -155,7 +155,7 @@ def test_the_threshold_of_a_tpr_is_the_highest_that_reaches_it(case):
     members = np.array([score for score, label in zip(scores, labels, strict=True) if label == 1])
     reached = [limit for limit in scores if (members >= limit).mean() >= 0.95 - 1e-9]
     curve = roc_points(scores, labels)
-    assert curve.threshold[find_place_of_tpr(curve, 0.95)] == max(reached)
+    assert curve.threshold[find_index_at_tpr(curve, 0.95)] == max(reached)
 
 
 @given(cases())

@@ -204,7 +204,7 @@ def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
         assert found.value == compute_metrics(scores, labels)[name]
         assert found.interval == clopper_pearson(round(found.value * 40), 40)
         assert f"largest TPR with FPR <= {fpr:g}" in found.method
-        assert "for the threshold as it was met: its own uncertainty is not in them" in found.method
+        assert "for a fixed threshold: the threshold's uncertainty is not included" in found.method
     missing = share("tpr_at_01_fpr", scores, labels, groups)
     assert (missing.value, missing.interval) == (None, Interval(None, None))
     assert missing.method == "not resolvable with 100 non-members: the smallest FPR that can be measured is 1/100"

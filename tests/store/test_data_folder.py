@@ -80,7 +80,7 @@ def test_what_would_write_says_so_in_one_line_before_anything_runs(read_only: Wo
         arguments = [str({"t.jsonl": texts, "s.parquet": out}.get(one, one)) for one in command]
         [told] = error_of(read_only.run(*arguments))
         assert told.startswith(f"Error: the folder {read_only.paths.root} cannot be written ("), command
-        assert "so nothing was run: set CORPUS_AUDIT_DATA" in told
+        assert "so nothing was run. Set CORPUS_AUDIT_DATA" in told
         assert not out.exists()
 
 

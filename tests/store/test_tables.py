@@ -125,7 +125,7 @@ def test_an_output_never_overwrites_an_input(tmp_path: Path) -> None:
             require_usable_output(out, given)
     with pytest.raises(DataError, match="would overwrite the input"):
         require_usable_output(corpus / "new.parquet", corpus)
-    with pytest.raises(DataError, match=r"must end in \.parquet"):
+    with pytest.raises(DataError, match=r"Choose a name that ends in \.parquet"):
         require_usable_output(tmp_path / "texts.jsonl", given)
 
 

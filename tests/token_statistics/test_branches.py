@@ -18,8 +18,10 @@ from tiny_models import SENTENCES, Tiny, forward_of, never, save_model, tokenize
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics import calibration, counterfactual_branches
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 from audit_pipeline.token_statistics.counterfactual_branches import (
     Branches,
     Ints,
@@ -28,8 +30,7 @@ from audit_pipeline.token_statistics.counterfactual_branches import (
     iterate_row_batches,
     list_branches,
 )
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowResult
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, cut_windows, encode, window_and_stride
 
@@ -123,8 +124,8 @@ def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> Non
 def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_tokens: int, budget: int) -> None:
     model, forward = tiny("gemma3")
     expected = prepared(model, forward, steps=5)
-    monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", row_tokens)
-    monkeypatch.setitem(forward_module.BRANCH_TOKENS, "cpu", budget)
+    monkeypatch.setitem(calibration.BRANCH_ROW_TOKENS, "cpu", row_tokens)
+    monkeypatch.setitem(calibration.BRANCH_TOKENS, "cpu", budget)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 5)
     for window, other in zip(found, expected.branches, strict=True):
         assert_same(window.branches, other)
@@ -137,7 +138,7 @@ def test_modes_from_the_cache_are_taken_as_they_are(
     model, forward = tiny("llama")
     paths, texts = DataPaths(tmp_path), list(TEXTS)
     compute(model, texts, paths, lambda: forward)
-    begin = forward_module.ForwardPass._begin
+    begin = ForwardPass.begin_batch
 
     def other_modes(*given: object, **options: object) -> Callable[[], list[WindowResult]]:
         found = begin(*given, **options)()  # type: ignore[arg-type]
@@ -147,7 +148,7 @@ def test_modes_from_the_cache_are_taken_as_they_are(
         ]
         return lambda: others
 
-    monkeypatch.setattr(forward_module.ForwardPass, "_begin", other_modes)
+    monkeypatch.setattr(ForwardPass, "begin_batch", other_modes)
     compute(model, texts, paths, lambda: forward, kinds=("base", "topk"), branch_steps=2)
     own = {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()}
     for row in read_branches(model, texts, paths, 2).to_pylist():
@@ -160,8 +161,8 @@ def test_modes_from_the_cache_are_taken_as_they_are(
 def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     model, forward = tiny("llama")
     expected = prepared(model, forward, steps=3)
-    monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", 8)
-    lay_out_all, refused = forward_module.build_layout, []
+    monkeypatch.setitem(calibration.BRANCH_ROW_TOKENS, "cpu", 8)
+    lay_out_all, refused = counterfactual_branches.build_layout, []
 
     def lay_out_few(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) -> object:
         if len(set(rows[chosen].tolist())) > 2:
@@ -169,12 +170,14 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
             raise torch.OutOfMemoryError
         return lay_out_all(branches, rows, chosen, device)
 
-    monkeypatch.setattr(forward_module, "build_layout", lay_out_few)
+    monkeypatch.setattr(counterfactual_branches, "build_layout", lay_out_few)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
     assert refused
     for window, other in zip(found, expected.branches, strict=True):
         assert_same(window.branches, other)
-    monkeypatch.setattr(forward_module, "build_layout", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    monkeypatch.setattr(
+        counterfactual_branches, "build_layout", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError)
+    )
     with pytest.raises(torch.OutOfMemoryError):
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
 
@@ -187,8 +190,8 @@ def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch
         # As a model that does not look at a mask of its caller's.
         return {**inputs_of(*given, **options), "attention_mask": None}  # type: ignore[arg-type]
 
-    inputs_of = forward_module.build_branch_inputs
-    monkeypatch.setattr(forward_module, "build_branch_inputs", blind)
+    inputs_of = counterfactual_branches.build_branch_inputs
+    monkeypatch.setattr(counterfactual_branches, "build_branch_inputs", blind)
     forward = forward_of(model)
     assert not forward.packed
     for branches, other in zip(prepared(model, forward, steps=3).branches, packed.branches, strict=True):

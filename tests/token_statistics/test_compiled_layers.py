@@ -13,7 +13,8 @@ from tiny_models import SAME_IN_FLOAT32, SENTENCES, forward_of, score, tokenized
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.tokens import cut_windows, encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,7 +56,7 @@ def test_a_machine_without_a_compiler_is_told(
         layer.forward = fail  # type: ignore[method-assign,assignment]
 
     monkeypatch.setattr(torch.nn.Module, "compile", refuse)
-    with pytest.raises(ModelError, match=r"cannot compile .* \(no compiler\): leave compile out of its entry"):
+    with pytest.raises(ModelError, match=r"cannot compile .* \(no compiler\)\. Remove 'compile' from"):
         ForwardPass(inner, model.vocab_size, KNOWN, compiles=True)
 
 
@@ -64,14 +65,14 @@ def test_another_rounding_is_another_fingerprint(tiny_folder: Callable[[str], Pa
     plain, compiled = (tokenized(folder, tmp_path, compile=compiles) for compiles in (False, True))
     assert plain.identity.model_fingerprint == tokenized(folder, tmp_path).identity.model_fingerprint
     assert plain.identity.model_fingerprint != compiled.identity.model_fingerprint
-    with pytest.raises(ValueError, match="compile goes with one device: leave devices out"):
+    with pytest.raises(ValueError, match=r"'compile' requires a single device\. Remove 'devices'"):
         ModelEntry(name="m", path=folder, compile=True, devices="auto")
 
 
 def test_few_lengths_are_compiled(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path)
     forward = ForwardPass(forward_of(model).model, model.vocab_size, KNOWN)
-    forward._compiles, forward._config = True, None
+    forward._compiles, forward.config = True, None
     assert [forward.pad_length(length) for length in (1, 16, 17, 31, 33, 65, 100, 129)] == [
         *(16, 16, 18, 32, 36, 72, 104, 144)
     ]

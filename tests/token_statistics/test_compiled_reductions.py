@@ -14,6 +14,7 @@ from tiny_models import SENTENCES, score
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS
+from audit_pipeline.token_statistics import load_checks
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.reductions import sweep
@@ -67,20 +68,20 @@ def test_the_check_at_loading_tries_them(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, forward = tiny("llama")
-    assert forward._check_compiled_reductions()
+    assert load_checks._is_compiled_reduction_equal(forward)
     compute = CompiledReductions.__call__
 
     def skew(*given: Any) -> Reduced:
         return {**(found := compute(*given)), "mean": found["mean"] * 1.001}
 
     monkeypatch.setattr(CompiledReductions, "__call__", skew)
-    assert not forward._check_compiled_reductions()
+    assert not load_checks._is_compiled_reduction_equal(forward)
 
     def fail(*given: Any) -> Reduced:
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(CompiledReductions, "__call__", fail)
-    assert not forward._check_compiled_reductions()
+    assert not load_checks._is_compiled_reduction_equal(forward)
 
 
 def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:

@@ -15,16 +15,15 @@ from tiny_models import SENTENCES, score
 from torch.nn import functional
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics import calibration, load_checks
 from audit_pipeline.token_statistics import layer_tuning as module
+from audit_pipeline.token_statistics.calibration import is_faster_with_onednn
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layer_tuning import (
     choose_linear_function,
     find_linear_layers,
-    is_faster_with_onednn,
     use_linear,
 )
-from audit_pipeline.token_statistics.vocabulary_blocks import Head
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]
@@ -94,14 +93,15 @@ def test_the_head_that_is_checked_is_the_one_that_is_used(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, forward = tiny("llama")
-    checked, logits_of = list[object](), ForwardPass._compute_split_logits
+    checked: list[object] = []
+    compute_split_logits = load_checks.compute_split_logits
 
-    def seen(self: ForwardPass, head: Head, ids: torch.Tensor) -> torch.Tensor:
-        checked.append(head)
-        return logits_of(self, head, ids)
+    def seen(forward: ForwardPass, ids: torch.Tensor) -> torch.Tensor:
+        checked.append(forward.separate_head)
+        return compute_split_logits(forward, ids)
 
-    monkeypatch.setattr(ForwardPass, "_compute_split_logits", seen)
-    monkeypatch.setattr(forward_module, "is_model_faster_with_onednn", lambda layers: True)
+    monkeypatch.setattr(load_checks, "compute_split_logits", seen)
+    monkeypatch.setattr(calibration, "is_model_faster_with_onednn", lambda layers: True)
     fresh = ForwardPass(forward.model, model.vocab_size)
     assert fresh._head is not None
     assert fresh._head.called is None
@@ -112,13 +112,13 @@ def test_the_head_that_is_checked_is_the_one_that_is_used(
 @pytest.mark.parametrize(("own", "onednn", "chosen"), [(2.0, 1.0, True), (1.05, 1.0, False), (1.0, 2.0, False)])
 def test_the_faster_one_is_chosen(monkeypatch: pytest.MonkeyPatch, own: float, onednn: float, chosen: bool) -> None:
     seconds = cycle([own, onednn])
-    monkeypatch.setattr(module, "_measure_seconds", lambda work: next(seconds))
+    monkeypatch.setattr(calibration, "_measure_seconds", lambda work: next(seconds))
     assert is_faster_with_onednn(WEIGHT) is chosen
 
 
 def test_it_is_not_chosen_where_it_is_wrong_or_missing_or_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = cycle([2.0, 1.0])
-    monkeypatch.setattr(module, "_measure_seconds", lambda work: next(seconds))
+    monkeypatch.setattr(calibration, "_measure_seconds", lambda work: next(seconds))
     assert not is_faster_with_onednn(WEIGHT.bfloat16())
     assert not is_faster_with_onednn(WEIGHT[:100])
     monkeypatch.setattr(

@@ -91,7 +91,7 @@ def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             return attention(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "_PLACES", {"cpu": most})
+        patch.setattr(shared_prefix, "_MAX_PAIRS", {"cpu": most})
         patch.setattr(shared_prefix, "_attention", measured)
         yield largest
 

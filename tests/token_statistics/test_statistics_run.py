@@ -21,10 +21,11 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, TOKEN_STATISTICS, Kind, text_sha256
 from audit_pipeline.token_statistics import cached_texts
+from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
-from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress, compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 

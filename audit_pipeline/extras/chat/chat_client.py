@@ -1,5 +1,6 @@
-"""Asking a model that answers in words within limits: requests and answers of OpenAI's interface (chat and
-completions), which the providers have too, sent through the one client of model servers (extras/servers/client.py).
+"""Prompts to a chat model and its replies, in OpenAI's interface (chat and completions), within limits.
+
+The providers have this interface, too. The client of model servers (extras/servers/client.py) sends the requests.
 """
 
 from __future__ import annotations
@@ -15,28 +16,31 @@ from typing import Any, NamedTuple, TypeVar
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.http.faults import RetryableError
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.readers.retry import RetryableError, RetryPolicy
 
-# What an interface's template may put around a prompt: roles, the date, a line of its own.
+# A server's template may add roles, the date and a line of its own to a prompt.
 _TEMPLATE_TOKENS = 100
-# What comes with an answer (filters, citations, signatures), and the most of a token: JSON escapes a byte in up to six.
-_FIXED_BYTES, _BYTES_PER_ANSWER_TOKEN = 1 << 20, 256
+# Room for filters, citations and signatures.
+_FIXED_BYTES = 1 << 20
+# JSON escapes a byte in up to six bytes.
+_BYTES_PER_ANSWER_TOKEN = 256
 _FILTER_CODES = ("content_filter", "content_policy_violation", "invalid_prompt")
-"""OpenAI's and Azure's, with status 400."""
+"""Error codes of OpenAI and Azure for a filtered prompt, with status 400."""
 
 K = TypeVar("K")
 
 
 class ChatPrompt(NamedTuple):
-    """What is asked: the user's words, and what the model is told before them."""
+    """A prompt: the user's message, and an optional system message before it."""
 
     system: str | None
     user: str
 
 
 class Sampling(NamedTuple):
-    """How an answer is drawn. What is None is not sent."""
+    """Settings for sampling an answer. Settings that are None are not sent."""
 
     temperature: float | None
     max_tokens: int
@@ -45,7 +49,19 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatReply:
-    """An answer. ``finish_reason`` and ``provider_request_id`` are the server's own; tokens as it counts them."""
+    """A reply of a chat model.
+
+    Attributes:
+        text: Text of the reply.
+        finish_reason: The server's reason for the end of the text.
+        answered_by: The server's name for the model.
+        provider_request_id: The server's id of the request.
+        asked_at: Time when the successful attempt was sent.
+        seconds: Duration of the successful attempt.
+        prompt_tokens: Number of prompt tokens by the server's count.
+        output_tokens: Number of output tokens by the server's count.
+        cost: Cost by the prices of the entry.
+    """
 
     text: str
     finish_reason: str | None
@@ -59,7 +75,10 @@ class ChatReply:
 
 
 class CostEstimate(NamedTuple):
-    """Requests, and the most tokens (prompts and answers) and money that they can take; no attempt counted twice."""
+    """The number of requests, and their maximum number of tokens and cost if each is sent once.
+
+    Tokens of prompts and answers are counted together.
+    """
 
     requests: int
     tokens: int
@@ -67,22 +86,25 @@ class CostEstimate(NamedTuple):
 
 
 def estimate_usage(entry: ChatModel, requests: Iterable[tuple[ChatPrompt, Sampling]]) -> CostEstimate:
-    """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
+    """Return the maximum usage of requests, by the bounds that the budget counts."""
     bounds = [compute_max_usage(*request) for request in requests]
-    most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
+    most = Usage()
+    for bound in bounds:
+        most = most.plus(bound)
     return CostEstimate(len(bounds), most.tokens, entry.cost_of(*most))
 
 
 def open_budget(entry: ChatModel, limits: Limits) -> Budget:
-    """Return what one run may take of ``entry``: the entry's own limits and ``limits``, whichever is stricter.
+    """Return the budget of a run: it keeps to the limits of the entry, and to those of the command.
 
-    Raises ConfigError for a limit in money where the entry has no price.
+    Raises:
+        ConfigError: If the command has a cost limit, and the entry has no price.
     """
     if limits.max_cost is not None and entry.price_in is None:
-        raise ConfigError(f"{entry.name} has no price: give price_in and price_out, or leave --max-cost out")
-    own = Limits(entry.max_tokens, entry.max_cost, entry.max_requests)
-    place = f"{entry.name} of {FILE_NAME}"
-    return Budget(own, entry.price_in or 0.0, entry.price_out or 0.0, SharedBudget(limits), place)
+        raise ConfigError(f"{entry.name} has no price: set price_in and price_out in its entry, or remove --max-cost")
+    entry_limits = Limits(entry.max_tokens, entry.max_cost, entry.max_requests)
+    entry_name = f"{entry.name} of {FILE_NAME}"
+    return Budget(entry_limits, entry.price_in or 0.0, entry.price_out or 0.0, SharedBudget(limits), entry_name)
 
 
 def ask_all(
@@ -94,14 +116,23 @@ def ask_all(
     *,
     patience: RetryPolicy = PATIENCE,
 ) -> None:
-    """Ask ``entry`` all ``requests``, taken when there is room for one more, and give ``on_reply`` each answer.
+    """Send all requests to a chat model. No message contains the key or a prompt.
 
-    ``on_reply`` is called in this thread, in whatever order answers come. ``notify`` is called with what
-    is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. No message holds the key or
-    a prompt.
+    Args:
+        entry: Chat model.
+        requests: Keys, prompts and settings. They are read as soon as the server's concurrency allows.
+        budget: Budget of the run.
+        on_reply: Function that receives each key and reply, in this thread, in the order in which replies arrive.
+        notify: Function that receives a message about each retry.
+        patience: Policy of retries.
+
+    Raises:
+        AuditError: If :meth:`Client.iterate_answers` or ``on_reply`` raises it.
     """
-    place = f"{entry.name} in config/{FILE_NAME}"
-    client = Client(f"{entry.name} at {entry.host}", entry, budget, place=place, notify=notify, patience=patience)
+    entry_name = f"{entry.name} in config/{FILE_NAME}"
+    client = Client(
+        f"{entry.name} at {entry.host}", entry, budget, entry_name=entry_name, notify=notify, patience=patience
+    )
 
     def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
         key, most = keyed
@@ -111,7 +142,7 @@ def ask_all(
         return key, reply
 
     def read_filtered(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
-        """Return the reply where the interface says by an error that a filter held it back. It takes no tokens."""
+        """Return an empty reply if the error reports a filter. The server charges nothing for errors."""
         if not 400 <= answer.status < 500:
             return None
         key, most = keyed
@@ -129,40 +160,41 @@ def ask_all(
             for key, reply in chain.from_iterable(answers):
                 on_reply(key, reply)
     except RefusedError as error:
-        if "temperature" not in error.words:
+        if "temperature" not in error.server_message:
             raise
-        raise ModelError(f"{error}; for models that take none say temperature: null") from error
+        raise ModelError(f"{error}; set temperature: null for a model without temperature") from error
 
 
 def compute_max_usage(prompt: ChatPrompt, sampling: Sampling) -> Usage:
-    """Return the most tokens of a request, by the bytes that are sent: a token is a byte or more."""
+    """Return the maximum number of tokens of a request: each token has at least one byte."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
 
 def build_chat_request(entry: ChatModel, prompt: ChatPrompt, sampling: Sampling) -> ServerRequest:
-    """Return a prompt in the entry's interface."""
-    most = "max_tokens"
-    body: dict[str, Any]
+    """Return a request for a reply, in the interface of the entry."""
+    limit_name = "max_tokens"
+    body: dict[str, Any] = {"model": entry.model.partition("/")[2]}
     if entry.interface == "completions":
         path = "completions"
-        body = {"prompt": prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"}
+        body["prompt"] = prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"
     else:
         path = "chat/completions"
-        system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-        body = {"messages": [*system, {"role": "user", "content": prompt.user}]}
-        # Providers, and models that reason, refuse the older name; other servers may not know the newer.
+        messages = [{"role": "user", "content": prompt.user}]
+        if prompt.system is not None:
+            messages.insert(0, {"role": "system", "content": prompt.system})
+        body["messages"] = messages
+        # Providers and reasoning models refuse the older name. Other servers may not know the newer name.
         if entry.url is None or sampling.temperature is None:
-            most = "max_completion_tokens"
-    settings = {"temperature": sampling.temperature, "seed": sampling.seed}
+            limit_name = "max_completion_tokens"
+    body[limit_name] = sampling.max_tokens
+    if sampling.temperature is not None:
+        body["temperature"] = sampling.temperature
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
     return ServerRequest(
         f"{entry.address.rstrip('/')}/{path}",
-        {
-            "model": entry.model.partition("/")[2],
-            **body,
-            most: sampling.max_tokens,
-            **{name: value for name, value in settings.items() if value is not None},
-        },
+        body,
         compute_max_usage(prompt, sampling),
         _FIXED_BYTES + sampling.max_tokens * _BYTES_PER_ANSWER_TOKEN,
         private="\n".join(filter(None, prompt)),
@@ -170,17 +202,23 @@ def build_chat_request(entry: ChatModel, prompt: ChatPrompt, sampling: Sampling)
 
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
-    """Return what an answer says; raises PassingError where it cannot be read.
+    """Return the reply in an answer.
 
-    A count of tokens that is none, or more than the ``most`` that there can be, is replaced by the most.
+    Args:
+        entry: Chat model.
+        answer: Answer of its server.
+        most: Maximum usage of the request. It replaces counts of tokens that are missing or larger.
+
+    Raises:
+        RetryableError: If the answer is unreadable.
     """
     try:
         reply = json.loads(answer.body)
         choice = reply["choices"][0]
-        content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
-        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        text = _extract_text(entry, choice)
         prompt_tokens = output_tokens = cost = None
-        if isinstance(usage := reply.get("usage"), dict):
+        usage = reply.get("usage")
+        if isinstance(usage, dict):
             prompt_tokens = _bound_count(usage.get("prompt_tokens"), 1, most.prompt_tokens)
             output_tokens = _bound_count(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
             cost = entry.cost_of(prompt_tokens, output_tokens)
@@ -199,6 +237,13 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
         raise RetryableError("its answer cannot be read") from error
 
 
+def _extract_text(entry: ChatModel, choice: Mapping[str, Any]) -> str:
+    content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content)
+
+
 def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | None:
     headers = answer.headers
     return _to_table_text(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
@@ -209,5 +254,5 @@ def _bound_count(count: Any, least: int, most: int) -> int:
 
 
 def _to_table_text(value: Any) -> str | None:
-    """As a string that a table takes: half a character of UTF-16, which JSON can hold, is replaced."""
+    """Return the value as a string for a table, with lone surrogates replaced. JSON allows them, UTF-8 does not."""
     return None if value is None else str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""The command ask: what a model that answers in words gives of documents. Each command imports what it needs."""
+"""The command ask: asks chat models for the text of documents."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.command_declaration import GO_ON, TEXT_COLUMN, Place, Section, command, option
+from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    EXISTING,
+    INPUT_FILE,
+    POSITIVE,
+    table_output_options,
+    text_column_option,
+)
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -23,7 +31,7 @@ from audit_pipeline.pipeline.console import (
     show_progress,
     show_table,
 )
-from audit_pipeline.pipeline.options import EXISTING, INPUT_FILE, NAMES
+from audit_pipeline.pipeline.options import parse_names
 from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -53,7 +61,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
         "no held-out document has a score to compare it with (--held-out, and answers about these documents)",
     ),
 )
-"""Of rows of documents: a number that is missing, where it is, and why."""
+"""Missing numbers of documents: name, condition and reason."""
 
 
 def _format_grade(row: Row) -> str:
@@ -74,41 +82,81 @@ _DOCUMENTS: Columns = (
 )
 
 
-@command(Place(Section.AUDIT, 30), keeps=f"Every answer that came is kept. {GO_ON}")
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"Every answer that came is kept. {GO_ON}")
+@click.option(
+    "--model",
+    required=True,
+    help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote them.",
+)
+@click.option(
+    "--texts", type=EXISTING, multiple=True, metavar="FILES…", help="The documents, as `corpus-audit check` takes them."
+)
+@click.option(
+    "--held-out",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="Documents of the same kind that, as you state, the model has not read. The other documents are compared with "
+    "them.",
+)
+@click.option(
+    "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
+)
+@click.option("--name", default="asked", show_default=True, help="Name for the files, under which answers are stored.")
+@click.option("--rungs", help="Prompt styles: title, first line, prefix, instruction. Default: all.")
+@click.option(
+    "--headline",
+    help="Headline prompt style, named before any result is seen. Default: instruction, or prefix if the model's "
+    "entry has interface: completions.",
+)
+@click.option(
+    "--draws",
+    type=click.IntRange(min=0),
+    default=DRAWS,
+    show_default=True,
+    help="Number of drawn answers in addition to the likeliest one.",
+)
+@click.option(
+    "--passages",
+    type=click.IntRange(1, 100),
+    default=PASSAGES,
+    show_default=True,
+    help="Maximum number of passages of a document.",
+)
+@click.option(
+    "--outputs",
+    type=INPUT_FILE,
+    help="Rows of document, passage, prompt and output to measure instead of asking the model.",
+)
+@text_column_option
+@click.option("--max-requests", type=AT_LEAST_1, help="Maximum number of requests.")
+@click.option("--max-tokens", type=AT_LEAST_1, help="Maximum number of tokens of prompts and answers together.")
+@click.option("--max-cost", type=POSITIVE, help="Maximum cost, in the currency of the price.")
+@click.option("--dry-run", is_flag=True, help="Show the recipient, the requests and their cost. Nothing is sent.")
+@click.option("--no-text", is_flag=True, help="Store digests and measures, but no prompts and no answers.")
+@table_output_options
 def ask(
-    model: str = option(
-        "An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are."
-    ),
-    texts: tuple[Path, ...] = option("The documents, as `corpus-audit check` takes them.", EXISTING, metavar="FILES…"),
-    held_out: tuple[Path, ...] = option(
-        "Documents of the same kind that the model has not read, by your statement: the others are compared with them.",
-        EXISTING,
-        metavar="FILES…",
-    ),
-    benchmark: str | None = option("In place of files: the documents of a built benchmark, its non-members held out."),
-    name: str = option("A name for the files, under which answers are kept.", default="asked"),
-    rungs: Sequence[str] | None = option(
-        "How it is asked: title, first line, prefix, instruction. Default: all.", NAMES
-    ),
-    headline: str | None = option(
-        "The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions."
-    ),
-    draws: int = option("Drawn answers in addition to the likeliest.", default=DRAWS, least=0),
-    passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
-    outputs: Path | None = option(
-        "Rows of document, passage, prompt, output: nothing is asked, these are measured.", INPUT_FILE
-    ),
-    text_column: str | None = TEXT_COLUMN,
-    max_requests: int | None = option("The most requests that are sent.", least=1),
-    max_tokens: int | None = option("The most tokens, of prompts and answers together.", least=1),
-    max_cost: float | None = option("The most that it may cost.", click.FloatRange(min=0, min_open=True)),
-    dry_run: bool = option("Say what would be sent to whom, and what it costs. Nothing is sent."),
-    no_text: bool = option("Keep digests and measures, no prompt and no answer."),
+    model: str,
+    texts: tuple[Path, ...],
+    held_out: tuple[Path, ...],
+    benchmark: str | None,
+    name: str,
+    rungs: str | None,
+    headline: str | None,
+    draws: int,
+    passages: int,
+    outputs: Path | None,
+    text_column: str | None,
+    max_requests: int | None,
+    max_tokens: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    no_text: bool,
 ) -> None:
-    """Ask a model that only talks, and measure what comes back.
+    """Ask a chat model for the text of documents, and measure its answers.
 
-    A ladder of prompts, from a title to a prefix; what was in a prompt counts for nothing. The same command again
-    asks what is missing. docs/ask.md explains the numbers.
+    The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. The same
+    command again sends the missing requests. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
         raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")
@@ -133,7 +181,7 @@ def ask(
 
     entry = load_chat_models().get_entry(model)
     options = AskingOptions(
-        rungs=[*(rungs or PROMPT_STYLES)],
+        rungs=[*(parse_names(rungs) or PROMPT_STYLES)],
         headline=headline,
         draws=draws,
         passages=passages,
@@ -143,7 +191,7 @@ def ask(
     )
     plan = plan_from_options(asked, entry, paths, options)
     missing = find_missing_requests(plan, entry, paths)
-    _say_plan(plan, entry, missing)
+    _print_plan(plan, entry, missing)
     if dry_run:
         return
     budget = open_budget(entry, options.limits)
@@ -157,7 +205,7 @@ def ask(
         notify=print_message,
         on_answer=lambda answered: show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
-    _say_used(entry, budget)
+    _print_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
     if report.fault is not None:
         raise report.fault
@@ -166,7 +214,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """Measure what others asked already, of each model that the rows name, else of ``model``."""
+    """Measure existing outputs, by the model that a row names, else as those of ``model``."""
     from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
 
@@ -192,8 +240,8 @@ def _read_files(
     return read_texts_of_files(inventory, name, paths)
 
 
-def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
-    """Say what would be sent, to whom, and what it would cost at most."""
+def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
+    """Print the requests, their recipient and their maximum cost."""
     from audit_pipeline.extras.chat.chat_client import estimate_usage
     from audit_pipeline.extras.chat.rows import prepare_request
 
@@ -211,7 +259,7 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
     )
 
 
-def _say_used(entry: ChatModel, budget: Budget) -> None:
+def _print_used(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
     priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
     print_result(
@@ -229,9 +277,10 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
     publish(paths, include_text=quoted)
     conclusions = {}
     for report in reports:
-        model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
-        if report.pair.benchmark in found:
-            conclusions[model] = found[report.pair.benchmark]
+        model = report.pair.model
+        answers = read_conclusions(paths.warehouse, model).in_answers
+        if report.pair.benchmark in answers:
+            conclusions[model] = answers[report.pair.benchmark]
             print_result(f"\n{model}: {format_answer(conclusions[model])}")
     print_result(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
@@ -242,7 +291,7 @@ def _show_report(report: AskReport) -> None:
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
     show_table("documents", headline, _DOCUMENTS)
-    _say_missing(report.pair.model, headline)
+    _print_missing(report.pair.model, headline)
     rungs: dict[str, Counter[str]] = {}
     for row in report.documents:
         rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
@@ -250,13 +299,13 @@ def _show_report(report: AskReport) -> None:
     show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
 
 
-def _say_missing(model: str, documents: Sequence[Row]) -> None:
-    """Say which numbers of how many documents are missing, and why."""
-    missing = [
-        {"model": model, "number": number, "documents": found, "reason": reason}
-        for number, is_missing, reason in _MISSING
-        if (found := sum(map(is_missing, documents)))
-    ]
+def _print_missing(model: str, documents: Sequence[Row]) -> None:
+    """Print the missing numbers, with the number of documents and the reason."""
+    missing: list[Row] = []
+    for number, is_missing, reason in _MISSING:
+        count = sum(map(is_missing, documents))
+        if count:
+            missing.append({"model": model, "number": number, "documents": count, "reason": reason})
     if missing:
         lines = (
             f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."

@@ -1,4 +1,4 @@
-"""Commands on models and texts of which it is known what was read: control, study, demo."""
+"""Commands on models with known training data: control, study, demo."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from typing import Any
 
+import click
+
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
+    print_conclusions,
     publish_outcomes,
-    say_conclusions,
     show_audit_outcome,
 )
-from audit_pipeline.cli.command_declaration import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
-from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, say_commands
+from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
     print_problems,
 )
+from audit_pipeline.cli.shared_options import device_option, table_output_options
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
-from audit_pipeline.pipeline.console import Columns, print_message, print_result, print_step, show_table
-from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
+from audit_pipeline.pipeline.console import Columns, Row, print_message, print_result, print_step, show_table
+from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
@@ -47,17 +50,22 @@ _STUDY: Columns = (
 )
 
 
-@command(
-    Place(Section.AUDIT, 70),
-    keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}",
+@click.command(
+    cls=ListedCommand,
+    section=Section.AUDIT,
+    position=70,
+    keeps=f"Finished trainings and finished texts are kept. {GO_ON}",
 )
-def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions = fields()) -> None:
+@click.argument("name", default=INSTRUMENT_CHECK)
+@device_option
+@table_output_options
+def control(name: str, device: str | None) -> None:
     """Train and audit models whose training data is known.
 
-    NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts, and
-    both are audited: a detector works if it finds the members in the first and none in the second.
+    NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts.
+    Both are audited. A detector works if it finds the members in the first model and none in the second.
     """
-    audited = audit_control(name, run.device)
+    audited = audit_control(name, device)
     publish_outcomes(audited)
     for audit in audited:
         show_audit_outcome(audit)
@@ -66,7 +74,7 @@ def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions =
 
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
-    """Audit both models of a control on its texts; warehouse and report do not follow yet."""
+    """Audit both models of a control on its texts. Warehouse and report are not rebuilt."""
     from audit_pipeline.extras.controls.config import FILE
 
     config = load_whole_configuration()
@@ -77,18 +85,22 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
             f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
-    asked = AuditOptions(device=device, publish=False)
-    return [audit_pairs(pair.model, pair.benchmark, asked) for pair in pairs]
+    options = AuditOptions(device=device, publish=False)
+    return [audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
 
 
-@command(
-    Place(Section.AUDIT, 80),
-    keeps="Of a study that is not finished nothing is kept: the same command begins anew.",
+@click.command(
+    cls=ListedCommand,
+    section=Section.AUDIT,
+    position=80,
+    keeps="An unfinished study is not kept: the same command starts from the beginning.",
 )
-def study(name: str = argument()) -> None:
+@click.argument("name")
+@table_output_options
+def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
+    NAME is an entry of config/studies.yaml. A control is trained and audited at each value of a setting.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
@@ -105,69 +117,89 @@ def study(name: str = argument()) -> None:
         audit.prepare_scope(Scope(sources=control.sources), runner)
         runner.run("run_studies", "corpus-audit study", partition_key=name)
         runs.publish(runner)
-    rows_shown = [
-        {
-            **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
-            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], "parameters": json.loads(row["parameters"])},
+    rows: list[Row] = []
+    for result in _query("SELECT * FROM control_studies WHERE study = $study", study=name):
+        row = {
+            "setting": result["setting"],
+            "value": result["value"],
+            "seed": result["seed"],
+            "detector": result["detector"],
+            "auroc": result["auroc"],
+            "auroc_low": result["ci_low"],
+            "auroc_high": result["ci_high"],
+            "parameters": json.loads(result["parameters"]),
         }
-        for row in _query("SELECT * FROM control_studies WHERE study = $study", study=name)
-    ]
-    show_table("study", rows_shown, _STUDY)
+        rows.append(row)
+    show_table("study", rows, _STUDY)
     print_result(f"\nReport: {paths.report}", report=paths.report)
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
-    """Say what the detectors make of texts that a model was trained on, and was not, a line a benchmark of the control;
-    raises the error where a pair met a fault."""
+    """Print the AUROC of some detectors on members and held-out texts, one line per benchmark of the control.
+
+    Raises:
+        PairsFailedError: If an audit failed.
+    """
     for benchmark, models in _find_benchmarks(outcomes):
         rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
-        found: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
+        aurocs_by_role: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
         for row in rows:
             if row["model"] in models and row["detector"] in _CHECKED and row["auroc"] is not None:
-                found[models[row["model"]]][row["detector"]] = row["auroc"]
-        words = {
-            role: ", ".join(f"{name} {aurocs[name]:.2f}" for name in _CHECKED if name in aurocs) or "not audited"
-            for role, aurocs in found.items()
-        }
+                aurocs_by_role[models[row["model"]]][row["detector"]] = row["auroc"]
         blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
+        blind_text = "not computed" if blind is None else f"{blind:.2f}"
         print_result(
-            f"\nInstrument check: AUROC of members against held-out texts: {words['exposed']}; "
-            f"in the control model, which saw neither: {words['twin']}; "
-            f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
-            checks=[{"benchmark": benchmark, **found, "blind_auroc": blind}],
+            f"\nInstrument check: AUROC of members against held-out texts: "
+            f"{_format_aurocs(aurocs_by_role['exposed'])}; "
+            f"in the control model, which saw neither: {_format_aurocs(aurocs_by_role['twin'])}; "
+            f"without any model: {blind_text}",
+            checks=[{"benchmark": benchmark, **aurocs_by_role, "blind_auroc": blind}],
         )
+
+
+def _format_aurocs(aurocs: Mapping[str, float]) -> str:
+    shown = [f"{name} {aurocs[name]:.2f}" for name in _CHECKED if name in aurocs]
+    return ", ".join(shown) or "not audited"
 
 
 def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
-    """Say how often a text is trained on until the model gives it word for word, where documents were searched."""
+    """Print the share of texts that are reproduced word for word, by their number of occurrences in training."""
     from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
     for benchmark, models in _find_benchmarks(outcomes):
-        found: dict[str, dict[int, float]] = {"exposed": {}, "twin": {}}
+        shares_by_role: dict[str, dict[int, float]] = {"exposed": {}, "twin": {}}
         for row in _query(_BY_OCCURRENCES, benchmark=benchmark, threshold=REPRODUCED_FROM):
             if row["model"] in models:
-                found[models[row["model"]]][row["times"]] = row["reached"]
-        if not any(found.values()):
+                shares_by_role[models[row["model"]]][row["times"]] = row["reached"]
+        if not any(shares_by_role.values()):
             continue
-        words = {
-            role: ", ".join(f"{share:.0%}" for share in shares.values()) or "not searched"
-            for role, shares in found.items()
-        }
+        occurrences = ", ".join(map(str, shares_by_role["exposed"]))
         print_result(
-            f"\nMemorisation check: of texts that were {', '.join(map(str, found['exposed']))} times in training, the "
-            f"model gives word for word (p ≥ {REPRODUCED_FROM}): {words['exposed']}; the control model, which saw none "
-            f"of them: {words['twin']}",
-            memorisation=[{"benchmark": benchmark, **found}],
+            f"\nMemorisation check: of texts that were {occurrences} times in training, the model gives word for word "
+            f"(p ≥ {REPRODUCED_FROM}): {_format_shares(shares_by_role['exposed'])}; the control model, which saw none "
+            f"of them: {_format_shares(shares_by_role['twin'])}",
+            memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 
 
+def _format_shares(shares: Mapping[int, float]) -> str:
+    return ", ".join(f"{share:.0%}" for share in shares.values()) or "not searched"
+
+
 def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
-    """Find each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
+    """Return each benchmark of a control with the roles of its models. Raise the error of a failed audit."""
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
-    models = {audit.models[0].name: audit.models[0].control.role for audit in outcomes if audit.models[0].control}
-    return [(name, models) for name in dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks)]
+    models: dict[str, str] = {}
+    benchmarks: dict[str, Mapping[str, str]] = {}
+    for audit in outcomes:
+        model = audit.models[0]
+        if model.control is not None:
+            models[model.name] = model.control.role
+        for spec in audit.benchmarks:
+            benchmarks[spec.name] = models
+    return list(benchmarks.items())
 
 
 def _query(statement: str, **parameters: object) -> list[dict[str, Any]]:
@@ -191,8 +223,10 @@ ORDER BY strongest.log_p DESC
 
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
-    """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
-    yet. Nothing where the configuration has no such benchmark."""
+    """Search the famous texts for passages that the model recites, unless this is up to date.
+
+    Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
+    """
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
@@ -203,7 +237,8 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     from audit_pipeline.pipeline.run_audit import plan_quickly
 
     stages = ("documents", "benchmark", "extraction")
-    entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
+    entry = resolve_model(model, config.models)
+    paths = DataPaths.from_environment()
     for spec in specs:
         request = AuditRequest([entry], [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
@@ -215,13 +250,14 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:
-    """Show the answer, each text with its p-value, and how often its passage is in what is installed."""
+    """Print the answer, the p-value of each text, and the number of installed copies of its passage."""
     from audit_pipeline.store.store import read_documents
 
-    [spec], paths = outcome.benchmarks, DataPaths.from_environment()
+    [spec] = outcome.benchmarks
+    paths = DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
-    say_conclusions(paths, outcome.models[0].name, spec.name)
+    print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -244,17 +280,21 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
         ],
     )
     print_result(
-        "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
-        "copies: the licence files of installed packages that hold it, an estimate of how often the model has read it."
+        "First choices, the probabilities and the copies belong to the strongest passage. Copies are the licence files "
+        "of installed packages that contain it, an estimate of how often the model has read it."
     )
 
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
-    """Count the licence files of installed packages that hold each passage, case and white space levelled."""
+    """Count the licence files of installed packages that contain each passage, ignoring case and white space."""
     from audit_pipeline.splits.shared_text import normalise_text
 
-    files = [normalise_text(text) for text in _iterate_installed_licences()]
-    return [sum(normalise_text(passage) in text for text in files) for passage in passages]
+    licences = [normalise_text(text) for text in _iterate_installed_licences()]
+    counts: list[int] = []
+    for passage in passages:
+        normalised = normalise_text(passage)
+        counts.append(sum(normalised in licence for licence in licences))
+    return counts
 
 
 def _iterate_installed_licences() -> Iterable[str]:
@@ -264,7 +304,7 @@ def _iterate_installed_licences() -> Iterable[str]:
                 try:
                     yield file.read_text(encoding="utf-8")
                 except (OSError, UnicodeDecodeError):
-                    # Removed since, or in another encoding: not counted.
+                    # The file was removed, or has another encoding. It is not counted.
                     continue
 
 
@@ -272,11 +312,13 @@ def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
 
-@command(Place(Section.BEGIN, 20), keeps=PASSES_KEPT)
-def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> None:
+@click.command(cls=ListedCommand, section=Section.BEGIN, position=20, keeps=PASSES_KEPT)
+@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
+@table_output_options
+def demo(model: str) -> None:
     """Check the instrument, audit a model, and let it recite.
 
-    The texts are real; all of it takes a few minutes on two cores.
+    The texts are real. The demo takes a few minutes on two cores.
     """
     checked = _audit_control_if_configured(INSTRUMENT_CHECK)
     memorised = _audit_control_if_configured(MEMORISATION_CHECK)
@@ -288,7 +330,7 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
     show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
-    say_commands(
+    print_next_commands(
         {
             "dev": "the same in the Dagster UI",
             "report --open": "the report in a browser",
@@ -301,7 +343,7 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
-    """Audit both models of a control; none where the configuration has no such control."""
+    """Audit both models of a control. The list is empty if the configuration has no such control."""
     from audit_pipeline.extras.controls.config import FILE
 
     if name in load_whole_configuration().entries_of(FILE).names:

@@ -39,7 +39,8 @@ Log = Callable[[str], None]
 
 def list_conditions(study: StudyEntry, control: ControlEntry) -> list[tuple[str, object, ControlEntry]]:
     """Every training of a study: a setting, its value, and the control as it then is; the other settings are as the
-    control has them. Each is done with every seed."""
+    control has them. Each is done with every seed.
+    """
     return [
         (setting, value, control.with_settings(**{setting: value, "seed": control.seed + number}))
         for setting, values in study.vary.items()

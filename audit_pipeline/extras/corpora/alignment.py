@@ -187,7 +187,8 @@ def flag_run_starts(flags: Flags, length: int) -> Flags:
 
 def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
     """Return [first, end) of the longest stretch of ``matched`` (bool [w]) that begins and ends with True and of which
-    at least ``share`` is True; of several the first. Some of ``matched`` has to be True."""
+    at least ``share`` is True; of several the first. Some of ``matched`` has to be True.
+    """
     # Sums minus the share: a stretch has enough where its sum does not fall. A little more a word pays for rounding.
     sums = np.concatenate([[0.0], np.cumsum(matched - share)]) + 1e-9 * np.arange(len(matched) + 1)
     # The last such end, by the largest sum of an end from there on.

@@ -16,12 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import httpx2
 from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
-from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import (
+    HUB_ERRORS,
+    HubDataUnreachableError,
+    classify_hub_error,
+    hub_faults_as_errors,
+)
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.json_lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
@@ -232,7 +236,7 @@ class HubStream:
                     if item is not None:
                         self._require_usable(item)
                         yield item
-            except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
+            except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
                 raise self._build_stream_error(error) from error
             self._group, self._begin, self._rows = self._group + 1, None, None
 

@@ -104,7 +104,8 @@ class Matcher:
         self, held: list[tuple[CorpusDocument, str]], found: Places, runs: Places, document: Places, words: Words
     ) -> list[FoundPassage]:
         """Return what is equal word for word. ``found`` [k]: words at which runs begin that the index holds; ``runs``
-        [k] which they are, ``document`` [k] whose."""
+        [k] which they are, ``document`` [k] whose.
+        """
         hit, word = self._expand(found, runs)
         order = np.lexsort((word, found[hit] - word))
         hit, word = hit[order], word[order]
@@ -135,7 +136,8 @@ class Matcher:
         document: Places,
     ) -> tuple[list[FoundPassage], list[FoundPassage]]:
         """Return the copies of every text that a document has enough seeds of, and those of questions with the answer
-        near."""
+        near.
+        """
         assert self._evidence is not None
         index, texts = self._index, len(self._index.first_word) - 1
         hit, word = self._expand(found, runs)
@@ -230,7 +232,8 @@ class Matcher:
 
 def _group_passages(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[FoundPassage]:
     """Passages from rows of (word, length, document, start, end), each with its documents; one that a document holds
-    twice counts once, at its first place."""
+    twice counts once, at its first place.
+    """
     rows = found[np.lexsort(found.T[::-1])]
     rows = rows[_mark_changes(rows[:, :3])]
     begins = np.flatnonzero(_mark_changes(rows[:, :2]))
@@ -272,7 +275,8 @@ def _count_matched(copy: Alignment, first: int, end: int) -> int:
 
 def _is_sentence(normal: str, words: Words, own: Places, alignment: Alignment) -> bool:
     """Return whether an alignment begins and ends in a document where a sentence or a line does; ``own`` [2]: the
-    document's first word and the one after its last."""
+    document's first word and the one after its last.
+    """
     first, last = int(own[0]) + alignment.begin, int(own[0]) + alignment.stop - 1
     before = int(words.ends[first - 1]) if first > own[0] else 0
     after = int(words.starts[last + 1]) if last + 1 < own[1] else len(normal)

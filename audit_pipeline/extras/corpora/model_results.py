@@ -265,7 +265,8 @@ def list_clean_positions(
 @dataclass(frozen=True)
 class AccuracyComparison:
     """The accuracy on contaminated items minus that on clean ones; ``method``: how interval and p-value were computed,
-    or why there are none."""
+    or why there are none.
+    """
 
     contaminated: Rate
     clean: Rate

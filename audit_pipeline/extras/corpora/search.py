@@ -51,7 +51,8 @@ _LONGEST_IDENTITY = 1000
 @dataclass(frozen=True)
 class CorpusShard:
     """One file of a corpus, or all documents of a source. ``stamp``: changes with what lies there. ``bytes``: its size
-    on disk; None where that is not known."""
+    on disk; None where that is not known.
+    """
 
     name: str
     stamp: str
@@ -232,7 +233,8 @@ class ShardReport:
 @dataclass(frozen=True)
 class AuditedTexts:
     """The texts that are looked for, each with the place at which its answer begins (0: it has none), and the number of
-    its test set (empty: all are of one)."""
+    its test set (empty: all are of one).
+    """
 
     texts: Sequence[str]
     borders: Sequence[int]
@@ -240,7 +242,8 @@ class AuditedTexts:
 
     def split_into_parts(self) -> tuple[list[str], Places, Places]:
         """Return the parts that are looked for by the rule of evidence, the item of each, and the part that is the
-        answer to each (-1: none)."""
+        answer to each (-1: none).
+        """
         parts: list[str] = []
         items: list[int] = []
         answers: list[int] = []

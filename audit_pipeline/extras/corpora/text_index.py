@@ -64,7 +64,8 @@ class FoundPassage:
 @dataclass
 class Matches:
     """What documents hold: passages, those of questions with the answer near, and how many documents hold each of
-    ``runs`` [k] and each of all words of the texts (int64 [v])."""
+    ``runs`` [k] and each of all words of the texts (int64 [v]).
+    """
 
     passages: Iterable[FoundPassage]
     answered: Iterable[FoundPassage]
@@ -97,7 +98,8 @@ class LongestPassages:
 
     def _insert_or_extend(self, first: int, end: int, documents: int) -> FoundPassage | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
-        takes the place of those that lie within it."""
+        takes the place of those that lie within it.
+        """
         at = bisect_left(self._firsts, first)
         if at < len(self._kept) and self._firsts[at] == first:
             if self._kept[at].end == end:

@@ -65,7 +65,8 @@ _OF_WORDS = 0xD6E8FEB86659FD93
 @dataclass(frozen=True)
 class Words:
     """The words of a text: their hashes (uint64 [n]), first characters and the ends after the last ones (int64 [n]; of
-    many texts together int32 [n], within each)."""
+    many texts together int32 [n], within each).
+    """
 
     hashes: Hashes
     starts: Offsets
@@ -88,7 +89,8 @@ def is_by_character(character: str) -> bool:
 
 def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
-    and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
+    and of each text, and after the last one, which word comes first (int64 [len(texts) + 1]).
+    """
     parts: list[Words] = []
     counts = [0]
     for some in iterate_batches_by_size(texts, len, BLOCK) if texts else ((),):

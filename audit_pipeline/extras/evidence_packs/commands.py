@@ -1,21 +1,33 @@
-"""Commands for evidence that others check: seal, pack, verify. Heavy packages are imported where they are needed."""
+"""Commands for evidence that others can check: seal, pack, verify."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.command_declaration import LIMITS, MODEL, Place, Section, argument, command, fields, option
+from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
     prepare_model,
     resolve_model_option,
+)
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    EXISTING_FILE,
+    FILE,
+    authority_option,
+    benchmark_option,
+    json_option,
+    limit_options,
+    model_option,
+    quiet_option,
+    table_output_options,
 )
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import (
@@ -26,43 +38,40 @@ from audit_pipeline.pipeline.console import (
     report_slow_work,
     show_table,
 )
-from audit_pipeline.pipeline.options import BENCHMARK, EXISTING_FILE, FILE, RunOptions
+from audit_pipeline.pipeline.options import RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.store.paths import DataPaths
 
-AUTHORITY = option(
-    "A timestamp authority (RFC 3161) that stamps the file's digest; nothing else is sent to it.",
-    default=None,
-    metavar="URL",
-)
 _MARKS = {True: "ok", False: "!!", None: "--"}
 _CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result", "words"))
 
 
-@command(Place(Section.PROOF, 10), prints="facts")
-def seal(
-    model: str = MODEL,
-    benchmark: str = option(BENCHMARK.help),
-    authority: str | None = AUTHORITY,
-    run: RunOptions = fields(*LIMITS),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.PROOF, position=10)
+@model_option
+@benchmark_option
+@authority_option
+@limit_options
+@json_option
+@quiet_option
+def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> None:
     """Seal the plan of an audit before the model is run.
 
-    The plan names texts, settings, model and code by their digests. Texts that are missing are fetched and built; the
-    model is not run on them. docs/exhibit.md says what the report makes of it.
+    The plan contains the digests of texts, settings, model and code. Missing texts are fetched and built, but the model
+    is not run on them. docs/exhibit.md explains how the report uses the plan.
     """
-    paths, configured = get_writable_paths(), resolve_model_option(model)
+    paths = get_writable_paths()
+    configured = resolve_model_option(model)
     specs = load_whole_configuration().benchmarks_named(benchmark)
-    tokenized, _ = prepare_model(configured, paths, run)
+    tokenized, _ = prepare_model(configured, paths, RunOptions(**limits))
     build_benchmarks(specs, paths)
     seal_plans(specs, tokenized, paths, authority)
 
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
-    """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
+    """Seal the plan of every benchmark that can be audited. Raise DataError if there is none."""
     from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan, seal_plan
     from audit_pipeline.tables import Pair
 
@@ -80,7 +89,8 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         late = explain_late_plan(plan, pair, paths)
         what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
         words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
-        words += [f"{spec.name}: not planned beforehand: {'; '.join(late)}"] if late else []
+        if late:
+            words.append(f"{spec.name}: not planned beforehand: {'; '.join(late)}")
         facts[spec.name] = {
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
@@ -88,24 +98,26 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
             "not_planned_beforehand": late,
         }
     if not facts:
-        raise DataError("no benchmark is fit to be audited, so no plan was sealed")
+        raise DataError("no benchmark can be audited, so no plan was sealed")
     print_result("\n".join(words), plans=facts)
 
 
-@command(Place(Section.PROOF, 20), prints="facts")
-def pack(
-    model: str = MODEL,
-    benchmark: str = option(BENCHMARK.help),
-    out: Path = option("The pack to write.", FILE, metavar="FILE.zip"),
-) -> None:
-    """Pack what a finding rests on, so that others can check it.
+@click.command(cls=ListedCommand, section=Section.PROOF, position=20)
+@model_option
+@benchmark_option
+@click.option("--out", type=FILE, required=True, metavar="FILE.zip", help="The pack to write.")
+@json_option
+@quiet_option
+def pack(model: str, benchmark: str, out: Path) -> None:
+    """Pack the evidence of findings, so that others can check it.
 
-    The pack holds the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions; not the
-    model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md says what is in it.
+    The pack contains the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions, but
+    not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"{out}: name a .zip file in a folder that exists")
-    paths, configured = get_writable_paths(), resolve_model_option(model)
+    paths = get_writable_paths()
+    configured = resolve_model_option(model)
     configuration = load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
     from audit_pipeline.extras.evidence_packs.pack import write_pack
@@ -115,7 +127,8 @@ def pack(
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
     files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=print_step)
-    size, sha256 = out.stat().st_size, file_sha256(out)
+    size = out.stat().st_size
+    sha256 = file_sha256(out)
     print_result(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
         f"To check it: corpus-audit verify {out}",
@@ -126,23 +139,26 @@ def pack(
     )
 
 
-@command(Place(Section.PROOF, 30))
-def verify(
-    file: Path = argument(type=EXISTING_FILE),
-    rerun: int | None = option(
-        "Run N texts and N windows of each benchmark again, with --model.", least=1, metavar="N"
-    ),
-    seed: int | None = option("Draws those texts. Choose it yourself, after you have the pack."),
-    model: str | None = option("The model's weights: a name in config/models.yaml, a hub id, or a path."),
-    certificates: Path | None = option(
-        "Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
-        EXISTING_FILE,
-    ),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.PROOF, position=30)
+@click.argument("file", type=EXISTING_FILE)
+@click.option(
+    "--rerun", type=AT_LEAST_1, metavar="N", help="With --model: run N texts and N windows of each benchmark again."
+)
+@click.option(
+    "--seed", type=int, help="Seed that draws these texts. Choose it yourself after you have received the pack."
+)
+@click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
+@click.option(
+    "--certificates",
+    type=EXISTING_FILE,
+    help="Certificates (PEM) of timestamp authorities that you trust, to check the signatures of timestamps.",
+)
+@table_output_options
+def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
     """Check a pack: its digests, lineage, plan, findings.
 
     Findings are computed again from the pack's statistics, without the model. The exit code is 1 if a check fails.
-    docs/exhibit.md explains each.
+    docs/exhibit.md explains the checks.
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
         raise click.UsageError("--rerun, --seed and --model go together")

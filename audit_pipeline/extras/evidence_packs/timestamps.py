@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import requests
 from cryptography import x509
 from rfc3161_client import (
     HashAlgorithm,
@@ -24,7 +23,8 @@ from rfc3161_client import (
 )
 
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.readers.guarded_responses import DamagedAnswerError, GuardedAdapter, OversizedAnswerError
+from audit_pipeline.http.client import HttpClient
+from audit_pipeline.http.faults import HttpError
 from audit_pipeline.readers.regular_files import read_regular_file
 
 _TIMEOUT = 30.0
@@ -58,17 +58,14 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
     """
     request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
     try:
-        with requests.Session() as session:
-            session.mount(url, GuardedAdapter(_MOST_BYTES))
-            answer = session.post(
+        with HttpClient(timeout_seconds=_TIMEOUT, max_bytes=_MOST_BYTES) as client:
+            answer = client.request(
+                "POST",
                 url,
-                data=request.as_bytes(),
+                content=request.as_bytes(),
                 headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
-                timeout=_TIMEOUT,
-                allow_redirects=False,
             )
-        answer.raise_for_status()
-    except (requests.RequestException, OversizedAnswerError, DamagedAnswerError) as error:
+    except HttpError as error:
         raise AuthorityError(f"the timestamp authority {url} cannot be reached: {error}; try again later") from error
     return read_timestamp(answer.content, content)
 
@@ -90,7 +87,8 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
 
 def require_signature(response: bytes, content: bytes, certificates: Path) -> None:
     """Raise DataError unless the answer is a timestamp of ``content`` whose signature leads to one of the trusted
-    ``certificates`` (PEM)."""
+    ``certificates`` (PEM).
+    """
     decoded = _decode(response)
     try:
         trusted = x509.load_pem_x509_certificates(read_regular_file(certificates))

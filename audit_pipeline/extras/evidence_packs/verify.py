@@ -181,7 +181,8 @@ def _check_payload(
 
 def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
     """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
-    that its line names, none is missing, and none was put in."""
+    that its line names, none is missing, and none was put in.
+    """
     words = f"{len(ledger.lines):,} lines follow one another"
     if ledger.forgotten_count:
         words += f"; {ledger.forgotten_count:,} are links alone: what they are of cannot be seen here"
@@ -235,7 +236,8 @@ class _Verification:
 
     def _explain_not_planned(self, plan: SealedPlan, place: int, places: Iterable[int], pair: Pair) -> list[str]:
         """Say why ``plan``, which is at ``place`` in the lineage, does not show that the current findings were planned;
-        empty where it does. ``places``: those of all plans."""
+        empty where it does. ``places``: those of all plans.
+        """
         runs = self._read_runs(pair).items()
         of_runs = [self._list_entries(table, pair, run.run_id) for table, run in runs if table in _RUN_BY_MODEL]
         made, entries = [own[-1].line_number for own in of_runs], [entry for own in of_runs for entry in own]
@@ -376,7 +378,8 @@ def _refuse_to_run(model: TokenizedModel) -> Backend:
 
 def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
     """Say what differs between the rows of a table as packed and as computed again, whatever their order and run;
-    None where nothing does."""
+    None where nothing does.
+    """
     names = [name for name in table.names if name not in ("run_id", *_GENERATED)]
     key = [(name, "ascending") for name in table.key if name in names]
     mine, theirs = (rows.select(names).sort_by(key).combine_chunks() for rows in (packed, again))

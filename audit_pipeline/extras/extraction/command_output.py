@@ -1,4 +1,4 @@
-"""What the command extract prints of documents, and what it lets a model generate."""
+"""Output of the command extract, and the texts that it lets a model generate."""
 
 from __future__ import annotations
 
@@ -42,7 +42,15 @@ _SHOWN_PASSAGES = 3
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """What the model is asked to generate; None: not asked for."""
+    """The texts that the model generates for passages and documents. None switches an option off.
+
+    Attributes:
+        generate: Number of drawn suffixes per passage.
+        seed: Seed of the draws.
+        near_verbatim: Number of tokens that may differ in the near-verbatim probability.
+        beams: Number of beams of its beam search.
+        continued: Number of tokens by which the start of a document is continued.
+    """
 
     generate: int | None
     seed: int
@@ -51,8 +59,11 @@ class GenerationOptions:
     continued: int | None
 
     def require_consistent(self, suffix: int, model: ModelEntry) -> None:
-        """Raise UsageError where options do not go together, where any continuation would be near a ``suffix`` of so
-        many tokens, and where a model behind an interface is to generate."""
+        """Check the options against the number of suffix tokens and the model.
+
+        Raises:
+            click.UsageError: If ``near_verbatim`` lets every token differ, or if a model on a server would generate.
+        """
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
@@ -64,22 +75,26 @@ class GenerationOptions:
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """Return what came of a document's window ``number``, None where it was not asked for."""
+        """Generate the suffix of a document's window, and return the results. They are None if not requested."""
         from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
         from audit_pipeline.extras.extraction.documents import cut_excerpt
 
-        near, hits, greedy = None, None, None
+        near = None
+        hits = None
+        greedy = None
         if self.near_verbatim is not None:
             near = search.bound_near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
         if self.generate is not None:
-            forward, window = search.load_local_pass(backend_of), search.encode_window(result, number)
+            forward = search.load_local_pass(backend_of)
+            window = search.encode_window(result, number)
             hits = count_hits(forward, window, self.generate, self.seed)
-            greedy = cut_excerpt(generate_suffix(search.model, forward, window)) if quoted else None
+            if quoted:
+                greedy = cut_excerpt(generate_suffix(search.model, forward, window))
         near = None if near == -math.inf else near
         return {"log_p_near_verbatim": near, "draws": self.generate, "hits": hits, "greedy": greedy}
 
     def list_columns(self) -> Columns:
-        """List the columns of a table of passages that hold it."""
+        """Return the columns of generated texts in a table of passages."""
         differ = f"p where up to {self.near_verbatim} tokens differ"
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
@@ -89,11 +104,16 @@ class GenerationOptions:
             ("drawn", _format_hits),
             ("by its first choices the model gives", "greedy", lambda words: words or DASH),
         ]
-        return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
+        columns: list[Any] = []
+        if self.near_verbatim is not None:
+            columns += near
+        if self.generate is not None:
+            columns += hits
+        return columns
 
 
 def format_draws_needed(log_p: float | None) -> str:
-    """Format how many draws from the whole distribution give the passage at least once with an even chance."""
+    """Format the number of draws that give the passage at least once with a probability of 50%."""
     from audit_pipeline.statistics.draw_cost import compute_log_draws
 
     return DASH if log_p is None else format_draws(compute_log_draws(log_p) / math.log(10))
@@ -106,7 +126,7 @@ def _format_probability(log_p: float | None) -> str:
 
 
 def _format_hits(row: Row) -> str:
-    """Format how many draws, which are among the likeliest tokens, are the passage, and how many are expected to be."""
+    """Format the observed and the expected number of draws that equal the passage."""
     log_p = row["log_p_top_40"]
     expected = "0" if log_p is None else f"{row['draws'] * math.exp(log_p):.1f}"
     return f"{row['hits']} of {row['draws']}, expected {expected}"
@@ -155,16 +175,16 @@ _TESTS: Columns = (
 
 
 def show_continuations(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
-    """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
+    """Print how much of each document the model reproduces from its beginning."""
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS, continue_document
 
     rows: list[Row] = []
     with report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
             show_status(result.document.name)
-            forward, text = search.load_local_pass(backend_of), result.document.text
-            found = continue_document(search.model, forward, text, search.options.prefix, tokens)
-            rows.append({"document": result.document.name, **asdict(found)})
+            forward = search.load_local_pass(backend_of)
+            continuation = continue_document(search.model, forward, result.document.text, search.options.prefix, tokens)
+            rows.append({"document": result.document.name, **asdict(continuation)})
     columns: Columns = (
         ("document", "document"),
         ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
@@ -176,7 +196,7 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
 
 
 def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
-    """Select the audited documents that are shown one by one, the strongest first."""
+    """Return the strongest audited documents, in descending order."""
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.memorisation.strongest),
         key=lambda result: result.strongest_log_p or 0.0,
@@ -197,11 +217,12 @@ def show_passages(
     *,
     quoted: bool,
 ) -> None:
-    """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
+    """Print the strongest passages of the documents, with the texts that the model generates for them."""
     from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 
     passages: list[Row] = []
-    price, length = search.options.price_per_million, search.options.lengths.window
+    price = search.options.price_per_million
+    length = search.options.lengths.window
     with report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
             report(result.document.name)
@@ -217,41 +238,48 @@ def show_passages(
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
-    """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
+    """Print the results of the grid for the documents ``shown``. The JSON document has all documents and settings."""
     from audit_pipeline.extras.extraction.result_tables import build_grid_rows, summarise_grid
 
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
         print_result("", grid=rows)
-    of_whole = dict(
-        zip((result.document.name for result in extractions), summarise_grid(extractions, findings), strict=True)
-    )
-    settings = {
-        result.document.name: [row for row in rows if row["document_id"] == result.document.name] for result in shown
-    }
-    found = [_build_grid_row(name, rows, of_whole[name]) for name, rows in settings.items() if rows]
-    show_table("grid_documents", found, _GRID)
+    names = [result.document.name for result in extractions]
+    summaries = dict(zip(names, summarise_grid(extractions, findings), strict=True))
+    documents: list[Row] = []
+    for result in shown:
+        name = result.document.name
+        settings = [row for row in rows if row["document_id"] == name]
+        if settings:
+            documents.append(_build_grid_row(name, settings, summaries[name]))
+    show_table("grid_documents", documents, _GRID)
 
 
-def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[str, Any]:
+def _build_grid_row(name: str, settings: Sequence[Row], summary: Row) -> dict[str, Any]:
     best = max(settings, key=lambda row: -math.inf if row["log_p"] is None else row["log_p"])
     named = [row["log_p"] for row in settings if row["is_named"]]
+    n_reached = sum(row["reached"] > 0 for row in settings)
     return {
         "document": name,
-        "settings": of_whole["grid_settings"],
-        "settings_reached": sum(row["reached"] > 0 for row in settings),
-        **{key: best[key] for key in ("prefix_tokens", "suffix_tokens", "temperature", "drawn_from", "log_p")},
+        "settings": summary["grid_settings"],
+        "settings_reached": n_reached,
+        "prefix_tokens": best["prefix_tokens"],
+        "suffix_tokens": best["suffix_tokens"],
+        "temperature": best["temperature"],
+        "drawn_from": best["drawn_from"],
+        "log_p": best["log_p"],
         "named": bool(named),
         "named_log_p": named[0] if named else None,
-        "p_value": of_whole["grid_p_value"],
-        "q_value": of_whole["grid_q_bh"],
+        "p_value": summary["grid_p_value"],
+        "q_value": summary["grid_q_bh"],
     }
 
 
 def show_claims(extractions: Sequence[Extraction]) -> None:
-    """Show what may be said of the audited documents, and what the held-out ones say of that."""
+    """Print the claim on the audited documents, and the rates of the held-out ones."""
     searched = [result for result in extractions if len(result.windows)]
-    audited, held_out = _filter_by_side(searched, "audited"), _filter_by_side(searched, "held_out")
+    audited = _filter_by_side(searched, "audited")
+    held_out = _filter_by_side(searched, "held_out")
     if not audited:
         print_result("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
@@ -284,8 +312,11 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
 
     rows = [
         {
-            **{"threshold": rate["threshold"], "reached": rate["n_reached"], "documents": rate["n_documents"]},
-            **{"low": rate["reached_low"], "high": rate["reached_high"]},
+            "threshold": rate["threshold"],
+            "reached": rate["n_reached"],
+            "documents": rate["n_documents"],
+            "low": rate["reached_low"],
+            "high": rate["reached_high"],
         }
         for rate in compute_extraction_rates(held_out, "")
         if rate["unit"] == "benchmark"
@@ -293,42 +324,54 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
     show_table("held_out", rows, _HELD_OUT)
 
 
+# Keys of a document in the JSON output, and their columns of the table DOCUMENT_MEMORISATION.
 _DOCUMENT_COLUMNS = {
-    **{"document": "document_id", "greedy": "covered_by_first_choices"},
-    **{name: name for name in ("characters", "windows", "reproduced", "set_apart", "covered_set_apart", "longest_run")},
-    **{name: name for name in ("log_p", "p_value", "windows_compared")},
-    **{"q_value": "q_bh", "held_out_compared": "n_held_out"},
+    "document": "document_id",
+    "greedy": "covered_by_first_choices",
+    "characters": "characters",
+    "windows": "windows",
+    "reproduced": "reproduced",
+    "set_apart": "set_apart",
+    "covered_set_apart": "covered_set_apart",
+    "longest_run": "longest_run",
+    "log_p": "log_p",
+    "p_value": "p_value",
+    "windows_compared": "windows_compared",
+    "q_value": "q_bh",
+    "held_out_compared": "n_held_out",
 }
-"""What is shown of a document, and the column of DOCUMENT_MEMORISATION that it is."""
 
 
 def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
-    """Show how much of each audited document the model gives, the strongest first."""
+    """Print how much of each audited document the model reproduces, the strongest first."""
     from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
     from audit_pipeline.extras.extraction.result_tables import COVERED_COLUMNS, build_document_rows
 
     audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
     covered = {f"covered_{threshold}": column for threshold, column in zip(THRESHOLDS, COVERED_COLUMNS, strict=True)}
     names = {**_DOCUMENT_COLUMNS, **covered}
-    rows = [{name: row[column] for name, column in names.items()} for row in audited if row["windows"]]
+    rows: list[dict[str, Any]] = []
+    for row in audited:
+        if row["windows"]:
+            rows.append({name: row[column] for name, column in names.items()})
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
     short = [row["document_id"] for row in audited if not row["windows"]]
     if short:
-        named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
+        named = ", ".join([*short[:5], "…"] if len(short) > 5 else short)
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
         print_result(words, shorter_than_a_window=short)
-    set_apart = (("set apart", "covered_set_apart", format_share),) if any(row["set_apart"] for row in rows) else ()
-    columns: Columns = [
+    columns: list[Any] = [
         ("document", "document"),
         ("characters", "characters", format_thousands),
         ("windows", "windows", format_thousands),
-        *((f"p ≥ {threshold}", f"covered_{threshold}", format_share) for threshold in THRESHOLDS),
-        ("first choices alone", "greedy", format_share),
-        *set_apart,
-        ("longest run", "longest_run", format_thousands),
-        _DRAWS,
-        *(_TESTS if any(row["p_value"] is not None for row in rows) else ()),
     ]
+    columns += [(f"p ≥ {threshold}", f"covered_{threshold}", format_share) for threshold in THRESHOLDS]
+    columns.append(("first choices alone", "greedy", format_share))
+    if any(row["set_apart"] for row in rows):
+        columns.append(("set apart", "covered_set_apart", format_share))
+    columns += [("longest run", "longest_run", format_thousands), _DRAWS]
+    if any(row["p_value"] is not None for row in rows):
+        columns += _TESTS
     show_table("documents", rows, columns)
 
 
@@ -336,9 +379,19 @@ def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
     from audit_pipeline.extras.extraction.documents import cut_excerpt
     from audit_pipeline.readers.whole_files.document import describe_place
 
-    windows, text = result.windows, result.document.text
-    start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
-    log_p_top = float(windows.log_p_top[number])
+    windows = result.windows
+    text = result.document.text
+    start = int(windows.start[number])
+    begin = int(windows.begin[number])
+    end = int(windows.end[number])
+    log_p_top: float | None = None
+    if windows.top_is_known and math.isfinite(windows.log_p_top[number]):
+        log_p_top = float(windows.log_p_top[number])
+    prefix = None
+    suffix = None
+    if quoted:
+        prefix = cut_excerpt(text[start:begin], last=True)
+        suffix = cut_excerpt(text[begin:end])
     return {
         "document": result.document.name,
         "start": start,
@@ -346,9 +399,9 @@ def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
         "end": end,
         "place": describe_place(text, begin, result.document.places),
         "log_p": float(windows.log_p[number]),
-        "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
+        "log_p_top_40": log_p_top,
         "matches": None if windows.matches is None else int(windows.matches[number]),
         "tokens": int(windows.tokens[number]),
-        "prefix": cut_excerpt(text[start:begin], last=True) if quoted else None,
-        "suffix": cut_excerpt(text[begin:end]) if quoted else None,
+        "prefix": prefix,
+        "suffix": suffix,
     }

@@ -1,32 +1,32 @@
-"""The command extract: what a model can be made to say of documents."""
+"""The command extract: passages of documents that a model reproduces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.command_declaration import (
-    MODEL,
-    PASSES_KEPT,
-    RUN,
-    TEXT_COLUMN,
-    Place,
-    Section,
-    command,
-    fields,
-    option,
-)
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
     prepare_model,
     resolve_model_option,
+)
+from audit_pipeline.cli.shared_options import (
+    AT_LEAST_1,
+    FILE,
+    PATH,
+    POSITIVE,
+    model_option,
+    run_options,
+    table_output_options,
+    text_column_option,
 )
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.extraction.command_output import (
@@ -41,7 +41,7 @@ from audit_pipeline.extras.extraction.command_output import (
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
-from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
+from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
@@ -52,82 +52,128 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
-_UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
-_NOT_KEPT = "Loads the model, and is not kept in the cache."
+_DEFAULT = "Default: the benchmark's entry, else {}."
+_NOT_CACHED = "This loads the model, and the result is not cached."
 
 _NAMED_EDITIONS = 10
 
 
-@command(Place(Section.AUDIT, 20), keeps=PASSES_KEPT)
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=20, keeps=PASSES_KEPT)
+@model_option
+@click.option(
+    "--texts",
+    type=PATH,
+    help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
+)
+@click.option(
+    "--benchmark",
+    help="The documents of a benchmark. Its non-members are held out. Results are stored in warehouse and report.",
+)
+@click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
+@click.option(
+    "--held-out",
+    type=PATH,
+    help="Documents that, as you state, the model has not read, in the form of --texts. With them, each audited "
+    "document gets a p-value and a q-value.",
+)
+@click.option(
+    "--reference-model",
+    help="A model that was not trained on the documents. Passages that it also reproduces count as predictable. "
+    "Default: the model's entry.",
+)
+@click.option(
+    "--prefix",
+    type=AT_LEAST_1,
+    help=f"Number of tokens of the prefix, which the model reads. {_DEFAULT.format(PREFIX)}",
+)
+@click.option(
+    "--suffix",
+    type=click.IntRange(min=2),
+    help=f"Number of tokens of the suffix, which the model must reproduce. {_DEFAULT.format(SUFFIX)}",
+)
+@click.option(
+    "--stride",
+    help="Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
+    f"(tiled, and every 10 characters where a passage could be likely). {_DEFAULT.format(COARSE_TO_FINE)}",
+)
+@click.option(
+    "--grid",
+    is_flag=True,
+    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, ways "
+    "of drawing. Default: the benchmark's entry.",
+)
+@click.option(
+    "--price",
+    type=POSITIVE,
+    help="Price of a million tokens, to compute the cost of drawing each passage. Default: the benchmark's entry.",
+)
+@click.option(
+    "--generate",
+    type=AT_LEAST_1,
+    metavar="N",
+    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times drawn. "
+    f"{_NOT_CACHED}",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
+@click.option(
+    "--near-verbatim",
+    type=AT_LEAST_1,
+    metavar="D",
+    help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
+    f"with at most D other tokens, by beam search. {_NOT_CACHED}",
+)
+@click.option(
+    "--beams",
+    type=AT_LEAST_1,
+    default=BEAMS,
+    show_default=True,
+    help="Number of beams of --near-verbatim. More beams take longer, and can raise the bound.",
+)
+@click.option(
+    "--continue",
+    "continued",
+    envvar="CORPUS_AUDIT_EXTRACT_CONTINUE",
+    type=AT_LEAST_1,
+    metavar="TOKENS",
+    help="Let the model greedily continue the first --prefix tokens of the strongest documents for TOKENS tokens, and "
+    f"show how much of the document it reproduces. {_NOT_CACHED}",
+)
+@click.option("--out", type=FILE, help="Parquet file to write, with one row per window.")
+@text_column_option
+@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
+@click.option("--dry-run", is_flag=True, help="Show the number of windows and tokens, and the estimated time.")
+@run_options
+@table_output_options
 def extract(
-    model: str = MODEL,
-    texts: Path | None = option(
-        "The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows."
-    ),
-    benchmark: str | None = option(
-        "The documents of a benchmark, its non-members held out. What is found is kept, and is in warehouse and report."
-    ),
-    document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
-    held_out: Path | None = option(
-        "Documents that the model has not read, by your statement, as --texts takes them: each audited document gets a "
-        "p-value and a q-value."
-    ),
-    reference_model: str | None = option(
-        "A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
-        "model's entry."
-    ),
-    prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
-    suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
-    stride: str | None = option(
-        "Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
-        f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
-    ),
-    grid: bool = option(
-        "Also ask for suffixes at every setting of a grid: lengths of prefix and suffix, temperatures, ways of "
-        "drawing. Default: as the benchmark's entry says."
-    ),
-    price: float | None = option(
-        "The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
-        "says.",
-        click.FloatRange(min=0, min_open=True),
-    ),
-    generate: int | None = option(
-        "Let the model continue the prefixes of the strongest passages: by its first choices, and N times drawn. "
-        f"{_NOT_KEPT}",
-        least=1,
-        metavar="N",
-    ),
-    seed: int = option("Seed of the draws.", default=0),
-    near_verbatim: int | None = option(
-        "For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the suffix "
-        f"with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
-        least=1,
-        metavar="D",
-    ),
-    beams: int = option(
-        "Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
-        default=BEAMS,
-        least=1,
-    ),
-    continued: int | None = option(
-        "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
-        f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
-        least=1,
-        flag="--continue",
-        metavar="TOKENS",
-    ),
-    out: Path | None = option("A Parquet file to write, one row per window.", FILE),
-    text_column: str | None = TEXT_COLUMN,
-    no_text: bool = option("Name places only, quote no text."),
-    dry_run: bool = option("Say how many windows and tokens there are, and about how long it takes."),
-    options: AuditOptions = fields(*RUN),
+    model: str,
+    texts: Path | None,
+    benchmark: str | None,
+    document: str | None,
+    held_out: Path | None,
+    reference_model: str | None,
+    prefix: int | None,
+    suffix: int | None,
+    stride: str | None,
+    grid: bool,
+    price: float | None,
+    generate: int | None,
+    seed: int,
+    near_verbatim: int | None,
+    beams: int,
+    continued: int | None,
+    out: Path | None,
+    text_column: str | None,
+    no_text: bool,
+    dry_run: bool,
+    **run_options: Any,
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
-    For windows of a document, the probability that the model, given the prefix, goes on with exactly the suffix:
-    computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
-    command continues. docs/extraction.md explains the numbers.
+    For windows of a document, compute the probability that the model continues the prefix with exactly the suffix.
+    One forward pass suffices, without drawing. Finished windows are kept: after an interruption, the same command
+    continues. docs/extraction.md explains the numbers.
     """
+    options = AuditOptions(**run_options)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
         raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
     if benchmark is not None and (held_out is not None or reference_model is not None):
@@ -159,14 +205,14 @@ def extract(
     if spec is not None:
         from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 
-        # Once it has been run and published, everything that it found is in the cache.
+        # After this run, the results are in the cache, and the search below reads them.
         if not dry_run:
             run_extraction(AuditRequest([entry], [spec], options), asked, paths)
         documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
-    # Of a benchmark its server was asked by then.
+    # For a benchmark, run_extraction has already asked the server.
     tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
@@ -182,7 +228,7 @@ def extract(
 def _search_and_show(
     search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
 ) -> None:
-    """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
+    """Search the documents, and print the results of the audited ones. Write their windows to ``out``."""
     from audit_pipeline.pipeline.progress import progress_bar
 
     with progress_bar(search.model.entry.name) as on_progress:
@@ -223,9 +269,10 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
 
 
 def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: DataPaths) -> None:
-    """Search the documents of the request's benchmark by ``settings``, then publish where the request says so.
+    """Search the documents of the request's benchmark, then publish if the request asks for it.
 
-    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    Raises:
+        AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
     definitions = load_dagster_definitions()
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
@@ -236,11 +283,13 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     from audit_pipeline.tables import Pair
 
     [spec] = request.benchmarks
-    entry, options = request.model, request.options
+    entry = request.model
+    options = request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.probe_and_load(entry, paths, print_step)
-    if (problem := explain_window_too_long(model, settings.lengths)) is not None:
+    problem = explain_window_too_long(model, settings.lengths)
+    if problem is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
@@ -258,8 +307,8 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Return both together, those on the other side marked; raises DataError where a document is on both sides."""
-    # Imported here: help waits for no numpy.
+    """Return all documents, with their side. Raise DataError if a document is on both sides."""
+    # The import of numpy would slow down the help.
     from audit_pipeline.splits.shared_text import build_comparison_key
 
     held_out = {build_comparison_key(document.text): document.name for document in held_out_documents}
@@ -290,25 +339,25 @@ def _show_dry_run(
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
+    grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
+    added = "likely passages add fine windows" if search.options.stride == COARSE_TO_FINE else "nothing is added"
     print_result(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
-        f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
-        f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.options.stride == COARSE_TO_FINE else 'nothing is added'}",
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
+        f"{format_estimated_time(seconds)}; {added}",
         documents=documents,
         windows=windows,
         tokens=tokens,
         grid_tokens=grid_tokens,
         seconds=seconds,
     )
-    say_run_resources(model, options)
-    # Each window is a request, for which the server generates a token besides.
+    print_run_resources(model, options)
+    # Each window is a request, for which the server also generates one token.
     to_send = [(model, tokens + windows)]
     if reference is not None:
-        # It is asked of the likely passages alone.
+        # The reference model only gets the likely passages.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             print_result(
                 f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet."
             )
-    say_sending(to_send, options.limits.require_usable_for(model.entry))
+    print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

@@ -102,7 +102,8 @@ BLOCK_WORDS = 20
 @dataclass(frozen=True)
 class Recall:
     """How much of a true text is in a given one: ``recalled`` of its ``words`` are in blocks, and the last block ends
-    before the character ``last_end`` of the true text; 0 where there is no block."""
+    before the character ``last_end`` of the true text; 0 where there is no block.
+    """
 
     words: int
     recalled: int
@@ -239,7 +240,8 @@ class _Beams:
 
 def _select_likeliest(logits: torch.Tensor, token: int) -> tuple[Ints, Floats]:
     """The ``BEST_TOKENS`` likeliest tokens of each row of ``logits`` [beams, V], and the log-probability of each among
-    them: [beams, BEST_TOKENS]. ``token`` is one of them where it is tied with the last."""
+    them: [beams, BEST_TOKENS]. ``token`` is one of them where it is tied with the last.
+    """
     best = logits.topk(min(BEST_TOKENS, logits.shape[1]), dim=1)
     tied = (logits[:, token] >= best.values[:, -1]) & ~(best.indices == token).any(dim=1)
     best.indices[tied, -1] = token

@@ -112,7 +112,8 @@ def parse_places(written: str | None) -> Places:
 
 def cut_excerpt(text: str, *, last: bool = False) -> str:
     """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
-    are shown side by side."""
+    are shown side by side.
+    """
     words, characters = EXCERPT_WORDS // 2, EXCERPT_CHARACTERS // 2
     chosen = text.split()[-words:] if last else text.split()[:words]
     line = " ".join(chosen)

@@ -174,7 +174,8 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
 
 def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, Any]]:
     """The documents of the sources that the benchmark was drawn from (title, text, url, places), by document_id; none
-    where it is of rows. Raises DataError where one is no longer there."""
+    where it is of rows. Raises DataError where one is no longer there.
+    """
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
     sources = [name for name in built.manifest["source_versions"] if name in all_sources()]

@@ -151,7 +151,8 @@ _OF_GIVEN = ("given_text", "suffix_words", "words_in_common")
 class Passages:
     """What is kept of a document's passages besides their probability, by the number of their window: their words, and
     what the model gives in their place. ``near_log_p``: how likely it gives the strongest nearly word for word; None:
-    not asked for."""
+    not asked for.
+    """
 
     quotes: Mapping[int, Quotation] = field(default_factory=dict)
     given: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
@@ -237,7 +238,8 @@ def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | N
 
 def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
-    what the model gives, near or not."""
+    what the model gives, near or not.
+    """
     table = pa.concat_tables(
         [_build_windows_table(extraction, Passages()) for extraction in extractions] or [_WINDOWS.empty_table()]
     ).drop_columns([*_QUOTED, *_OF_GIVEN, _NEAR])

@@ -164,7 +164,8 @@ class Search:
         self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None
     ) -> GridFindings | None:
         """What the grid shows of each document, in their order; None where it is not asked for, or the model's back end
-        does not give what it is made of. The model is loaded where a window is not in the cache."""
+        does not give what it is made of. The model is loaded where a window is not in the cache.
+        """
         if self._grid is None:
             return None
         found = []
@@ -205,7 +206,8 @@ class Search:
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
     ) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
-        ``number``, never below that of the suffix itself."""
+        ``number``, never below that of the suffix itself.
+        """
         # Generation is imported where it runs: what is cached needs no torch.
         from audit_pipeline.extras.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
 

@@ -47,7 +47,8 @@ NAMED_WAY = (1.0, f"top-k {BEST_TOKENS}")
 @dataclass(frozen=True)
 class GridSetting:
     """How a suffix is asked for: tokens that the model is given (``FROM_BEGINNING``: all) and has to give, and how each
-    is drawn."""
+    is drawn.
+    """
 
     prefix: int
     suffix: int
@@ -58,7 +59,8 @@ class GridSetting:
 @dataclass(frozen=True)
 class Grid:
     """The lengths of prefixes and of suffixes, each with each and with every one of ``WAYS``; ``named`` is the setting
-    that was named beforehand."""
+    that was named beforehand.
+    """
 
     prefixes: tuple[int, ...]
     suffixes: tuple[int, ...]
@@ -76,7 +78,8 @@ class Grid:
 
 def build_grid(lengths: WindowLengths, room: int) -> Grid:
     """The grid with the ``lengths`` of a search in it, of the prefixes that fit into ``room`` tokens with the longest
-    suffix and a start token."""
+    suffix and a start token.
+    """
     suffixes = tuple(sorted({*SUFFIXES, lengths.suffix}))
     fitting = (prefix for prefix in sorted({*PREFIXES, lengths.prefix}) if prefix + max(suffixes) < room)
     return Grid((*fitting, FROM_BEGINNING), suffixes, GridSetting(lengths.prefix, lengths.suffix, *NAMED_WAY))

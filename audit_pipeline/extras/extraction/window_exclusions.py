@@ -101,7 +101,8 @@ def _hash_runs(tokens: Ints, length: int) -> Hashes:
 class Exclusions:
     """Of the windows of a document, [n] each: why they are set apart (None: they are not), the reference model's
     log-probability of their suffix, and the log of its mean probability after prefixes of other documents (NaN: not
-    computed)."""
+    computed).
+    """
 
     reasons: tuple[SetApart | None, ...]
     reference_log_p: Floats

@@ -116,7 +116,8 @@ def run_windows(
     kind: Kind = "extraction",
 ) -> RunSummary:
     """Run the model on those of ``windows`` that the cache of ``kind`` (extraction or grid) lacks, and write their rows
-    as they come."""
+    as they come.
+    """
     caches = open_caches(location)
     prepared = _prepare_windows(model, windows, caches.of(model, kind), kind)
     return run_prepared(model, prepared, caches, backend, on_progress=on_progress)

@@ -1,6 +1,6 @@
-"""Alerts: which findings changed since the last look, and the delivery of a message to a webhook or a file.
+"""Alerts: findings that changed since the last check, and the delivery of a message to a webhook or a file.
 
-The webhook's address is a secret with most chat services: of it, only the host is ever shown.
+The address of a webhook is a secret at most chat services, so messages contain its host only.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import requests
-from urllib3.exceptions import HTTPError
-
-from audit_pipeline.readers.retry import RetryPolicy, build_retryer, is_transient_fault
+from audit_pipeline.http.client import HttpClient, require_success
+from audit_pipeline.http.faults import HttpError
+from audit_pipeline.http.retry import RetryPolicy, build_retryer
 from audit_pipeline.statistics.claims import find_claim_source, format_claim_level
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import open_read_only
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 SMALLEST_MOVE = 0.02
-"""An AUROC that moved by no more than this is the same, however narrow its interval was."""
+"""Maximum change of an AUROC that is not reported, even if the interval is narrower."""
 
-# Five failed runs, the most that Dagster looks at in a tick, are reported within its minute.
-RETRY_POLICY = RetryPolicy(attempts=2, first=1.0)
+# Dagster reports at most five failed runs per tick, and a tick may last one minute.
+RETRY_POLICY = RetryPolicy(attempts=2, first_pause=1.0)
 TIMEOUT = 5.0
 _LINES_OF_TEXT = 30
-_OK, _REDIRECTED = 200, 300
 _ROWS = """
 SELECT model, benchmark, if(parameters = '{}', detector, detector || ' ' || parameters), auroc, auroc_low, auroc_high,
     split_verdict, is_current, claim_level, design_stated_by, blind_auroc
@@ -40,10 +38,18 @@ FROM leaderboard ORDER BY ALL
 
 
 class WatchedFinding(NamedTuple):
-    """A row of the leaderboard: an AUROC with its 95% interval (None where it was not computed), and its context.
+    """A row of the leaderboard.
 
-    ``setting`` is the detector with its parameters. ``is_current`` is false where the benchmark has been rebuilt
-    since. ``claim_level`` says whose word it rests on, where it is only stated.
+    Attributes:
+        model: Name of the model.
+        benchmark: Name of the benchmark.
+        setting: Detector with its parameters.
+        auroc: AUROC, or None if it was not computed.
+        low: Lower end of its 95% interval, or None without an interval.
+        high: Upper end of its 95% interval, or None without an interval.
+        split_verdict: Verdict on the split of the benchmark.
+        is_current: False if the benchmark has been rebuilt since.
+        claim_level: Level of the claim, and its source if the level is only stated.
     """
 
     model: str
@@ -58,26 +64,33 @@ class WatchedFinding(NamedTuple):
 
 
 def read_findings(warehouse: Path) -> list[WatchedFinding]:
-    """Return the findings on the leaderboard; raises DataError where there is no warehouse or it cannot be read."""
+    """Return the findings on the leaderboard.
+
+    Raises:
+        DataError: If the warehouse is missing or unreadable.
+    """
     with open_read_only(warehouse) as connection:
         rows = connection.execute(_ROWS).fetchall()
-    return [
-        WatchedFinding._make([*values, format_claim_level(level, find_claim_source(level, stated_by, blind_auroc))])
-        for *values, level, stated_by, blind_auroc in rows
-    ]
+    findings: list[WatchedFinding] = []
+    for *values, level, stated_by, blind_auroc in rows:
+        claim_level = format_claim_level(level, find_claim_source(level, stated_by, blind_auroc))
+        findings.append(WatchedFinding._make([*values, claim_level]))
+    return findings
 
 
 def compare_findings(old: Iterable[WatchedFinding], new: Iterable[WatchedFinding]) -> dict[tuple[str, str], str]:
-    """Return what changed about each pair of model and benchmark that differs, in their order, in one line of words.
+    """Return a line about each pair of model and benchmark whose findings changed, in alphabetical order.
 
-    A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
-    AUROC outside of its old interval by which it moved more than ``SMALLEST_MOVE``. An audit that was repeated with
-    nearly the same result is no change, nor is a stale finding that is current again.
+    A new finding is a change, and so is one that is missing or became stale. So is another claim level or split
+    verdict. Another AUROC is a change if it is outside the old interval and moved by more than ``SMALLEST_MOVE``. A
+    repeated audit with nearly the same result is no change. Neither is a stale finding that is current again.
     """
-    before, after = _group_by_pair(old), _group_by_pair(new)
+    before = _group_by_pair(old)
+    after = _group_by_pair(new)
     changes: dict[tuple[str, str], str] = {}
     for pair in sorted(before.keys() | after.keys()):
-        if parts := _describe_pair_changes(before.get(pair, {}), after.get(pair, {})):
+        parts = _describe_pair_changes(before.get(pair, {}), after.get(pair, {}))
+        if parts:
             changes[pair] = f"{' on '.join(pair)}: {'; '.join(parts)}"
     return changes
 
@@ -99,9 +112,10 @@ def _describe_pair_changes(old: Mapping[str, WatchedFinding], new: Mapping[str, 
     parts: list[str] = []
     if any(old[setting].is_current and not new[setting].is_current for setting in old.keys() & new.keys()):
         parts.append("became stale: its benchmark has been rebuilt since")
-    # A pair has one of each, unless detectors came and went.
+    # A pair has one claim level and one split verdict, unless its detectors changed.
     for name, column in (("claim level", "claim_level"), ("split verdict", "split_verdict")):
-        was, now = (dict.fromkeys(getattr(row, column) for row in rows.values()) for rows in (old, new))
+        was = dict.fromkeys(getattr(finding, column) for finding in old.values())
+        now = dict.fromkeys(getattr(finding, column) for finding in new.values())
         if was.keys() != now.keys():
             parts.append(f"{name} is {' and '.join(now)}, was {' and '.join(was)}")
     for setting, finding in new.items():
@@ -109,7 +123,8 @@ def _describe_pair_changes(old: Mapping[str, WatchedFinding], new: Mapping[str, 
             parts.append(f"first finding of {_format_finding(finding)}")
         elif _has_auroc_moved(old[setting], finding):
             parts.append(f"{_format_finding(finding)}, was {_format_auroc(old[setting])}")
-    return [*parts, *(f"no finding of {setting} any more" for setting in old if setting not in new)]
+    parts += [f"no finding of {setting} any more" for setting in old if setting not in new]
+    return parts
 
 
 def _has_auroc_moved(old: WatchedFinding, new: WatchedFinding) -> bool:
@@ -134,9 +149,14 @@ def _format_auroc(finding: WatchedFinding) -> str:
 
 @dataclass(frozen=True)
 class Alert:
-    """A message to people: a title, lines below it, and the same as values for a program.
+    """A message to people and programs.
 
-    ``kind`` is for programs, such as "run_failed"; each kind of alert has its own.
+    Attributes:
+        kind: Kind of the alert for programs, such as "run_failed".
+        title: Title for people.
+        lines: Lines below the title.
+        details: The same information for programs.
+        at: Time of the alert in ISO 8601, in UTC.
     """
 
     kind: str
@@ -147,7 +167,7 @@ class Alert:
 
 
 def build_payload(alert: Alert) -> dict[str, object]:
-    """Return what is sent: ``text``, which chat services show, and the alert's fields."""
+    """Return the body of the request: ``text``, which chat services show, and the fields of the alert."""
     shown = list(alert.lines[:_LINES_OF_TEXT])
     if len(alert.lines) > len(shown):
         shown.append(f"... and {len(alert.lines) - len(shown)} more")
@@ -155,10 +175,10 @@ def build_payload(alert: Alert) -> dict[str, object]:
 
 
 def deliver(alert: Alert, paths: DataPaths) -> str:
-    """Send the alert to the webhook in CORPUS_AUDIT_WEBHOOK and return where it went, in words.
+    """Send the alert to the webhook in CORPUS_AUDIT_WEBHOOK, and return a description of the delivery.
 
-    A request that fails for a passing reason is repeated, so an alert may arrive twice. Where no webhook is set, or the
-    alert does not arrive, it is appended to the file of alerts, with the reason.
+    A request with a transient fault is repeated, so an alert may arrive twice. If no webhook is set or the delivery
+    fails, the alert is appended to the file of alerts with the reason.
     """
     url = os.environ.get(WEBHOOK, "").strip()
     content = build_payload(alert)
@@ -166,12 +186,13 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     if url:
         host = urlsplit(url).hostname
         try:
-            build_retryer(RETRY_POLICY, is_transient_fault)(_post, url, content)
-        except _RefusedError as error:
-            fault = f"{host} answered with status {error.response.status_code}: check {WEBHOOK}"
-        except (requests.RequestException, HTTPError) as error:
-            # Its message would name the address.
-            fault = f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}"
+            build_retryer(RETRY_POLICY)(_post, url, content)
+        except HttpError as error:
+            fault = f"{host} answered with status {error.status}: check {WEBHOOK}"
+            if error.status is None:
+                # The message of the cause could contain the address, which is a secret.
+                cause = type(error.__cause__ or error).__name__
+                fault = f"the request to {host} failed ({cause}): check {WEBHOOK}"
         else:
             return f"sent to {host}"
     paths.alerts.parent.mkdir(parents=True, exist_ok=True)
@@ -180,14 +201,12 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     return f"written to {paths.alerts}: {fault}"
 
 
-class _RefusedError(requests.HTTPError):
-    """An answer that is no success."""
-
-    response: requests.Response
-
-
-def _post(url: str, content: Any) -> None:
-    # The answer's body says nothing that is needed, and is not read.
-    with requests.post(url, json=content, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
-        if not _OK <= answer.status_code < _REDIRECTED:
-            raise _RefusedError(response=answer)
+def _post(url: str, content: Mapping[str, object]) -> None:
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(content).encode()
+    with (
+        HttpClient(timeout_seconds=TIMEOUT) as client,
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        # Nothing in the body of the response is needed, so it is not read.
+        require_success(response)

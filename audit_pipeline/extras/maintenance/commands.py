@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.command_declaration import GO_ON, Place, Section, command, option
+from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, load_dagster_definitions
+from audit_pipeline.cli.shared_options import table_output_options
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
@@ -33,17 +34,17 @@ _REMOVED: Columns = (
 _FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
 
 
-@command(Place(Section.UPKEEP, 30), keeps=f"What was removed stays removed. {GO_ON}")
-def forget(
-    model: str | None = option("The model to remove: a name in config/models.yaml, a hub id, or a path."),
-    benchmark: str | None = option("The benchmark to remove, such as release_notes_64."),
-    dry_run: bool = option("Show the files and bytes that would be removed, and remove nothing."),
-) -> None:
-    """Remove a model or a benchmark and all derived from it.
+@click.command(cls=ListedCommand, section=Section.UPKEEP, position=30, keeps=f"Removed files stay removed. {GO_ON}")
+@click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
+@click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
+@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed. Nothing is removed.")
+@table_output_options
+def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
+    """Remove a model or a benchmark with all derived data.
 
-    This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
-    says of them, and then rebuilds warehouse and report. It is refused while any audit is unfinished. After an
-    interruption, the same command finishes.
+    This removes scores, evaluations, cached token statistics, examples, their ledger entries and the partition in
+    Dagster, and then rebuilds warehouse and report. It is refused while an audit is unfinished. After an interruption,
+    the same command finishes the removal.
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
@@ -85,15 +86,21 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
         print_result(escape_control_characters(line))
 
 
-@command(Place(Section.UPKEEP, 20))
-def doctor(
-    deep: bool = option("Also compare every stored file with its digest."),
-    names_all: bool = option("Name every file that a finding is of, not the first five.", flag="--all"),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.UPKEEP, position=20)
+@click.option("--deep", is_flag=True, help="Also compare every stored file with its digest.")
+@click.option(
+    "--all",
+    "names_all",
+    envvar="CORPUS_AUDIT_DOCTOR_ALL",
+    is_flag=True,
+    help="Name all files of a finding, not only the first five.",
+)
+@table_output_options
+def doctor(deep: bool, names_all: bool) -> None:
     """Check installation, models, data folder and warehouse.
 
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
-    tokenizers that were read are kept; nothing else is changed.
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside, and
+    tokenizers are cached. Nothing else is changed.
     """
     with report_slow_work("looking at") as look:
         look("the installation")

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, NamedTuple
 import joblib
 
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
+from audit_pipeline.http.faults import is_transient_fault
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
-from audit_pipeline.readers.retry import is_transient_fault
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH

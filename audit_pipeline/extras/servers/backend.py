@@ -1,4 +1,4 @@
-"""An endpoint as a back end (token_statistics/backend.py): windows in, the statistics in the server's answers out."""
+"""An endpoint as a back end (token_statistics/backend.py), which turns windows into the statistics in answers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window
 
-# At least so many times a check's tokens are sent between two checks, so that checks are less than a twentieth of all,
-# and at least so many seconds pass: a fast server would wait for checks most of the time. No more than that either: a
-# killed run loses what is not checked yet.
+# A part has at least this many times the tokens of a check, so that checks are less than a twentieth of all tokens.
 _TIMES_CHECK = 20
+# A part takes at least this long: a fast server would wait for checks most of the time. Parts are no longer than these
+# two limits require, because a killed run loses its unchecked part.
 _SECONDS = 10.0
 
 _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
@@ -38,7 +38,14 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 @dataclass
 class EndpointBackend:
-    """A model at an endpoint that has been probed."""
+    """A model at an endpoint after the probe.
+
+    Attributes:
+        model: Model with its tokenizer.
+        client: Client of the endpoint.
+        probed: Result of the probe.
+        branch_tokens_run: Number of tokens of branches, which an endpoint never runs.
+    """
 
     model: TokenizedModel
     client: EndpointClient
@@ -47,39 +54,46 @@ class EndpointBackend:
 
     @property
     def described(self) -> str:
-        """Where and how the model is run, in words."""
+        """Return a description of the endpoint and its settings."""
         endpoint = self.client.endpoint
         return f"at {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     @property
     def local_backend(self) -> EndpointBackend:
-        """See Backend."""
+        """Return this back end, which needs no other process."""
         return self
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
-        """Ask for what ``work`` wants, and yield the results of windows, part by part.
+        """Request the statistics of windows, and yield the results part by part.
 
-        A part is yielded once the endpoint's model was found to be the same after it as before it: rows of another
-        model must not get this one's fingerprint. The tokens of that check are reserved in the budget while the part is
-        requested. Raises ModelError, TransientError or BudgetError after yielding what was answered by then. Closing it
-        cancels open requests, and what has not been checked is lost.
+        A part is yielded after a check that the endpoint still has the same model: rows of another model must not get
+        this model's fingerprint. The tokens of the check are reserved in the budget while the part is requested.
+        Closing the generator cancels open requests and loses unchecked results.
 
-        A text that cannot be sent as a string to a server which takes strings is reported and left out: it has no row.
+        If a server accepts strings only, texts without a matching string are reported and skipped. They have no row.
+
+        Args:
+            work: Windows and the names of the statistics.
+
+        Raises:
+            ModelError: If the model changed, or answers are unusable.
+            TransientError: If the server does not answer.
+            BudgetError: If the budget is used up. Finished results are yielded before each of these errors.
         """
-        left_out: set[int] = set()
+        skipped: set[int] = set()
         try:
-            yield from self._iterate_parts(work, left_out)
+            yield from self._iterate_parts(work, skipped)
         finally:
-            if left_out:
-                self.client.notify(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
+            if skipped:
+                self.client.notify(f"{self.client.who}: skipped texts, which have no row: {len(skipped)}")
 
-    def _iterate_parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
-        waiting = self._iterate_prompts(work, left_out)
+    def _iterate_parts(self, work: Work, skipped: set[int]) -> Generator[Sequence[WindowResult]]:
+        waiting = self._iterate_prompts(work, skipped)
         check = ModelCheck(self.model, self.client, self.probed)
         for first in waiting:
             with self.client.budget.reserve_for_later(check.token_count):
                 part = _take_until_check(chain([first], waiting), check.token_count)
-                done, fault = self._request_part(part, work, left_out)
+                done, fault = self._request_part(part, work, skipped)
             if done or fault is None:
                 self._require_same(check, fault)
                 yield done
@@ -87,16 +101,16 @@ class EndpointBackend:
                 raise fault
 
     def _request_part(
-        self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
+        self, part: Iterable[tuple[Window, Prompt]], work: Work, skipped: set[int]
     ) -> tuple[list[WindowResult], AuditError | None]:
-        """Return the results of the windows, and the error that ended them, if one did."""
+        """Return the results of the windows, and the error that ended the requests, or None."""
         done: list[WindowResult] = []
         detail = AnswerDetail.for_statistics(self.client.endpoint, work.wanted)
-        columns = {column for name in work.wanted for column in _COLUMNS.get(name, (name,))}
-        leave_out = partial(self._leave_out, work, left_out)
+        columns = set(chain.from_iterable(_COLUMNS.get(name, (name,)) for name in work.wanted))
+        leave_out = partial(self._leave_out, work, skipped)
         try:
-            with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as found:
-                for window, answer in chain.from_iterable(found):
+            with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as batches:
+                for window, answer in chain.from_iterable(batches):
                     self._mask_floor_values(work, window, answer.values["logprob"])
                     values = {name: array for name, array in answer.values.items() if name in columns}
                     done.append(WindowResult(window, values))
@@ -105,46 +119,50 @@ class EndpointBackend:
         return done, None
 
     def _mask_floor_values(self, work: Work, window: Window, logprobs: npt.NDArray[Any]) -> None:
-        """Put NaN in the place of log-probabilities that the server ends at, and report those that are not known."""
+        """Replace log-probabilities at the server's floor by NaN, and report the number of unknown ones."""
         floor = find_floor(logprobs)
         if floor is not None:
             logprobs[logprobs == floor] = np.nan
-        if unknown := int(np.isnan(logprobs).sum()):
-            sha256 = work.prepared.encoded[window.text].text_sha256
-            why = "it gives none" if floor is None else f"its log-probabilities end at {floor:.6g}"
-            self.client.notify(
-                f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {unknown} "
-                f"of {len(logprobs)} tokens are not known ({why})"
-            )
+        n_unknown = int(np.isnan(logprobs).sum())
+        if not n_unknown:
+            return
+        sha256 = work.prepared.encoded[window.text].text_sha256
+        reason = "the server returns none" if floor is None else f"its log-probabilities end at {floor:.6g}"
+        self.client.notify(
+            f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {n_unknown} "
+            f"of {len(logprobs)} tokens are not known ({reason})"
+        )
 
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
         try:
-            # A server that has just timed out is not waited for again.
+            # A server that has just timed out would time out again.
             check.require_same_model(with_retries=fault is None)
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
 
-    def _iterate_prompts(self, work: Work, left_out: set[int]) -> Iterator[tuple[Window, Prompt]]:
+    def _iterate_prompts(self, work: Work, skipped: set[int]) -> Iterator[tuple[Window, Prompt]]:
         for window in work.prepared.windows:
-            if work.prepared.wants_pass(window.text) and window.text not in left_out:
-                text = work.prepared.encoded[window.text]
-                try:
-                    prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
-                except NoStringError as error:
-                    self._leave_out(work, left_out, window, error)
-                else:
-                    yield window, prompt
+            if not work.prepared.wants_pass(window.text) or window.text in skipped:
+                continue
+            text = work.prepared.encoded[window.text]
+            try:
+                prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
+            except NoStringError as error:
+                self._leave_out(work, skipped, window, error)
+            else:
+                yield window, prompt
 
-    def _leave_out(self, work: Work, left_out: set[int], window: Window, error: ModelError) -> None:
-        if window.text not in left_out:
-            left_out.add(window.text)
+    def _leave_out(self, work: Work, skipped: set[int], window: Window, error: ModelError) -> None:
+        if window.text not in skipped:
+            skipped.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.notify(f"{self.client.who}: the text with sha256 {sha256} is left out: {error}")
+            self.client.notify(f"{self.client.who}: the text with sha256 {sha256} is skipped: {error}")
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
-    """Yield as many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
-    tokens, started = 0, time.monotonic()
+    """Yield the prompts of one part, whose check costs ``cost`` tokens."""
+    tokens = 0
+    started = time.monotonic()
     for window, prompt in prompts:
         yield window, prompt
         tokens += prompt.token_count

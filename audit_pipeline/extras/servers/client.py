@@ -1,11 +1,11 @@
-"""Asking servers of models: many requests at a time, patiently, within a budget, and without letting the key out.
+"""The client of model servers: many requests at a time, retries, a budget, and a key that no message contains.
 
-What belongs here: requests and answers as bytes, when one is sent again, and what a fault is called. What does not:
-what is asked and what an answer means (dialects/, chat/chat_client.py), which faults may pass (readers/retry.py).
+It adds to the one HTTP client (audit_pipeline/http) what model servers need: concurrency, the budget of each attempt,
+and messages with advice about the server's entry. The contents of requests and answers belong to dialects/ and
+chat/chat_client.py.
 
-httpx2 speaks HTTP and tenacity repeats, both of which the project has already. Packages of providers, and
-litellm, send again by themselves, and no budget counts it. Requests run in an event loop of this
-generator's own, without threads: closing it cancels what is under way at once.
+Requests run in an event loop of the generator that yields their results, without threads. So closing the generator
+cancels all open requests at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import re
-import ssl
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -22,8 +21,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
-
-import httpx2
 
 from audit_pipeline.errors import (
     AuditError,
@@ -33,34 +30,29 @@ from audit_pipeline.errors import (
     redact_prompt,
     to_one_line,
 )
+from audit_pipeline.http.client import AsyncHttpClient
+from audit_pipeline.http.faults import HttpError, OversizedResponseError, RetryableError, is_transient_status
+from audit_pipeline.http.retry import RetryPolicy, build_async_retryer, parse_retry_after
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.models.usage_budget import Budget, Usage
-from audit_pipeline.readers.guarded_responses import DamagedAnswerError, OversizedAnswerError, read_redacted_response
-from audit_pipeline.readers.retry import (
-    RetryableError,
-    RetryPolicy,
-    build_async_retryer,
-    is_transient_status,
-    iterate_causes,
-    parse_retry_after,
-)
 
-PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
-"""About two minutes in all: what a server needs to be started again."""
-_LONGEST_PAUSE = 300.0
-_WORDS = 300
-_FEW_WORDS = 80
-# Ids in a row: no message has as many of its own.
-_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
-_OK, _CONFLICT = 200, 409
-_OF_KEYS = (401, 403)
+PATIENCE = RetryPolicy(attempts=8, first_pause=0.5, max_pause=60.0, jitter=1.0)
+"""Policy with pauses of about two minutes in total: enough time to restart a server."""
+_MAX_REQUESTED_PAUSE = 300.0
+_MAX_MESSAGE_LENGTH = 300
+_MAX_EXCERPT_LENGTH = 80
+# A server's own messages contain no such lists of numbers: they are token ids of the prompt.
+_TOKEN_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
+_OK = 200
+_CONFLICT = 409
+_KEY_STATUSES = (401, 403)
 _ADVICE: Mapping[int, str] = {
     401: "the key is missing or not accepted: see key_env in {}",
     402: "payment is required: check the account of the key, which key_env names in {}",
     403: "the key does not allow it: see key_env in {}",
     404: "no such route or model: see url and model in {}",
 }
-_REDIRECTED = "it leads elsewhere, and is not followed: name the address that it leads to as url in {}"
+_REDIRECT_ADVICE = "the client does not follow redirects: set url in {} to the address of the redirect"
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -68,21 +60,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """One request: ``body`` to be posted to ``url`` as JSON (None: a GET request).
+    """A request to a model server.
 
-    ``most``: the tokens that it can take. ``most_bytes``: no answer that is longer is read. ``private``: what no
-    message may quote of it.
+    Attributes:
+        url: Address.
+        body: Body of a POST request, sent as JSON. None: a GET request.
+        most: Maximum number of tokens that the request can use.
+        max_bytes: Maximum length of the answer, in bytes.
+        private: Text of the request that no message may quote.
     """
 
     url: str
     body: Mapping[str, Any] | None = None
     most: Usage = field(default_factory=Usage)
-    most_bytes: int = 4 << 20
+    max_bytes: int = 4 << 20
     private: str = ""
 
 
 class ServerAnswer(NamedTuple):
-    """An answer, less the key in it. ``asked_at`` and ``seconds`` are those of the attempt that was answered."""
+    """An answer without the key.
+
+    Attributes:
+        status: HTTP status.
+        headers: HTTP headers.
+        body: Decompressed body.
+        asked_at: Time when the successful attempt was sent.
+        seconds: Duration of the successful attempt.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -92,27 +96,40 @@ class ServerAnswer(NamedTuple):
 
 
 class RefusedError(ModelError):
-    """A request that the server will never answer: ``status``, and what it says of it in ``words``."""
+    """A request that the server will always refuse.
 
-    def __init__(self, message: str, status: int, words: str) -> None:
+    Attributes:
+        status: HTTP status of the answer.
+        server_message: Message of the server, shortened and without the prompt.
+    """
+
+    def __init__(self, message: str, status: int, server_message: str) -> None:
         super().__init__(message)
         self.status = status
-        self.words = words
+        self.server_message = server_message
 
 
 class OversizedError(ModelError):
-    """An answer that is longer than it can be."""
+    """An answer that is longer than the limit of its request."""
 
 
 class _StoppedError(Exception):
-    """Not sent, because another request has ended the run."""
+    """A request that is not sent because an error of another request ended the run."""
 
 
 class Client:
-    """Asks one server. ``who`` names it in messages, ``place`` the entry that advice refers to.
+    """A client of one server.
 
-    The key is read from the environment when something is asked, and is in no attribute, message or log. Redirects are
-    not followed: the key stays with the host that the entry names. Raises ModelError where the variable is not set.
+    The key is read from the environment when a request is sent. No attribute, message or log contains it. Redirects are
+    not followed: the key is only for the host in the entry.
+
+    Attributes:
+        who: Name of the server in messages.
+        entry: Settings of the server.
+        budget: Budget that counts each attempt.
+        entry_name: Name of the entry in advice.
+        notify: Function that receives a message about each retry.
+        patience: Policy of retries.
     """
 
     def __init__(
@@ -121,19 +138,19 @@ class Client:
         entry: ServerSettings,
         budget: Budget,
         *,
-        place: str,
-        notify: Callable[[str], None] = lambda words: None,
+        entry_name: str,
+        notify: Callable[[str], None] = lambda message: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         self.who = who
         self.entry = entry
         self.budget = budget
-        self.place = place
+        self.entry_name = entry_name
         self.notify = notify
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
-        """Return the body of the answer to one request. Raises as :meth:`iterate_answers` does."""
+        """Send one request and return the body of its answer. Raise the errors of :meth:`iterate_answers`."""
         answers = self.iterate_answers([(None, request)], lambda _, answer: answer.body, patience=patience)
         with closing(answers):
             return next(answers)[0]
@@ -146,22 +163,30 @@ class Client:
         read_refusal: Callable[[K, ServerAnswer], T | None] = lambda key, answer: None,
         patience: RetryPolicy | None = None,
     ) -> Generator[list[T]]:
-        """Yield what ``read`` makes of each request's key and answer, as answers come, in whatever order.
+        """Send requests and yield their results in the order in which answers arrive.
 
-        ``requests`` are taken when there is room for one more. ``read`` raises PassingError for an answer that is asked
-        for again; ``read_refusal`` may make something of an answer of another status than 200.
+        If an error ends the run, open requests are finished and yielded first, because they are paid for. Closing the
+        generator cancels open requests.
 
-        Raises ModelError within a running event loop, which cannot wait for another one; RefusedError where the server
-        refuses one, UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what
-        ``requests`` and ``read`` raise; what is under way then is waited for and yielded first, since it is paid for.
-        Closing the generator cancels what is under way.
+        Args:
+            requests: Pairs of a key and a request. They are read as soon as the server's concurrency allows.
+            read: Function that turns a key and its answer into a result. It raises RetryableError to repeat a request.
+            read_refusal: Function that may turn an answer with an error status into a result.
+            patience: Policy of retries. None: that of the client.
+
+        Raises:
+            ModelError: If an event loop is running, or the environment lacks the key.
+            RefusedError: If the server refuses a request.
+            UnansweredError: If the server does not answer.
+            BudgetError: If a request could exceed the budget.
+            AuditError: If ``requests`` or ``read`` raises it.
         """
         _require_no_event_loop(self.who)
         with asyncio.Runner() as runner:
             session = _Session(self, iter(requests), read, read_refusal, patience or self.patience)
             try:
-                while found := runner.run(session.collect_results()):
-                    yield found
+                while results := runner.run(session.collect_results()):
+                    yield results
             finally:
                 runner.run(session.close())
         if session.fault is not None:
@@ -169,7 +194,11 @@ class Client:
 
 
 class _Session(Generic[K, T]):
-    """The requests of one run: those under way, and what has stopped it."""
+    """The state of a run: open requests, and the error that ends the run.
+
+    Attributes:
+        fault: First error, or None.
+    """
 
     def __init__(
         self,
@@ -180,52 +209,55 @@ class _Session(Generic[K, T]):
         patience: RetryPolicy,
     ) -> None:
         self.fault: AuditError | None = None
-        self._client, self._api_key = client, read_api_key(client.entry)
-        self._requests, self._read, self._read_refusal = requests, read, read_refusal
-        self._retry = build_async_retryer(
-            patience,
-            lambda error: isinstance(error, RetryableError),
-            on_retry=lambda state: client.notify(
-                f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
-            ),
-            sleep=self._sleep,
-        )
+        self._client = client
+        self._api_key = read_api_key(client.entry)
+        self._requests = requests
+        self._read = read
+        self._read_refusal = read_refusal
         self._attempts = patience.attempts
-        self._under_way: set[asyncio.Task[T]] = set()
+        self._retry = build_async_retryer(patience, on_retry=self._report_retry, sleep=self._sleep)
+        self._open_tasks: set[asyncio.Task[T]] = set()
         self._n_sent = 0
-        self._exhausted = False
-        self._stopping, self._settled = asyncio.Event(), asyncio.Event()
+        self._is_exhausted = False
+        self._stopping = asyncio.Event()
+        self._settled = asyncio.Event()
+        # Time of the event loop before which nothing is sent.
         self._not_before = 0.0
-        self._http: httpx2.AsyncClient | None = None
+        self._http: AsyncHttpClient | None = None
+
+    def _report_retry(self, state: Any) -> None:
+        self._client.notify(f"{self._client.who}: {state.outcome.exception()}; trying again")
 
     async def collect_results(self) -> list[T]:
-        """Keep as many requests under way as may be, and return what the next ones have brought; empty at the end."""
+        """Start requests and return the results that arrive next, or an empty list at the end."""
         while True:
             self._start_requests()
-            if not self._under_way:
+            if not self._open_tasks:
                 return []
-            done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-            if found := [task.result() for task in done if not self._record_failure(task)]:
-                return found
+            done, self._open_tasks = await asyncio.wait(self._open_tasks, return_when=asyncio.FIRST_COMPLETED)
+            results = [task.result() for task in done if not self._record_failure(task)]
+            if results:
+                return results
 
     async def close(self) -> None:
-        """Cancel what is under way, and close the connections."""
-        for task in self._under_way:
+        """Cancel open requests and close the connections."""
+        for task in self._open_tasks:
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._open_tasks, return_exceptions=True)
         if self._http is not None:
-            await self._http.aclose()
+            await self._http.close()
 
     def _start_requests(self) -> None:
-        while len(self._under_way) < self._client.entry.concurrency and not self._exhausted and self.fault is None:
+        concurrency = self._client.entry.concurrency
+        while len(self._open_tasks) < concurrency and not self._is_exhausted and self.fault is None:
             try:
                 key, request = next(self._requests)
             except StopIteration:
-                self._exhausted = True
+                self._is_exhausted = True
             except AuditError as error:
                 self._stop(error)
             else:
-                self._under_way.add(asyncio.create_task(self._request_with_retries(key, request)))
+                self._open_tasks.add(asyncio.create_task(self._request_with_retries(key, request)))
 
     def _record_failure(self, task: asyncio.Task[T]) -> bool:
         error = task.exception()
@@ -255,24 +287,31 @@ class _Session(Generic[K, T]):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _attempt(self, key: K, request: ServerRequest) -> T:
-        loop = asyncio.get_running_loop()
-        # A Retry-After header pauses all requests: each of the others would only meet the same refusal, and pay.
-        while not self._stopping.is_set() and (wait := self._not_before - loop.time()) > 0:
-            await self._sleep(wait)
+        # A Retry-After header pauses all requests. The server would refuse the others, too, and charge for them.
+        while not self._stopping.is_set():
+            pause = self._not_before - asyncio.get_running_loop().time()
+            if pause <= 0:
+                break
+            await self._sleep(pause)
         await self._reserve(request.most)
         self._n_sent += 1
         try:
             answer = await self._send(request)
             if answer.status == _OK:
                 return self._read(key, answer)
-            found = self._read_refusal(key, answer)
-            return self._raise_for_status(answer, request) if found is None else found
+            result = self._read_refusal(key, answer)
+            if result is None:
+                self._raise_for_status(answer, request)
+            return result
         finally:
             self._n_sent -= 1
             self._settled.set()
 
     async def _reserve(self, most: Usage) -> None:
-        """Count the attempt; where that fails, first wait for others that may take less than is kept for them."""
+        """Reserve the maximum usage of an attempt in the budget.
+
+        If the budget is too small, wait for open requests: they may use less than was reserved for them.
+        """
         while not self._stopping.is_set():
             try:
                 return self._client.budget.reserve(most)
@@ -284,92 +323,102 @@ class _Session(Generic[K, T]):
         raise _StoppedError
 
     async def _send(self, request: ServerRequest) -> ServerAnswer:
-        who = self._client.who
-        try:
-            async with asyncio.timeout(self._client.entry.timeout_seconds):
-                return await self._exchange(request)
-        except TimeoutError as error:
-            raise RetryableError("no answer in time") from error
-        except httpx2.TransportError as error:
-            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error)):
-                raise ModelError(f"{who}: its certificate is not trusted") from error
-            is_away = isinstance(error, httpx2.ConnectError)
-            raise RetryableError("it cannot be reached" if is_away else "the connection failed") from error
-        except DamagedAnswerError as error:
-            raise RetryableError(str(error)) from error
-        except OversizedAnswerError as error:
-            raise OversizedError(f"{who}: {error}") from error
-
-    async def _exchange(self, request: ServerRequest) -> ServerAnswer:
         if self._http is None:
-            # The time limit is for a request as a whole, above.
-            self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
+            self._http = AsyncHttpClient()
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._api_key is not None:
             headers["Authorization"] = f"Bearer {self._api_key}"
-        body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
-        sent = self._http.build_request("GET" if body is None else "POST", request.url, content=body, headers=headers)
-        asked_at, begun = datetime.now(UTC), time.monotonic()
-        response = await self._http.send(sent, stream=True)
+        method = "GET"
+        content = None
+        if request.body is not None:
+            method = "POST"
+            content = json.dumps(request.body, separators=(",", ":")).encode()
+        asked_at = datetime.now(UTC)
+        started = time.monotonic()
         try:
-            await read_redacted_response(response, request.most_bytes)
-            content = await response.aread()
-        finally:
-            await response.aclose()
-        return ServerAnswer(response.status_code, response.headers, content, asked_at, time.monotonic() - begun)
+            response = await self._http.exchange(
+                method,
+                request.url,
+                content=content,
+                headers=headers,
+                timeout_seconds=self._client.entry.timeout_seconds,
+                max_bytes=request.max_bytes,
+            )
+        except RetryableError:
+            raise
+        except OversizedResponseError as error:
+            raise OversizedError(f"{self._client.who}: {error}") from error
+        except HttpError as error:
+            raise ModelError(f"{self._client.who}: {error}") from error
+        return ServerAnswer(
+            response.status_code, response.headers, response.content, asked_at, time.monotonic() - started
+        )
 
     def _raise_for_status(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
-        who, status = self._client.who, answer.status
-        words = _IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_WORDS])
-        # Of keys servers quote parts.
-        words = "" if status in _OF_KEYS else redact_prompt(words, request.private)
-        what = f"the server answered {status}" + (f" ({words})" if words else "")
+        who = self._client.who
+        status = answer.status
+        message = _TOKEN_IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_MAX_MESSAGE_LENGTH])
+        message = redact_prompt(message, request.private)
+        if status in _KEY_STATUSES:
+            # Servers quote parts of a wrong key, and the guard recognises whole keys only.
+            message = ""
+        problem = f"the server answered {status}" + (f" ({message})" if message else "")
         if status == _CONFLICT or is_transient_status(status):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
-            if pause is not None and pause > _LONGEST_PAUSE:
-                raise UnansweredError(
-                    f"{who}: {what} and asks to be left alone for {pause:.0f} s; try again then", status
-                )
+            if pause is not None and pause > _MAX_REQUESTED_PAUSE:
+                raise UnansweredError(f"{who}: {problem} and requests a pause of {pause:.0f} s; try again then", status)
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
-            raise RetryableError(what, status, pause)
-        advice = _REDIRECTED if 300 <= status < 400 else _ADVICE.get(status, "see {}")
-        raise RefusedError(
-            f"{who}: {what} to {urlsplit(request.url).path}: {advice.format(self._client.place)}", status, words
-        )
+            raise RetryableError(problem, status, pause)
+        advice = _ADVICE.get(status, "see {}")
+        if 300 <= status < 400:
+            advice = _REDIRECT_ADVICE
+        route = urlsplit(request.url).path
+        advice = advice.format(self._client.entry_name)
+        raise RefusedError(f"{who}: {problem} to {route}: {advice}", status, message)
 
 
 def _require_no_event_loop(who: str) -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ModelError(
-            f"{who}: cannot be asked from within an event loop (a notebook): run it in a thread of its own"
+            f"{who}: requests are impossible within a running event loop (a notebook): run them in a thread"
         )
 
 
 def read_api_key(entry: ServerSettings) -> str | None:
-    """Return the key that the entry names; raises ModelError where it names one that is not there."""
+    """Return the key of a server, or None if its entry names none.
+
+    Raises:
+        ModelError: If the environment variable is empty or holds no key.
+    """
     if entry.key_env is None:
         return None
     key = os.environ.get(entry.key_env, "").strip()
     if not key:
-        raise ModelError(f"the environment variable {entry.key_env} is not set: it holds the key of the server")
+        raise ModelError(f"the environment variable {entry.key_env} is not set: set it to the key of the server")
     if not (key.isascii() and key.isprintable()):
-        raise ModelError(f"the environment variable {entry.key_env} holds what cannot be a key")
+        raise ModelError(
+            f"the environment variable {entry.key_env} holds no key: a key has printable ASCII characters only"
+        )
     return key
 
 
 def extract_error_message(body: bytes) -> str:
-    """Return what a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
+    """Return the error message in a server's answer, or the start of the body.
+
+    OpenAI's interface has the message in ``error.message``, FastAPI in ``detail``.
+    """
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):
-        return to_one_line(text)[:_FEW_WORDS]
+        return to_one_line(text)[:_MAX_EXCERPT_LENGTH]
     if isinstance(reply, dict):
-        error = reply.get("error", reply)
-        reply = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
+        reply = reply.get("error", reply)
+    if isinstance(reply, dict):
+        reply = reply.get("message") or reply.get("detail") or reply
     if isinstance(reply, list) and all(isinstance(problem, dict) and "msg" in problem for problem in reply):
-        # Of pydantic's faults only where and what: their input is the prompt.
+        # pydantic's errors also contain their input, which is the prompt. Only place and message are used.
         return "; ".join(f"{problem.get('loc')}: {problem['msg']}" for problem in reply)
-    return reply if isinstance(reply, str) else json.dumps(reply)[:_FEW_WORDS]
+    return reply if isinstance(reply, str) else json.dumps(reply)[:_MAX_EXCERPT_LENGTH]

@@ -1,7 +1,7 @@
-"""What is sent to an endpoint and what is read from its answer, as far as all dialects have it in common.
+"""The parts of requests to an endpoint and of their answers that all dialects share.
 
-Which tokens of a window are sent and scored, the string of these tokens for servers that take strings alone, what is
-wanted of an answer, and what each answer is checked for.
+The module selects the tokens of a window to send and to score, and finds their string for servers that accept only
+strings. It defines the detail of an answer and checks each answer.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 
 class NoStringError(ModelError):
-    """A window of a text that cannot be sent to a server that takes strings alone."""
+    """A window without a string that a server would split into the same tokens."""
 
 
 @dataclass(frozen=True)
 class PromptString:
-    """A prompt as a string, and where each of its tokens begins in it, in every way that servers count characters."""
+    """A prompt as a string.
+
+    Attributes:
+        text: The string.
+        starts: Positions of the tokens in the string, one tuple for each way in which servers count characters.
+    """
 
     text: str
     starts: frozenset[tuple[int, ...]]
@@ -39,9 +44,13 @@ class PromptString:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The tokens ``ids`` that are sent, of which the last ``scored`` ones are scored; ``sha256`` names the text.
+    """A prompt to an endpoint.
 
-    ``spelled`` is the string that means these tokens, where the server takes no ids.
+    Attributes:
+        sha256: SHA-256 of the text.
+        ids: Token ids to send.
+        scored: Number of tokens at the end of ``ids`` that are scored.
+        spelled: String for a server that accepts no ids, or None.
     """
 
     sha256: str
@@ -51,23 +60,37 @@ class Prompt:
 
     @property
     def token_count(self) -> int:
-        """Tokens that the server runs: these, the one that it generates, and a start token that it may put in front."""
+        """Return the number of tokens that the server runs.
+
+        It generates one token, and may add a start token to a string.
+        """
         return len(self.ids) + 1 + (self.spelled is not None)
 
 
 def build_prompt(
     model: TokenizedModel, text: EncodedText, window: Window, prefix_ids: Sequence[int] = (), *, as_string: bool = False
 ) -> Prompt:
-    """Return what is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
+    """Return the prompt for a window of a text.
 
-    A server that adds the start token itself is not sent it. With ``as_string``, raises NoStringError where no string
-    means these tokens: a window that begins within a character, a prefix whose last characters would form a token with
-    the text's first.
+    If the server adds the start token itself, the prompt lacks it.
+
+    Args:
+        model: Model with its tokenizer.
+        text: Text of the window.
+        window: Window to score.
+        prefix_ids: Tokens before the window.
+        as_string: Add the string for a server that accepts no ids.
+
+    Raises:
+        NoStringError: If no string has these tokens. For example, a window may begin within a character, or the ends of
+            prefix and text may form one token.
     """
-    start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
+    start: tuple[int, ...] = ()
+    if window.has_start_token and text.start_token_id is not None:
+        start = (text.start_token_id,)
     ids = (*prefix_ids, *start, *text.token_id[window.begin : window.end].tolist())
     if model.entry.host.server_adds_start_token and (prefix_ids or start):
-        # Where the tokenizer puts a start token in front of every text, and of every prefix, it is left to the server.
+        # A tokenizer with a start token adds it to each text and to each prefix, so it is the first id.
         adds_start_token = encode(model, ["a"])[0].start_token_id is not None
         ids = ids[1:] if adds_start_token else ids
     string = _build_prompt_string(model, ids, text.text_sha256) if as_string else None
@@ -79,49 +102,51 @@ def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: st
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
         raise NoStringError(
-            f"no string means the tokens of a window of the text with sha256 {sha256}, and the server takes strings "
-            "alone: raise window where the text is longer than it"
+            f"no string has the tokens of a window of the text with sha256 {sha256}, and the server accepts strings "
+            "only: if the text is longer than window, raise window"
         )
-    special = [
-        (end - start) * (token in model.tokenizer.special_ids)
-        for token, (start, end) in zip(ids, again.offsets, strict=True)
-    ]
-    starts = [start for start, _ in again.offsets]
-    ways = (
-        starts,
-        # llama-cpp-python does not count the characters of special tokens.
-        [start - left_out for start, left_out in zip(starts, accumulate(special[:-1], initial=0), strict=True)],
-        # Elsewhere tokens are decoded one by one: each part of a character counts as one.
-        accumulate((len(model.tokenizer.decode([token])) for token in ids[:-1]), initial=0),
-    )
-    return PromptString(string, frozenset(map(tuple, ways)))
+    starts: list[int] = []
+    # llama-cpp-python does not count the characters of special tokens.
+    starts_without_special: list[int] = []
+    n_special_characters = 0
+    for token, (start, end) in zip(ids, again.offsets, strict=True):
+        starts.append(start)
+        starts_without_special.append(start - n_special_characters)
+        if token in model.tokenizer.special_ids:
+            n_special_characters += end - start
+    # Other servers decode tokens one by one, so that each part of a character counts as a character.
+    lengths = [len(model.tokenizer.decode([token])) for token in ids[:-1]]
+    starts_by_token = accumulate(lengths, initial=0)
+    ways = (tuple(starts), tuple(starts_without_special), tuple(starts_by_token))
+    return PromptString(string, frozenset(ways))
 
 
 WHOLE = -1
-"""As many best tokens as there are, where a server gives that; mean and deviation are then computed of them here."""
+"""Value of ``AnswerDetail.best`` for all tokens of the vocabulary. Mean and deviation are then computed here."""
 _MASS = 40
-_WORDS = 80
+_MAX_LOCATION_LENGTH = 80
 # Half precision rounds a certain token's log-probability to a little more than 0.
 _ROUNDING = 0.01
-# The same of many tokens' probabilities together.
+# The rounding errors of many tokens add up.
 _ROUNDING_OF_MASS = 0.1
 
 LARGEST_ID = int(np.iinfo(np.int32).max)
 _LARGEST = float(np.finfo(np.float32).max)
-# No model in use has logits that lie so far apart.
+# No model in use has logits this far apart.
 _LEAST = -999.0
-# Between the two, placeholders are whole numbers (-100). A float32 that is as low is one by chance in 131,072.
+# Between these two limits, placeholders are whole numbers (-100). By chance, one in 131,072 such floats is whole.
 _LEAST_FRACTION = -99.0
 _LARGEST_VOCABULARY = 300_000
 # vLLM writes about 110.
 _BYTES_PER_ENTRY = 400
 _FIXED_BYTES = 1 << 20
-_FLOOR_TIES, _NEXT_VALUES = 3, 5
+_FLOOR_TIES = 3
+_NEXT_VALUES = 5
 _LARGEST_FLOOR = math.log(0.5)
-_NO_LOGPROBS = "its answer has log-probabilities that are none"
+_NO_LOGPROBS = "its answer has impossible log-probabilities"
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-"""A number of an answer that its column can hold, as the counts and ids below are."""
+"""A number that fits into its column. So do the counts and ids below."""
 
 
 def _replace_placeholder(value: Any) -> Any:
@@ -134,11 +159,11 @@ def _replace_placeholder(value: Any) -> Any:
 
 
 Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
-"""A log-probability in an answer (nats); NaN where the server does not say it.
+"""A log-probability in an answer, in nats, or NaN if it is unknown.
 
-JSON has no minus infinity. Servers write null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float in its
-place, some for every token that is not among their best ones: what the model gave is not known. So null, -999 and less,
-and whole numbers of -99 and less are read as NaN.
+JSON has no minus infinity. Servers replace it by null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float.
+Some do so for each token that is not among the best ones. The value of the model is then unknown. So null, values up to
+-999 and whole numbers up to -99 are read as NaN.
 """
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
@@ -146,7 +171,7 @@ Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 
 
 class AnswerPart(BaseModel):
-    """A part of an answer: a number is no string, a truth value no number, and a whole number no fraction."""
+    """A part of an answer with strict types: a string or a truth value is no number, and a fraction no whole number."""
 
     model_config = ConfigDict(strict=True)
 
@@ -163,23 +188,28 @@ class Completion(AnswerPart, Generic[Choice]):
 
 
 class BadAnswerError(ModelError):
-    """An answer that cannot be what was asked for."""
+    """An answer that does not fit the request."""
 
 
 class OtherTokensError(BadAnswerError):
-    """An answer that is about other tokens than those that were asked about: the server cuts the text otherwise."""
+    """An answer about other tokens than those of the request: the server splits the text differently."""
 
 
 @dataclass(frozen=True)
 class AnswerDetail:
-    """How many of the best tokens are wanted at every place, and whether mean and deviation are."""
+    """The detail of an answer.
+
+    Attributes:
+        best: Number of best tokens per position.
+        moments: Whether the answer includes mean and standard deviation of the log-probabilities.
+    """
 
     best: int
     moments: bool = False
 
     @classmethod
     def for_statistics(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
-        """As little as ``statistics`` (token_statistics/cached_texts.py) need: answers grow with it, and take time."""
+        """Return the least detail that statistics need, because answers with more detail are longer and slower."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
 
@@ -189,9 +219,12 @@ _BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRI
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What is read from an answer: ``values`` by the names that WindowResult has, one a scored token.
+    """The content of an answer.
 
-    ``best_given`` is the largest number of best tokens at a place. ``server`` is what the server says of itself.
+    Attributes:
+        values: Arrays by the names of WindowResult, with one entry per scored token.
+        best_given: Maximum number of best tokens at a position.
+        server: The server's fingerprint of itself, or None.
     """
 
     values: Mapping[str, npt.NDArray[Any]]
@@ -201,7 +234,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class ServerDialect:
-    """How a kind of server is asked about a prompt, and how its answer to it is read (raises BadAnswerError)."""
+    """The interface of a kind of server.
+
+    Attributes:
+        ask: Function that builds the request for a prompt.
+        read: Function that reads the answer. It raises BadAnswerError.
+    """
 
     ask: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
     read: Callable[[Prompt, AnswerDetail, bytes], Answer]
@@ -209,10 +247,14 @@ class ServerDialect:
 
 @dataclass(frozen=True)
 class AnswerPosition:
-    """What an answer holds of one token of the prompt: its own log-probability, the ``best`` ones, best first.
+    """The part of an answer about one token of the prompt.
 
-    ``own`` is NaN where it is not known.
-    ``best_ids`` go with ``best`` where the server names ids. ``rank`` is 0 for the best token.
+    Attributes:
+        own: Log-probability of the token, or NaN if it is unknown.
+        best: Log-probabilities of the best tokens, in descending order.
+        best_ids: Ids of the best tokens, or None if the server returns no ids.
+        rank: Rank of the token, 0 for the best token.
+        moments: Mean and standard deviation of the log-probabilities of the vocabulary.
     """
 
     own: float
@@ -223,17 +265,29 @@ class AnswerPosition:
 
 
 def parse_answer(shape: type[Shape], body: bytes) -> Shape:
-    """Return the JSON ``body`` in a shape; raises BadAnswerError where it has another."""
+    """Return a JSON body as a model of pydantic.
+
+    Raises:
+        BadAnswerError: If the body has another form.
+    """
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        location = to_one_line(".".join(map(str, first["loc"])))[:_WORDS]
-        raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
+        location = to_one_line(".".join(map(str, first["loc"])))[:_MAX_LOCATION_LENGTH]
+        raise BadAnswerError(
+            f"its answer does not have the expected form ({location or 'JSON'}: {first['msg']})"
+        ) from error
 
 
 def build_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
-    """Return where a route is; ``root``: below the server's root, for routes that are not among OpenAI's."""
+    """Return the address of a route.
+
+    Args:
+        endpoint: Endpoint.
+        path: Route.
+        root: Whether the route is below the server's root, as routes outside OpenAI's interface are.
+    """
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if root else base}/{path}"
 
@@ -241,28 +295,29 @@ def build_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
 def build_request(
     endpoint: Endpoint, path: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail, *, root: bool = False
 ) -> ServerRequest:
-    """Return a request about a prompt; its answer may be several times as long as what servers write a place."""
+    """Return a request about a prompt. Its limit is several times the usual length of the answer."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
-    most_bytes = _FIXED_BYTES + prompt.token_count * (best + 3) * _BYTES_PER_ENTRY
+    max_bytes = _FIXED_BYTES + prompt.token_count * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
-    url, usage = build_url(endpoint, path, root=root), Usage(prompt.token_count)
-    return ServerRequest(url, body, usage, most_bytes, private=text)
+    url = build_url(endpoint, path, root=root)
+    return ServerRequest(url, body, Usage(prompt.token_count), max_bytes, private=text)
 
 
 def require_entry_per_token(entries: int, tokens: int) -> None:
-    """Raise BadAnswerError where an answer has not one entry for each token that was sent."""
+    """Raise BadAnswerError unless an answer has one entry per token of the prompt."""
     if entries == tokens:
         return
-    words = f"its answer has {entries} entries for {tokens} tokens"
+    problem = f"its answer has {entries} entries for {tokens} tokens"
     if entries <= 1:
-        raise BadAnswerError(f"{words}: it ignores what is asked of the prompt")
-    raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
+        raise BadAnswerError(f"{problem}: the server ignores the request for log-probabilities of the prompt")
+    raise OtherTokensError(f"{problem}: the server splits the text differently, or shortens it")
 
 
 def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server: str | None = None) -> Answer:
-    """Return the statistics of the scored tokens; ``logprob`` is NaN where it is not known.
+    """Return the statistics of the scored tokens. Unknown values of ``logprob`` are NaN.
 
-    Raises BadAnswerError where the others cannot be what was asked for.
+    Raises:
+        BadAnswerError: If another statistic is missing or impossible.
     """
     own = np.array([place.own for place in places], dtype=np.float32)
     own[own > _ROUNDING] = np.nan
@@ -282,12 +337,14 @@ def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server:
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
-    """Return the value that a server gives all tokens of a text [n] that are less likely; None where it does not look
-    so.
+    """Return the server's floor, the value that replaces smaller log-probabilities, or None if there is no sign of it.
 
-    A floor is the least value where it is there at least three times, and more than twice as often as any of the next
-    five: of real log-probabilities there are the fewest at the least ones, and floats hardly ever tie there. Values
-    from log(.5) on are none: rounded, those of a memorised text tie. docs/backends.md has the rates of false alarms.
+    The least value is a floor if it occurs at least three times, and more than twice as often as any of the next five
+    values. Real log-probabilities are rarest at the lower end, and floats hardly ever tie there. A value of log(.5) or
+    more is no floor: rounded values of a memorised text tie. docs/backends.md has the rates of false alarms.
+
+    Args:
+        logprobs: Array of shape (n_tokens,), in nats.
     """
     values, counts = np.unique(logprobs[~np.isnan(logprobs)], return_counts=True)
     if not len(values) or values[0] >= _LARGEST_FLOOR:
@@ -297,13 +354,13 @@ def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
 
 
 def nan_to_minus_inf(logprob: float) -> float:
-    """Return a best token's log-probability: minus infinity where it is not known, so that it comes last."""
+    """Return the log-probability, or minus infinity if it is unknown, so that the token is sorted to the end."""
     return -math.inf if math.isnan(logprob) else logprob
 
 
 def _best_values_from_places(places: Sequence[AnswerPosition]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
-        raise BadAnswerError("its answer lacks the best tokens of some place")
+        raise BadAnswerError("its answer lacks the best tokens at some positions")
     values: dict[str, npt.NDArray[Any]] = {
         "max_logprob": np.array([place.best[0] for place in places], dtype=np.float32)
     }
@@ -317,7 +374,7 @@ def _best_values_from_places(places: Sequence[AnswerPosition]) -> dict[str, npt.
     values["argmax_id"] = np.array([ids_of_place[0] for ids_of_place in ids], dtype=np.int32)
     counts = {len(ids_of_place) for ids_of_place in ids}
     if max(counts, default=0) > 1 and len(counts) > 1:
-        raise BadAnswerError("its answer has not as many of the best tokens at one place as at another")
+        raise BadAnswerError("its answer has different numbers of best tokens at different positions")
     best = np.array([place.best for place in places], dtype=np.float32).reshape(len(places), -1)
     if best.shape[1] >= TOPK_ENTRIES:
         values["topk_id"] = np.array([ids_of_place[:TOPK_ENTRIES] for ids_of_place in ids], dtype=np.int32).reshape(
@@ -327,5 +384,5 @@ def _best_values_from_places(places: Sequence[AnswerPosition]) -> dict[str, npt.
     if best.shape[1] >= _MASS:
         values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)
     if best.size and np.logaddexp.reduce(best.astype(np.float64), axis=1).max() > _ROUNDING_OF_MASS:
-        raise BadAnswerError("its answer has best tokens of a place whose probabilities add up to more than 1")
+        raise BadAnswerError("the probabilities of its best tokens at a position add up to more than 1")
     return values

@@ -1,10 +1,11 @@
-"""Trying an endpoint out before the first text: whether its answers mean what they are taken for."""
+"""The probe of an endpoint before the first text: checks that its answers have the expected meaning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
@@ -25,31 +26,32 @@ from audit_pipeline.extras.servers.dialect_interface import (
     parse_answer,
 )
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
 from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.fingerprint import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
 _ENOUGH_AGREE = 0.5
-# So far apart, at least, are the least and the most likely token of texts of different kinds.
+# The log-probabilities of texts of different kinds are at least this far apart, in nats.
 _LEAST_SPREAD = 1e-3
-# More likely than all others together.
+# A token above this is more likely than all others together.
 _CERTAIN = float(np.log(0.5))
-# The server and this process add up a vocabulary in different orders.
+# The server and this process sum over the vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
 _LARGEST_NOISE = 0.5
-_ONCE = RetryPolicy(attempts=1, first=0.0)
 _BAD_REQUEST = frozenset((400, 422))
-# What servers answer that cannot read ids: llama-cpp-python's falls over.
+# Statuses of servers that cannot read ids. llama-cpp-python's server crashes with 500.
 _NO_IDS = frozenset((400, 422, 500))
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What trying an endpoint out has found.
+    """The result of a probe.
 
-    ``seen``: what its answers to ``TEXTS`` were. ``takes_ids``: whether prompts are sent as token ids.
+    Attributes:
+        seen: Answers to ``TEXTS``.
+        takes_ids: Whether prompts are sent as token ids.
     """
 
     seen: Probe
@@ -57,10 +59,12 @@ class ProbeResult:
 
 
 def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult:
-    """Try the endpoint of ``model`` out: some twenty short requests.
+    """Check the endpoint of a model with about twenty short requests.
 
-    Raises ModelError, in one line, where its answers cannot be used; TransientError where it does not answer;
-    BudgetError where the budget does not even suffice for this.
+    Raises:
+        ModelError: If its answers are unusable.
+        TransientError: If it does not answer.
+        BudgetError: If the budget is too small for the probe.
     """
     _require_window_fits(model, client)
     takes_ids = _detect_id_support(model, client)
@@ -75,28 +79,39 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     noise = max(_measure_deviation(*pair) for pair in zip(first, second, strict=True))
     if noise > _LARGEST_NOISE:
         raise ModelError(
-            f"{client.who}: two answers to one request are {noise:.2g} nats apart ({_LARGEST_NOISE} at most may be): "
-            "several models answer in turn, or its precision is too low to compare texts by it"
+            f"{client.who}: two answers to one request are {noise:.2g} nats apart (the limit is {_LARGEST_NOISE}): "
+            "several models answer in turn, or the precision is too low to compare texts"
         )
     _require_moments(model, client, prompts)
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
 
 
 class ModelCheck:
-    """Whether the model that was ``probed`` is still there, while it is run: its answers to ``TEXTS`` once more.
+    """A check that the endpoint still has the model of the probe: it requests the answers to ``TEXTS`` again.
 
-    ``cost``: the tokens that this takes.
+    Attributes:
+        token_count: Number of tokens that a check uses.
     """
 
     def __init__(self, model: TokenizedModel, client: EndpointClient, probe_result: ProbeResult) -> None:
-        self._client, self._seen = client, probe_result.seen
+        self._client = client
+        self._seen = probe_result.seen
         self._prompts = _build_prompts(model, TEXTS, as_string=not probe_result.takes_ids)
         self.token_count = sum(prompt.token_count for prompt in self._prompts)
 
     def require_same_model(self, *, with_retries: bool = True) -> None:
-        """Raise ModelError where another model answers; else as :meth:`EndpointClient.iterate_answers` does."""
-        found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
-        if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(found))):
+        """Require that the model of the probe answers.
+
+        Args:
+            with_retries: Whether to repeat a failed request.
+
+        Raises:
+            ModelError: If another model answers.
+            AuditError: If :meth:`EndpointClient.iterate_answers` raises it.
+        """
+        patience = None if with_retries else NO_RETRY
+        answers = _request_known_answers(self._client, self._prompts, AnswerDetail(0), patience)
+        if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(answers))):
             raise ModelError(f"{self._client.who}: the model at the endpoint changed during the requests: run it again")
 
 
@@ -105,33 +120,33 @@ def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...
 
 
 def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
-    """Refuse a server that finds every token of different texts as likely as every other, or none of them unlikely."""
+    """Refuse a server if all tokens of different texts are equally likely, or none is unlikely."""
     values = np.concatenate([answer.values["logprob"] for answer in answers])
-    highest, lowest = values.max(), values.min()
+    highest = values.max()
+    lowest = values.min()
     is_even = highest - lowest < _LEAST_SPREAD
     if is_even or lowest > _CERTAIN:
-        given = f"{np.exp(highest):.3g}" if is_even else "more than one half"
+        probability = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
-            f"{client.who}: it gives each of the {len(values)} tokens of {len(answers)} different texts a "
-            "probability of "
-            f"{given}, which no model does: it makes its answers up, or something in between does"
+            f"{client.who}: each of the {len(values)} tokens of {len(answers)} different texts has a probability of "
+            f"{probability}, which no model computes: the server or a proxy makes up its answers"
         )
 
 
 def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None:
-    """Refuse a server that gives its least likely tokens one probability."""
+    """Refuse a server that replaces small log-probabilities by one value."""
     floor = find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
         raise ModelError(
-            f"{client.who}: its log-probabilities end at {floor:.6g}: whatever is less likely gets that, and no text "
-            "could be scored rightly. Set the server to give log-probabilities as they are"
+            f"{client.who}: its log-probabilities end at {floor:.6g}: it replaces smaller ones by that value, so no "
+            "text could be scored correctly. Configure the server to return unchanged log-probabilities"
         )
 
 
 def _build_prompts(
     model: TokenizedModel, texts: Iterable[str], *, as_string: bool, max_tokens: int | None = None
 ) -> list[Prompt]:
-    """Return the first window of each text, of at most ``max_tokens`` tokens."""
+    """Return prompts for the first window of each text, with at most ``max_tokens`` tokens each."""
     window, stride = window_and_stride(model)
     size = window if max_tokens is None else min(window, max_tokens)
     return [
@@ -143,22 +158,23 @@ def _build_prompts(
 def _request_answers_in_order(
     client: EndpointClient, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    with closing(client.request_answers(enumerate(prompts), detail, patience=patience)) as found:
-        by_number = dict(answer for answered in found for answer in answered)
+    with closing(client.request_answers(enumerate(prompts), detail, patience=patience)) as batches:
+        by_number = dict(chain.from_iterable(batches))
     return [by_number[number] for number in range(len(prompts))]
 
 
 def _request_known_answers(
     client: EndpointClient, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    """As :func:`_request_answers_in_order`; raises ModelError where a log-probability is not known."""
+    """Return answers in the order of the prompts, and raise ModelError if a log-probability is unknown."""
     answers = _request_answers_in_order(client, prompts, detail, patience)
     logprobs = np.concatenate([answer.values["logprob"] for answer in answers])
-    if unknown := int(np.isnan(logprobs).sum()):
+    n_unknown = int(np.isnan(logprobs).sum())
+    if n_unknown:
         raise ModelError(
-            f"{client.who}: it gives no log-probability for {unknown} of the {len(logprobs)} tokens of plain texts "
-            "(minus infinity, a number in its place such as -9999, or one above 0): it does not say how likely every "
-            "token is, as is needed"
+            f"{client.who}: it gives no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
+            "(minus infinity, a placeholder such as -9999, or a value above 0): an audit requires the log-probability "
+            "of each token"
         )
     return answers
 
@@ -173,43 +189,44 @@ class _Models(AnswerPart):
 
 
 def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
-    """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
+    """Refuse a window that exceeds the context length, if the server returns its context length (vLLM, SGLang)."""
     try:
         listed = parse_answer(_Models, client.ask(ServerRequest(build_url(client.endpoint, "models"))))
     except (RefusedError, OversizedError, BadAnswerError):
         return
-    rooms = [
-        listed_model.max_model_len
-        for listed_model in listed.data
-        if listed_model.id == client.endpoint.model and listed_model.max_model_len
-    ]
-    # One token is generated.
-    if rooms and (window := window_and_stride(model)[0]) > rooms[0] - 1:
-        raise ModelError(
-            f"{client.who}: the server takes {rooms[0] - 1} tokens at most with the one it generates, and the "
-            f"entry's window is {window}: set window: {rooms[0] - 1} in config/models.yaml"
-        )
+    window = window_and_stride(model)[0]
+    for listed_model in listed.data:
+        if listed_model.id != client.endpoint.model or not listed_model.max_model_len:
+            continue
+        # The server generates one token.
+        max_window = listed_model.max_model_len - 1
+        if window > max_window:
+            raise ModelError(
+                f"{client.who}: the server takes {max_window} tokens at most with the one it generates, and the "
+                f"entry's window is {window}: set window: {max_window} in config/models.yaml"
+            )
+        return
 
 
 def _detect_id_support(model: TokenizedModel, client: EndpointClient) -> bool:
-    """Return whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
+    """Return whether prompts are sent as ids. If the dialect allows both, a request with ids decides."""
     if client.endpoint.traits.takes_ids is not None:
         return client.endpoint.traits.takes_ids
     prompts = _build_prompts(model, TEXTS[:1], as_string=False)
     try:
-        _request_answers_in_order(client, prompts, AnswerDetail(0), _ONCE)
+        _request_answers_in_order(client, prompts, AnswerDetail(0), NO_RETRY)
     except (RefusedError, UnansweredError) as error:
         if error.status in _NO_IDS:
             return False
         if isinstance(error, RefusedError):
             raise
-        # Too busy, or out of reach: with patience now.
+        # The server is busy or unreachable, so the request is repeated with retries.
         _request_answers_in_order(client, prompts, AnswerDetail(0))
     return True
 
 
 def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
-    """Refuse a server that gives fewer of the best tokens than the entry says."""
+    """Refuse a server that returns fewer best tokens than the entry requests."""
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     advice = (
@@ -218,7 +235,9 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
     except RefusedError as error:
-        raise (ModelError(f"{error}; {advice}") if error.status in _BAD_REQUEST and requested else error) from error
+        if error.status in _BAD_REQUEST and requested:
+            raise ModelError(f"{error}; {advice}") from error
+        raise
     if answer.best_given < min(requested, model.vocab_size):
         raise ModelError(
             f"{client.who}: the server gives {answer.best_given} best tokens a place at most, and {advice}"
@@ -226,29 +245,26 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
 
 
 def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
-    """Refuse log-probabilities that are not those of their own tokens."""
+    """Refuse log-probabilities of other positions."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
     [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
     best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
-    # The beginning may be anything yet.
+    # The first numbers are not predictable yet.
     known = slice(len(own) // 3, None)
     agree = int((own[known] >= best[known] - 1e-4).sum())
     if agree < _ENOUGH_AGREE * len(own[known]):
         raise ModelError(
-            f"{client.who}: while counting to 40, the next number's token is the most likely at {agree} of "
-            f"{len(own[known])} places only: the server gives log-probabilities of other places (llama-cpp-python does "
-            "without a start token in front), or it has another model than the entry says"
+            f"{client.who}: while counting to 40, the next number's token is the most likely at only {agree} of "
+            f"{len(own[known])} positions: the server returns log-probabilities of other positions (as llama-cpp-python "
+            "without a start token), or it has another model than the entry"
         )
 
 
 def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) -> None:
-    """Refuse a server that cuts a text which spells a special token otherwise than the tokenizer here does."""
-    spelled = [
-        token
-        for number in sorted(model.tokenizer.special_ids)
-        if (token := model.tokenizer.find_token(number)) is not None and token != model.start_token
-    ]
+    """Refuse a server that splits a text with a spelled special token differently from the local tokenizer."""
+    special_tokens = [model.tokenizer.find_token(number) for number in sorted(model.tokenizer.special_ids)]
+    spelled = [token for token in special_tokens if token is not None and token != model.start_token]
     if not spelled:
         return
     prompts = _build_prompts(model, [f"One {spelled[0]} two."], as_string=True)
@@ -256,16 +272,16 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
         _request_answers_in_order(client, prompts, AnswerDetail(0))
     except ModelError as error:
         raise ModelError(
-            f"{client.who}: the server reads a text that spells {spelled[0]} otherwise than the tokenizer here "
-            f"({error})"
+            f"{client.who}: the server splits a text that spells {spelled[0]} differently from the local "
+            f"tokenizer ({error})"
         ) from error
 
 
 def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Sequence[Prompt]) -> None:
-    """Refuse means and deviations that are not those of the whole vocabulary, which is asked for where it may be."""
+    """Refuse means and deviations that do not fit the whole vocabulary, if the server returns it."""
     if not client.endpoint.moments:
         return
-    # One place each: a whole distribution takes megabytes.
+    # One position each, because a whole distribution has megabytes.
     few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
     given = _request_answers_in_order(client, few, AnswerDetail(0, moments=True))
     try:
@@ -273,13 +289,15 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
-        client.notify(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
+        client.notify(
+            f"{client.who}: means and deviations cannot be checked, because the server returns no whole distributions"
+        )
         return
     off = max(_measure_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:
         raise ModelError(
-            f"{client.who}: means and deviations are up to {off:.2g} away from those of the whole distribution: leave "
-            "moments out of the entry in config/models.yaml, or update the plugin in the server"
+            f"{client.who}: means and deviations are up to {off:.2g} away from those of the whole distribution: remove "
+            "moments from the entry in config/models.yaml, or update the plugin in the server"
         )
 
 

@@ -1,4 +1,4 @@
-"""Prompts to an endpoint, answers back in its dialect."""
+"""The client of an endpoint: it sends prompts and reads the answers in the dialect of the endpoint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Prompt,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.usage_budget import Budget
-from audit_pipeline.readers.retry import RetryPolicy
 
 K = TypeVar("K")
 
 
 class EndpointClient(Client):
-    """Asks the endpoint of the model called ``name``."""
+    """A client of the endpoint of a model."""
 
     def __init__(
         self,
@@ -32,11 +32,13 @@ class EndpointClient(Client):
         endpoint: Endpoint,
         budget: Budget,
         *,
-        notify: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda message: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
-        place = "the endpoint of config/models.yaml"
-        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, notify=notify, patience=patience)
+        entry_name = "the endpoint of config/models.yaml"
+        super().__init__(
+            f"{name} at {endpoint.url}", endpoint, budget, entry_name=entry_name, notify=notify, patience=patience
+        )
         self.endpoint = endpoint
 
     def request_answers(
@@ -47,10 +49,18 @@ class EndpointClient(Client):
         patience: RetryPolicy | None = None,
         leave_out: Callable[[K, OtherTokensError], None] | None = None,
     ) -> Generator[list[tuple[K, Answer]]]:
-        """Yield the answers to ``prompts`` as they come, each with the key that its prompt has.
+        """Yield the answers to prompts in the order in which they arrive, each with the key of its prompt.
 
-        Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is
-        an error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`iterate_answers`.
+        Args:
+            prompts: Pairs of a key and a prompt.
+            detail: Detail of the answers.
+            patience: Policy of retries. None: that of the client.
+            leave_out: Function that is called for a string that the server splits into other tokens. None: such a
+                string raises BadAnswerError.
+
+        Raises:
+            BadAnswerError: If an answer is unusable. The message names the text.
+            AuditError: If :meth:`iterate_answers` raises it.
         """
         dialect = DIALECTS[self.endpoint.dialect]
 
@@ -65,6 +75,6 @@ class EndpointClient(Client):
                 raise BadAnswerError(f"{self.who}: {error} (text with sha256 {prompt.sha256})") from error
 
         requests = ((keyed, dialect.ask(self.endpoint, keyed[1], detail)) for keyed in prompts)
-        with closing(self.iterate_answers(requests, read, patience=patience)) as found:
-            for answered in found:
-                yield list(chain.from_iterable(answered))
+        with closing(self.iterate_answers(requests, read, patience=patience)) as batches:
+            for batch in batches:
+                yield list(chain.from_iterable(batch))

@@ -126,7 +126,8 @@ def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
 
 def draw_places(items: Sequence[TwinItem], key: str) -> list[int]:
     """Return the place of the version of each item that ``key`` (hex) draws: each with the same chance, but for a
-    deviation below k / 2^256."""
+    deviation below k / 2^256.
+    """
     places = []
     for item in items:
         drawn = hmac.new(bytes.fromhex(key), item.item.encode(), hashlib.sha256).digest()

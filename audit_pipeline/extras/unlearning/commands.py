@@ -1,4 +1,4 @@
-"""The command compare: a model before and after it was made to forget texts."""
+"""The command compare: a model before and after unlearning of texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, option
+import click
+
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
+from audit_pipeline.cli.shared_options import table_output_options
 from audit_pipeline.pipeline.console import Columns, Row, print_message, print_result, show_table
 from audit_pipeline.report.number_format import DASH, format_estimate
 
@@ -37,22 +40,25 @@ _UNLEARNING: Columns = (
 )
 
 
-@command(Place(Section.AUDIT, 60), keeps=PASSES_KEPT)
-def compare(
-    before: str = option("The model before forgetting: a name in config/models.yaml, or a path."),
-    after: str = option("The model after forgetting."),
-    forget: str = option(
-        "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
-    ),
-    holdout: str | None = option(
-        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this file."
-    ),
-    retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
-) -> None:
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=60, keeps=PASSES_KEPT)
+@click.option("--before", required=True, help="The model before forgetting: a name in config/models.yaml, or a path.")
+@click.option("--after", required=True, help="The model after forgetting.")
+@click.option(
+    "--forget",
+    required=True,
+    help="Benchmark of the texts to be forgotten. Without --holdout, its members are compared with its non-members.",
+)
+@click.option(
+    "--holdout",
+    help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all its texts.",
+)
+@click.option("--retrained", help="A model that was trained without the texts to be forgotten, for comparison.")
+@table_output_options
+def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
     """Compare a model before and after it was made to forget texts.
 
-    Says what was forgotten, and what only looks forgotten, each number next to the same for held-out texts. No model is
-    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    Shows what was forgotten and what only looks forgotten, each number next to the number for held-out texts. No model
+    is run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.unlearning import comparison as unlearning

@@ -13,11 +13,11 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from audit_pipeline.errors import AuditError, PairsFailedError
+from audit_pipeline.http.faults import iterate_causes
 from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.dagster.asset_definitions import build_op_config
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
-from audit_pipeline.readers.retry import iterate_causes
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 

@@ -36,7 +36,9 @@ def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
     """Return the kind of data set that `datasets` saved in a folder: rows or several splits, or None for neither."""
     if (folder / _STATE).is_file():
         return "rows"
-    return "splits" if (folder / _SPLITS).is_file() else None
+    if (folder / _SPLITS).is_file():
+        return "splits"
+    return None
 
 
 def open_saved_dataset(file: InputFile) -> RowStream:
@@ -103,17 +105,15 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
-    entries = content.get(key) if isinstance(content, dict) else None
-    is_valid = isinstance(entries, list)
+    invalid = UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
+    if not isinstance(content, dict) or not isinstance(content.get(key), list):
+        raise invalid
     names: list[str] = []
-    for entry in entries or ():
+    for entry in content[key]:
         name = entry.get("filename") if isinstance(entry, dict) else entry
-        if isinstance(name, str) and name:
-            names.append(name)
-        else:
-            is_valid = False
-    if not is_valid:
-        raise UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
+        if not isinstance(name, str) or not name:
+            raise invalid
+        names.append(name)
     return names
 
 

@@ -1,5 +1,5 @@
-"""What detectors need apart from a text's own pass, a provider each, in a module of the need's name.
+"""The providers of requirements (``Need``): data that detectors read besides the statistics of the text pass.
 
-What belongs here: for one need, whether it can be met, what it runs, and what of it detectors get for a text. What does
-not: the order in which a session goes through them (scoring/session.py), passes and their cache (token_statistics/).
+A provider determines whether a requirement is met, computes the missing data and reads it for each text. The order of
+the providers belongs to scoring/session.py. Passes and their cache belong to token_statistics/.
 """

@@ -1,8 +1,11 @@
-"""The text after a prefix of known texts, of members or of non-members (chosen in scoring/prefix_shots.py)."""
+"""Providers of the text after a prefix of known texts (chosen in scoring/prefix_shots.py).
+
+The shots of a prefix are texts known to be members, or texts known to be non-members.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial, reduce
 from typing import ClassVar
@@ -13,7 +16,7 @@ from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import (
-    BY_ITSELF,
+    NO_SEPARATE_PASS,
     Lookup,
     OnProgress,
     Provider,
@@ -22,45 +25,48 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
+from audit_pipeline.token_statistics import prefixed_texts
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import CachePlan, collect_lists_by_text
-from audit_pipeline.token_statistics.prefixed_texts import (
-    compute_prefixed,
-    count_own_tokens,
-    crosses_border,
-    has_room,
-    is_prefix_rerun,
-    plan_prefixed,
-    read_prefixed,
-)
 from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
 
 GIVEN_AWAY = "given away"
-"""How the reason begins why a text has no score whose document is in the prefix."""
+"""The beginning of the reason of a text without score because its document is in the prefix."""
+
+PrefixRequest = tuple[int, str]
+"""A number of shots, and a key of JOINS."""
 
 
 class PrefixProvider(Provider[PrefixedLogProbs]):
-    """The text after prefixes of known texts of one ``side``, one prefix a number of shots and way to join them."""
+    """The provider of a text's log-probabilities after prefixes of known texts of one side.
+
+    There is a prefix for each pair of a number of shots and a way to join them.
+    """
 
     side: ClassVar[Side]
     source = "prefix"
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        """Read the requested prefixes from the settings."""
         super().__init__(scope, settings)
         self._requested = sorted({(int(setting["shots"]), str(setting["join"])) for setting in settings})
-        self._room = cache(self._count_fitting_shots)
+        # The count is cached because each setting asks for it.
+        self._count_fitting = cache(self._count_fitting_shots)
         self._revealing: Mapping[str, int | None] = {}
 
     @cached_property
     def _shots(self) -> Shots | str:
-        """The shots, few as they may be, or why there are none."""
-        side, inputs = self.side, self._scope.user_inputs
+        """Return all available shots, or the reason why there are none."""
         if self._scope.benchmark is not None:
-            return collect_benchmark_shots(read_built(self._scope.paths, self._scope.benchmark), side)
-        if inputs is None or side not in inputs.known:
-            return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
-        return Shots(inputs.known[side], f"the file of {side.option}", {})
+            return collect_benchmark_shots(read_built(self._scope.paths, self._scope.benchmark), self.side)
+        inputs = self._scope.user_inputs
+        if inputs is None or self.side not in inputs.known:
+            return (
+                f"no prefix of {self.side.name}: name a file of texts known to be {self.side.name} with "
+                f"{self.side.option}"
+            )
+        return Shots(inputs.known[self.side], f"the file of {self.side.option}", {})
 
     @property
     def _required_shots(self) -> Shots:
@@ -69,196 +75,252 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return self._shots
 
     def _count_fitting_shots(self, n_shots: int, join: str) -> int:
-        """How many of the first ``n_shots`` shots have room, joined by ``join``.
+        """Return how many of the first n_shots shots fit into the model's context, or 0.
 
-        The prefix and a text twice as long as its longest shot have to fit into the model's context.
+        A text that is twice as long as the longest shot must fit after them.
         """
-        lengths = count_own_tokens(self._model, self._required_shots.texts[:n_shots])
-        down = range(n_shots, 0, -1)
-        fits = (n for n in down if has_room(self._model, self._encode_shots(n, join), 2 * max(lengths[:n])))
-        return next(fits, 0)
+        lengths = prefixed_texts.count_own_tokens(self._model, self._required_shots.texts[:n_shots])
+        for n in range(n_shots, 0, -1):
+            if prefixed_texts.has_room(self._model, self._encode_shots(n, join), 2 * max(lengths[:n])):
+                return n
+        return 0
 
-    def _encode_shots(self, shots: int, join: str) -> Prefix:
-        return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in self._required_shots.texts[:shots]))
+    def _encode_shots(self, n_shots: int, join: str) -> Prefix:
+        texts = self._required_shots.texts[:n_shots]
+        return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in texts))
 
     def find_limits(self, setting: Settings) -> Settings:
+        """Return the number of shots that fit, if the setting has more."""
         if self._scope.in_context or isinstance(self._shots, str):
             return {}
-        most = min(int(setting["shots"]), len(self._shots.texts))
-        room = self._room(most, str(setting["join"]))
-        return {"shots": room} if 0 < room < most else {}
+        available = min(int(setting["shots"]), len(self._shots.texts))
+        fitting = self._count_fitting(available, str(setting["join"]))
+        return {"shots": fitting} if 0 < fitting < available else {}
 
     @cached_property
-    def _obstacles(self) -> Mapping[tuple[int, str], str]:
-        """Why there is no prefix, of those requested that cannot be made."""
-        reasons = {request: self._find_prefix_obstacle(*request) for request in self._requested}
-        return {request: reason for request, reason in reasons.items() if reason is not None}
+    def _obstacles(self) -> Mapping[PrefixRequest, str]:
+        """Return the reasons of the requested prefixes that cannot be made."""
+        obstacles: dict[PrefixRequest, str] = {}
+        for request in self._requested:
+            reason = self._find_prefix_obstacle(*request)
+            if reason is not None:
+                obstacles[request] = reason
+        return obstacles
 
-    def _find_prefix_obstacle(self, shots: int, join: str) -> str | None:
-        known = self._required_shots
-        if len(known.texts) < shots:
-            what_to_do = (
-                f"add texts to it, or set the parameter shots to {len(known.texts)} or less"
-                if self._scope.benchmark is None
-                else "raise calibration_fraction in config/benchmarks.yaml"
-            )
+    def _find_prefix_obstacle(self, n_shots: int, join: str) -> str | None:
+        shots = self._required_shots
+        if len(shots.texts) < n_shots:
+            if self._scope.benchmark is None:
+                what_to_do = f"add texts to it, or set the parameter shots to {len(shots.texts)} or less"
+            else:
+                what_to_do = "raise calibration_fraction in config/benchmarks.yaml"
             return (
-                f"a prefix of {shots} takes the texts of {shots} known {self.side.name}, each of another document, and "
-                f"{known.source} has {len(known.texts)}: {what_to_do}"
+                f"a prefix of {n_shots} takes the texts of {n_shots} known {self.side.name}, each of another document, "
+                f"and {shots.source} has {len(shots.texts)}: {what_to_do}"
             )
-        if not self._room(1, join):
-            window = self._window_description if self._model.position_border is None else self._border_description
-            return f"not even one of {known.source} and a text twice as long fit into {window}"
+        if not self._count_fitting(1, join):
+            has_border = self._model.position_border is not None
+            window = self._border_description if has_border else self._window_description
+            return f"not even one of {shots.source} and a text twice as long fit into {window}"
         return None
 
     @property
     def _window_description(self) -> str:
-        room, _ = window_and_stride(self._model)
-        return f"the {room:,} tokens of context that {self._model.entry.name} is run with"
+        """Return the size of the model's context for messages."""
+        window, _ = window_and_stride(self._model)
+        return f"the {window:,} tokens of context that {self._model.entry.name} is run with"
 
     @property
     def _border_description(self) -> str:
+        """Return the position limit of LongRoPE for messages."""
         return (
             f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as it "
             "does in the text alone (LongRoPE takes other factors beyond)"
         )
 
     @cached_property
-    def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
-        """The prefixes that can be made."""
+    def _prefixes(self) -> Mapping[PrefixRequest, Prefix]:
+        """Return the encoded prefixes that can be made."""
         return {request: self._encode_shots(*request) for request in self._requested if request not in self._obstacles}
 
     def explain_missing(self) -> str | None:
-        """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
+        """Return why no prefix can be made, or None.
+
+        Raises:
+            ConfigError: If a user named the detector or gave texts for the prefix.
+        """
         if self._scope.in_context:
-            return BY_ITSELF
+            return NO_SEPARATE_PASS
+        reason: str | None = None
         if isinstance(self._shots, str):
-            reason: str | None = self._shots
-        else:
-            reason = self._obstacles[self._requested[0]] if len(self._obstacles) == len(self._requested) else None
+            reason = self._shots
+        elif len(self._obstacles) == len(self._requested):
+            reason = self._obstacles[self._requested[0]]
         inputs = self._scope.user_inputs
-        if reason is not None and inputs is not None and (self.need in inputs.asked_for or self.side in inputs.known):
+        if reason is None or inputs is None:
+            return reason
+        if self.need in inputs.asked_for or self.side in inputs.known:
             raise ConfigError(reason)
         return reason
 
     @property
     def passes(self) -> int:  # type: ignore[override]
+        """Return the number of prefixes: each takes a pass per text."""
         return len(self._prefixes)
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return {
-            f"{self.source}/{self.side.name}/{shots}/{join}": prefix.sha256[:16]
-            for (shots, join), prefix in self._prefixes.items()
-        }
+        """Return the digests of the prefixes."""
+        versions: dict[str, str] = {}
+        for (n_shots, join), prefix in self._prefixes.items():
+            versions[f"{self.source}/{self.side.name}/{n_shots}/{join}"] = prefix.sha256[:16]
+        return versions
 
     def _find_revealing_shots(self, texts: Sequence[str]) -> Mapping[str, int | None]:
-        """The place of the shot that reveals a text, by the text; those of the last call are kept."""
-        longest = replace(self._required_shots, texts=self._required_shots.texts[: self._requested[-1][0]])
-        self._revealing = {
-            text: self._revealing[text] if text in self._revealing else longest.find_revealing_shot(text)
-            for text in texts
-        }
-        return self._revealing
+        """Return for each text the index of the first shot that reveals it, or None. The last result is cached."""
+        max_shots, _ = self._requested[-1]
+        longest = replace(self._required_shots, texts=self._required_shots.texts[:max_shots])
+        revealing: dict[str, int | None] = {}
+        for text in texts:
+            if text in self._revealing:
+                revealing[text] = self._revealing[text]
+            elif text not in revealing:
+                revealing[text] = longest.find_revealing_shot(text)
+        self._revealing = revealing
+        return revealing
 
-    def _list_texts_to_run(self, texts: Sequence[str]) -> list[tuple[Prefix, list[str]]]:
-        """Each prefix with those of ``texts`` that it does not reveal."""
-        revealing = self._find_revealing_shots(texts).items()
-        return [
-            (prefix, [text for text, place in revealing if place is None or place >= shots])
-            for (shots, _), prefix in self._prefixes.items()
-        ]
+    def _iterate_texts_to_run(self, texts: Sequence[str]) -> Iterator[tuple[Prefix, list[str]]]:
+        """Yield each prefix with the texts that it does not reveal."""
+        revealing = self._find_revealing_shots(texts)
+        for (n_shots, _), prefix in self._prefixes.items():
+            yield prefix, [text for text, shot in revealing.items() if shot is None or shot >= n_shots]
 
     def plan(self, texts: Sequence[str]) -> CachePlan:
-        plans, is_rerun = [], is_prefix_rerun(self._model, self._where)
-        for prefix, own in self._list_texts_to_run(texts):
-            plan = plan_prefixed(self._model, own, prefix, self._where)
-            # The prefix's last token is in each text's pass: it takes the place of the start token.
-            again = plan.passes * (len(prefix.ids) - 1) if is_rerun else 0
-            plans.append(replace(plan, tokens_to_run=plan.tokens_to_run + again))
+        """Return the passes over the texts after each prefix that the cache lacks."""
+        plans: list[CachePlan] = []
+        is_rerun = prefixed_texts.is_prefix_rerun(self._model, self._location)
+        for prefix, to_run in self._iterate_texts_to_run(texts):
+            plan = prefixed_texts.plan_prefixed(self._model, to_run, prefix, self._location)
+            if is_rerun:
+                # The prefix's last token takes the place of the start token, which each text's pass already counts.
+                n_repeated_tokens = plan.passes * (len(prefix.ids) - 1)
+                plan = replace(plan, tokens_to_run=plan.tokens_to_run + n_repeated_tokens)
+            plans.append(plan)
         return reduce(CachePlan.with_further, plans)
 
     def describe_cost(self, texts: Sequence[str]) -> str | None:
-        tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
-        each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
-        what = f"the texts after prefixes of {each} {self.side.name}"
-        if is_prefix_rerun(self._model, self._where):
-            what += ", each with its prefix anew"
-        return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
+        """Return the number of passes and tokens, or None if all rows are cached."""
+        tokens = self.plan(texts).tokens_to_run
+        if not tokens:
+            return None
+        passes = len(self._prefixes)
+        shot_counts = dict.fromkeys(n_shots for n_shots, _ in self._prefixes)
+        description = f"the texts after prefixes of {', '.join(map(str, shot_counts))} {self.side.name}"
+        if prefixed_texts.is_prefix_rerun(self._model, self._location):
+            description += ", each with its prefix run again"
+        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all"
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        """Run the texts after each prefix that does not reveal them."""
         backend = partial(backend_of, self._model)
-        to_run = self._list_texts_to_run(texts)
-        plans = [plan_prefixed(self._model, own, prefix, self._where) for prefix, own in to_run]
-        done: list[RunSummary] = []
-        for prefix, own in to_run:
-            report = None if on_progress is None else partial(_report_joint_progress, on_progress, [*done], plans)
-            done.append(compute_prefixed(self._model, own, prefix, self._where, backend, report))
-        return join_summaries(done)
+        to_run = list(self._iterate_texts_to_run(texts))
+        plans = [
+            prefixed_texts.plan_prefixed(self._model, prefix_texts, prefix, self._location)
+            for prefix, prefix_texts in to_run
+        ]
+        summaries: list[RunSummary] = []
+        for prefix, prefix_texts in to_run:
+            report = None
+            if on_progress is not None:
+                report = partial(_report_joint_progress, on_progress, list(summaries), plans)
+            summaries.append(
+                prefixed_texts.compute_prefixed(self._model, prefix_texts, prefix, self._location, backend, report)
+            )
+        return join_summaries(summaries)
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[PrefixedLogProbs]:
-        cached = {
-            request: collect_lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
-            for request, prefix in self._prefixes.items()
-        }
+        """Return the lookup of a text's log-probabilities after each prefix, with reasons for missing ones."""
+        cached: dict[PrefixRequest, Mapping[str, Mapping[str, Float32s]]] = {}
+        for request, prefix in self._prefixes.items():
+            table = prefixed_texts.read_prefixed(self._model, texts, prefix, self._location)
+            cached[request] = collect_lists_by_text(table, ["logprob"])
         revealing = self._find_revealing_shots(texts)
 
-        def find(scored: TextWithStatistics) -> PrefixedLogProbs:
-            text, found = scored.whole, dict[tuple[int, str], Float32s | UnmetNeed]()
-            place, sha256 = revealing[text], text_sha256(text)
+        def look_up(scored: TextWithStatistics) -> PrefixedLogProbs:
+            text = scored.model_input
+            sha256 = text_sha256(text)
+            revealing_shot = revealing[text]
+            by_request: dict[PrefixRequest, Float32s | UnmetNeed] = {}
             for request in self._requested:
-                shots, _ = request
-                if place is not None and place < shots:
-                    found[request] = UnmetNeed(
-                        f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is "
-                        "made of"
+                n_shots, _ = request
+                if revealing_shot is not None and revealing_shot < n_shots:
+                    by_request[request] = UnmetNeed(
+                        f"{GIVEN_AWAY}: the text's document is one of the {n_shots} {self.side.name} that the prefix "
+                        "is made of"
                     )
                 elif request in self._obstacles:
-                    found[request] = UnmetNeed(self._obstacles[request])
+                    by_request[request] = UnmetNeed(self._obstacles[request])
+                elif sha256 in cached[request]:
+                    by_request[request] = cached[request][sha256]["logprob"]
                 else:
-                    row = cached[request].get(sha256)
-                    found[request] = self._explain_unscored(text, *request) if row is None else row["logprob"]
-            return found
+                    by_request[request] = self._explain_unscored(text, *request)
+            return by_request
 
-        return find
+        return look_up
 
-    def _explain_unscored(self, text: str, shots: int, join: str) -> UnmetNeed:
-        [tokens] = count_own_tokens(self._model, [text])
-        if has_room(self._model, self._prefixes[shots, join], tokens):
+    def _explain_unscored(self, text: str, n_shots: int, join: str) -> UnmetNeed:
+        """Return the reason if the cache lacks a text after a prefix: the prefix leaves no room, or it was not run."""
+        [tokens] = prefixed_texts.count_own_tokens(self._model, [text])
+        prefix = self._prefixes[n_shots, join]
+        if prefixed_texts.has_room(self._model, prefix, tokens):
             return UnmetNeed("the model has not been run on the text after the prefix: run it again")
-        down = range(shots - 1, 0, -1)
-        fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
-        would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
+        hint = "no prefix leaves room"
+        for n in range(n_shots - 1, 0, -1):
+            if prefixed_texts.has_room(self._model, self._encode_shots(n, join), tokens):
+                hint = f"a prefix of {n} would leave room"
+                break
         window = self._window_description
-        if crosses_border(self._model, self._prefixes[shots, join], tokens):
+        if prefixed_texts.crosses_border(self._model, prefix, tokens):
             window = self._border_description
-        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {window}: {would}")
+        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} into {window}: {hint}")
 
 
 class MemberPrefixProvider(PrefixProvider):
-    """Prefixes of known members."""
+    """The provider of prefixes of known members."""
 
     need = MEMBERS.need
     side = MEMBERS
 
 
 class NonmemberPrefixProvider(PrefixProvider):
-    """Prefixes of known non-members."""
+    """The provider of prefixes of known non-members."""
 
     need = NON_MEMBERS.need
     side = NON_MEMBERS
 
 
 def _report_joint_progress(
-    on_progress: OnProgress, done: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
+    on_progress: OnProgress, summaries: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
 ) -> None:
-    """Report several runs in a row as if they were one; ``done`` are those before the present one."""
+    """Report the progress of consecutive runs as the progress of a single run.
+
+    Args:
+        on_progress: The callback.
+        summaries: The finished runs.
+        plans: The plans of all runs.
+        progress: The progress of the present run.
+    """
+    texts_total = tokens_total = 0
+    for plan in plans:
+        texts_total += plan.texts_to_run
+        tokens_total += plan.tokens_to_run
+    finished = join_summaries(summaries)
     on_progress(
         Progress(
-            progress.texts_done + sum(summary.texts_computed for summary in done),
-            sum(plan.texts_to_run for plan in plans),
-            progress.tokens_done + sum(summary.tokens_computed for summary in done),
-            sum(plan.tokens_to_run for plan in plans),
-            progress.seconds + sum(summary.seconds for summary in done),
+            progress.texts_done + finished.texts_computed,
+            texts_total,
+            progress.tokens_done + finished.tokens_computed,
+            tokens_total,
+            progress.seconds + finished.seconds,
         )
     )

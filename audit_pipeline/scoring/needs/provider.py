@@ -1,4 +1,4 @@
-"""What a provider of a need is, and what every provider is made from; each need has a provider in a module here."""
+"""The base classes of providers. A provider computes and reads one requirement of detectors (a ``Need``)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SeenIdentities = Mapping[str, tuple[str, str]]
-"""The fingerprints of weights and tokenizer (empty: not known) that models were seen with last, by name."""
+"""The last known fingerprints of weights and tokenizer by model name. An unknown fingerprint is empty."""
 OnProgress = Callable[[Progress], None]
 
-BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
-"""Why a detector that compares a text with a changed one cannot score it: it needs the text alone (Zhang et al. 2025,
-appendix C)."""
+NO_SEPARATE_PASS = "the text is scored in the context of an input: it has no pass of its own"
+"""The reason of detectors that compare a text with a changed text. They need a pass over the text alone (Zhang et al.
+2025, appendix C)."""
 
 
 @dataclass(frozen=True)
 class UserInputs:
-    """What a user gives apart from the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
-    masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
+    """The inputs of a user apart from the scored texts.
 
-    ``asked_for``: the needs of detectors that were named; each has to be met. ``notify`` is a callback with the
-    progress of making neighbours."""
+    Attributes:
+        frequencies: A token-frequency table.
+        known: Texts known to be members or non-members, from which prefixes are made.
+        asked_for: The requirements of detectors that the user named. An unmet one of them is an error.
+        proposer: How neighbours are proposed: ``own-topk``, or the name, hub id or path of a masked language model.
+        seed: The seed of the neighbour proposer.
+        device: The device of the masked language model.
+        notify: A callback with the progress of making neighbours.
+    """
 
     frequencies: Path | None = None
     known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
@@ -46,20 +52,25 @@ class UserInputs:
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
-    notify: Callable[[str], None] = lambda how_far: None
+    notify: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
 class ScoringScope:
-    """What is scored: a model, and where its statistics are kept.
+    """The texts and model of a session, and the inputs that requirements may use.
 
-    ``benchmark`` is the one that the texts are of, whose calibration split a need may draw from; None for a user's
-    file. ``in_context``: some of the texts follow a context. ``in_parts``: the texts are not asked for all at once, as
-    those of a long file. ``user_inputs`` is None where no user waits for the scores, as in an audit.
+    Attributes:
+        model: The audited model.
+        location: The location of the cache.
+        paths: The data folder.
+        benchmark: The benchmark of the texts, or None for a user's file. Requirements may use its calibration split.
+        in_context: Some texts follow a context.
+        in_parts: The texts are scored in several calls, as for a long file.
+        user_inputs: The inputs of the waiting user, or None in an audit.
     """
 
     model: TokenizedModel
-    where: CacheLocation
+    location: CacheLocation
     paths: DataPaths
     benchmark: str | None = None
     in_context: bool = False
@@ -69,117 +80,159 @@ class ScoringScope:
 
 @dataclass(frozen=True, slots=True)
 class TextWithStatistics:
-    """A text with its statistics; ``whole`` is what the model read, the text after the ``context_tokens`` tokens of
-    its context."""
+    """A text with its statistics.
 
-    whole: str
-    own: TextStatistics
-    context_tokens: int
+    Attributes:
+        model_input: The string that the model read: the context, if there is one, followed by the text.
+        statistics: The statistics of the text's tokens.
+        n_context_tokens: Number of scored tokens of the context.
+    """
+
+    model_input: str
+    statistics: TextStatistics
+    n_context_tokens: int
 
 
 Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]
-"""Looks up what a need is for a text; None where the cache lacks it."""
+"""A function from a text to the data of a requirement, or None if the cache lacks the data."""
 
 
 class Provider(Generic[T]):
-    """How a need is met for the texts of a :class:`ScoringScope`, by the ``settings`` of the detectors that have it.
+    """The computation and reading of one requirement, for the texts of a :class:`ScoringScope`.
 
-    A session asks ``explain_missing`` first, and nothing else of a provider that says why it cannot meet its need. Then
-    ``compute`` brings the cache up to the texts, and ``read`` gives what is in the cache of them, without a model.
-    Everything but ``need`` and ``read`` is there for needs that cost something.
+    The session first calls ``explain_missing``. If the requirement is unmet, it calls nothing else. Otherwise
+    ``compute`` fills the cache and ``build_lookup`` reads it. A subclass must define ``need`` and ``build_lookup``. The
+    other members have defaults for requirements that cost nothing.
     """
 
     need: Need[T]
+    """The requirement."""
     not_run: ClassVar[str] = ""
-    """Why a text has no score for which the cache lacks what ``read`` looks up."""
-    other_model: bool = False
-    """Whether it runs another model than the audited one: over all texts first, one model at a time is in memory."""
+    """The reason of a text without score if the lookup finds nothing in the cache."""
+    runs_other_model: bool = False
+    """True if the provider runs another model. Its pass comes first, since only one model at a time is in memory."""
     source: str | None = None
-    """What its scores come from, as the first part of names in ``upstream``."""
+    """The first part of the provider's names in ``upstream``."""
     kinds: Sequence[Kind] = ()
-    """Kinds of statistics that the text's own pass has to leave in the cache for it."""
-    along: Sequence[Kind] = ()
-    """Kinds that a text is given where it is run for others: a later setting may ask for them."""
+    """Kinds of extra statistics that the text pass must store."""
+    extra_kinds: Sequence[Kind] = ()
+    """Kinds of extra statistics that the text pass stores only for texts that it runs anyway. A later setting may need
+    them."""
     branch_steps: int = 0
-    """How many tokens the branches have that are run with the text's own pass; 0: none."""
+    """Length in tokens of the branches that the text pass computes, or 0 for none."""
     passes: int = 0
-    """How many further passes over a text like this one it takes, at most; as much is kept of each."""
+    """Maximum number of extra passes per text. Memory for as many texts is needed."""
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        self._scope, self._model, self._where = scope, scope.model, scope.where
+        """Store the scope.
+
+        Args:
+            scope: What is scored.
+            settings: The settings of all detectors that have the requirement.
+        """
+        self._scope = scope
+        self._model = scope.model
+        self._location = scope.location
 
     @staticmethod
     def list_derived(texts: Sequence[str]) -> Sequence[str]:
-        """Other texts that a model is run over for ``texts``, as far as these alone show; forgotten with them."""
+        """Return the other texts that a model processes for the texts, as far as they depend on the texts alone.
+
+        ``forget`` removes them together with the texts.
+        """
         return ()
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
-        """``upstream`` of a model that is not loaded, as far as it was seen; None where it is not known."""
+        """Return ``upstream`` for a model that is not loaded, from the last known identities.
+
+        Returns:
+            The versions by name, or None if they are unknown.
+        """
         return {}
 
     def explain_missing(self) -> str | None:
-        """Why the need is not met for any text; None where it is.
+        """Return why the requirement is unmet for all texts, or None if it is met.
 
-        Raises TransientError where a hub could not be reached: it may be reached later.
+        Raises:
+            TransientError: If a hub is unreachable. A later call may succeed.
         """
         return None
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[T]:
-        """How each of ``texts`` is looked up in what the cache holds of them; reads the cache once for all."""
+        """Read the cache once for all texts, and return the function that looks up a text."""
         raise NotImplementedError
 
     def find_limits(self, setting: Settings) -> Settings:
-        """Parameters of ``setting`` that go beyond what can be met here, each with the most that can."""
+        """Return the parameters of a setting that exceed what is possible, each with the largest possible value."""
         return {}
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        """Data versions of what its scores come from, for their lineage."""
+        """Return the data versions of the provider's inputs by name, for the lineage of the scores."""
         return {}
 
     def plan(self, texts: Sequence[str]) -> CachePlan | None:
-        """What ``compute`` would run of the audited model; None where that is nothing, or not known beforehand."""
+        """Return what ``compute`` would run on the audited model, or None if that is nothing or unknown beforehand."""
         return None
 
     def describe_cost(self, texts: Sequence[str]) -> str | None:
-        """What is worth saying to a user before it is run, in words; None where it costs little."""
+        """Return a sentence about the cost, which the user reads before the run, or None if the cost is low."""
         return None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary | None:
-        """Run what is not cached of ``texts``, whose own pass has been run; None where there is nothing to run."""
+        """Run the extra passes that are missing in the cache. The text pass of the texts is done before.
+
+        Returns:
+            The summary of the run, or None if the provider has no extra passes.
+        """
         return None
 
     def _read_index(self, texts: Sequence[str], model: TokenizedModel | None = None) -> StatisticsIndex:
-        """The cached statistics of ``texts`` by ``model``; None: the audited model."""
+        """Read the cached statistics of the texts, by default those of the audited model."""
         model = model or self._model
-        return StatisticsIndex(read_statistics(model, texts, self._where), model.has_statistic)
+        return StatisticsIndex(read_statistics(model, texts, self._location), model.has_statistic)
 
 
 class DerivedTextsProvider(Provider[T]):
-    """The statistics of other texts that :meth:`make` makes of each text, by passes of the audited model over them."""
+    """The base of requirements that are statistics of other texts, which are derived from each text.
 
-    _made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    The audited model runs over the derived texts in extra passes. A subclass defines ``list_derived``, or
+    ``derive_texts`` if the derived texts depend on the settings.
+    """
+
+    _derived: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    """The texts of the last derivation and the texts derived from them."""
 
     def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The other texts of each of ``texts``."""
+        """Return the derived texts of each text."""
         return [self.list_derived([text]) for text in texts]
 
     def derive_texts_once(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """As :meth:`make`; made once for the texts at hand, which are asked for to be run, and to be scored."""
-        if self._made is None or self._made[0] != texts:
-            self._made = texts, self.derive_texts(texts)
-        return self._made[1]
+        """Return the derived texts of each text. Repeated calls with the same texts return the same result.
+
+        The cost estimate, the run and the scoring all use the derived texts.
+        """
+        if self._derived is None or self._derived[0] != texts:
+            self._derived = (texts, self.derive_texts(texts))
+        return self._derived[1]
 
     def _flatten_derived_texts(self, texts: Sequence[str]) -> list[str]:
-        return [other for own in self.derive_texts_once(texts) for other in own]
+        flat: list[str] = []
+        for derived_texts in self.derive_texts_once(texts):
+            flat += derived_texts
+        return flat
 
     def explain_missing(self) -> str | None:
-        return BY_ITSELF if self._scope.in_context else None
+        """Return the reason if texts follow a context: the derived texts would need passes without it."""
+        return NO_SEPARATE_PASS if self._scope.in_context else None
 
     def plan(self, texts: Sequence[str]) -> CachePlan | None:
-        return plan(self._model, self._flatten_derived_texts(texts), self._where)
+        """Return the passes over the derived texts that the cache lacks."""
+        return plan(self._model, self._flatten_derived_texts(texts), self._location)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        """Run the audited model over the derived texts that the cache lacks."""
+        derived_texts = self._flatten_derived_texts(texts)
         backend = partial(backend_of, self._model)
-        return compute(self._model, self._flatten_derived_texts(texts), self._where, backend, on_progress=on_progress)
+        return compute(self._model, derived_texts, self._location, backend, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""The same text under a reference model."""
+"""The provider of the same text's statistics under a reference model."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.scoring.needs.provider import Lookup, OnProgress, Provider, SeenIdentities
+from audit_pipeline.scoring.needs.provider import Lookup, OnProgress, Provider, SeenIdentities, TextWithStatistics
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 
 class ReferenceProvider(Provider[TextStatistics]):
-    """The statistics of the text under the reference model that the audited model's entry names.
+    """The provider of the text's statistics under the reference model that the audited model's entry names.
 
-    Where a user waits, one that is named and cannot be had is an error: a typing error must not pass for a detector
+    If the reference model cannot be loaded, a waiting user gets an error. A misspelt name must not look like a detector
     that does not apply.
     """
 
     need = REFERENCE_MODEL
     not_run = "the reference model has not been run on the text: run the audit again"
-    other_model = True
+    runs_other_model = True
     source = "reference_model"
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """Return the version of the reference model, or None if it was never seen."""
         name = model.reference_model
         if name is None:
             return {}
@@ -40,13 +41,15 @@ class ReferenceProvider(Provider[TextStatistics]):
 
     @cached_property
     def _reference(self) -> TokenizedModel | str:
-        """The reference model, or why there is none."""
-        entry = self._scope.model.entry
+        """Return the reference model, or the reason why it is missing."""
+        entry = self._model.entry
         try:
-            found = load_reference_model(self._scope.model, self._scope.paths)
-            if found is not None and found.identity.is_unasked:
-                raise ModelError(f"{found.entry.name} has not been asked yet: run the audit when its server answers")
-            return found or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
+            reference = load_reference_model(self._model, self._scope.paths)
+            if reference is not None and reference.identity.is_unasked:
+                raise ModelError(
+                    f"{reference.entry.name} has not been asked yet: run the audit when its server answers"
+                )
+            return reference or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         except TransientError:
             raise
         except AuditError as error:
@@ -61,16 +64,25 @@ class ReferenceProvider(Provider[TextStatistics]):
         return self._reference
 
     def explain_missing(self) -> str | None:
+        """Return why the reference model is missing, or None if it is loaded."""
         return self._reference if isinstance(self._reference, str) else None
 
     @property
     def upstream(self) -> Mapping[str, str]:
+        """Return the version of the reference model."""
         return build_reference_upstream(self._reference_model)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        """Run the reference model over the texts."""
         model = self._reference_model
-        return compute(model, texts, self._where, partial(backend_of, model), on_progress=on_progress)
+        return compute(model, texts, self._location, partial(backend_of, model), on_progress=on_progress)
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
+        """Return the lookup of a text's statistics under the reference model, without the tokens of its context."""
         index = self._read_index(texts, self._reference_model)
-        return lambda scored: index.find(scored.whole, len(scored.whole) - len(scored.own.text))
+
+        def look_up(scored: TextWithStatistics) -> TextStatistics | None:
+            n_context_characters = len(scored.model_input) - len(scored.statistics.text)
+            return index.find(scored.model_input, n_context_characters)
+
+        return look_up

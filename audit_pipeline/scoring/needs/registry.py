@@ -1,4 +1,4 @@
-"""The provider of every need, by its name: found in the modules here, and in the modules ``need`` of extras."""
+"""The providers of all requirements, from the modules of this folder and the modules ``need`` of extras."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from audit_pipeline.scoring.needs.provider import Provider
 
 def _find_providers() -> dict[str, type[Provider[Any]]]:
     names = [module.name for module in pkgutil.iter_modules(needs.__path__)]
-    own = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
-    modules = (*own, *extras.find_modules("need"))
+    modules = [importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry"]
     return collect_by_name(
-        modules,
+        (*modules, *extras.find_modules("need")),
         label="needs",
         is_wanted=lambda value: isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need"),
         name_of=lambda provider: provider.need.name,
@@ -26,13 +25,17 @@ def _find_providers() -> dict[str, type[Provider[Any]]]:
 
 
 PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
+"""The provider classes by the name of their requirement."""
 
 
 def list_derived_texts(texts: Sequence[str]) -> list[str]:
-    """Other texts that models are run over for the needs of ``texts``: see Provider.list_derived."""
-    return [text for provider in PROVIDERS.values() for text in provider.list_derived(texts)]
+    """Return the derived texts of all requirements, see Provider.list_derived."""
+    derived_texts: list[str] = []
+    for provider in PROVIDERS.values():
+        derived_texts += provider.list_derived(texts)
+    return derived_texts
 
 
 def is_from_need(upstream: str) -> bool:
-    """Whether a name in ``upstream`` is of something that a need brought: a reference model, say."""
+    """Return True if an ``upstream`` name is an input of a requirement, for example a reference model."""
     return upstream.partition("/")[0] in {provider.source for provider in PROVIDERS.values()}

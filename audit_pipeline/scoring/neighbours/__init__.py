@@ -1,1 +1,1 @@
-"""Neighbours of a text, for the detector `neighbour`: proposers with one interface, one module a way of making them."""
+"""Proposers of neighbours of a text, for the detector `neighbour`. Each module has a proposer."""

@@ -1,4 +1,4 @@
-"""Neighbours from the audited model's own most likely tokens: no second model."""
+"""The proposer that takes neighbours from the most likely tokens of the audited model. It needs no second model."""
 
 from __future__ import annotations
 
@@ -24,33 +24,38 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 
 
 class OwnTopkProposer:
-    """Replaces one token per neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
+    """A proposer that replaces one token per neighbour by a top-k token of the audited model at the same position.
 
-    Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
-    drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old
-    token's: no other character of the text moves. Such a neighbour is likely given the words before the position, not
-    those after it.
+    Positions are drawn in random order, and all positions are used once before any is used again. At a position, tokens
+    other than the text's token are drawn from the top k without replacement, at temperature 1. The characters of the
+    new token replace those of the old token. All other characters are unchanged. Such a neighbour is likely given the
+    words before the position, but not given the words after it.
 
-    The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
+    The cache must hold the kinds ``base`` and ``topk`` of the texts (run.compute).
     """
 
     kinds = _KINDS
 
-    def __init__(self, model: TokenizedModel, where: CacheLocation) -> None:
+    def __init__(self, model: TokenizedModel, location: CacheLocation) -> None:
+        """Store the audited model and the location of its cache."""
         self._model = model
-        self._where = where
+        self._location = location
         self._pieces: dict[int, str] = {}
 
     def describe_cost(self, texts: Sequence[str], n: int) -> str:
-        """The audited model's passes over the texts that have no cached top-k tokens yet."""
-        planned = plan(self._model, texts, self._where, kinds=_KINDS)
+        """Return the cost of the passes over texts without cached top-k tokens."""
+        planned = plan(self._model, texts, self._location, kinds=_KINDS)
         return format_cost(self._model.entry.name, planned.passes, planned.tokens_to_run, texts, n)
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-        """As Proposer.propose; raises DataError where a text's rows are not in the cache."""
+        """Propose neighbours, see Proposer.propose.
+
+        Raises:
+            DataError: If the cache lacks a text.
+        """
         sha256 = {text: text_sha256(text) for text in texts}
         base, topk = (
-            collect_lists_by_text(read_statistics(self._model, list(sha256), self._where, kind=kind), names)
+            collect_lists_by_text(read_statistics(self._model, list(sha256), self._location, kind=kind), names)
             for kind, names in zip(_KINDS, _LISTS, strict=True)
         )
         missing = sum(key not in base or key not in topk for key in sha256.values())
@@ -65,53 +70,61 @@ class OwnTopkProposer:
         ]
 
     def _neighbours(self, text: str, base: _Lists, topk: _Lists, seed: int) -> Iterator[str]:
-        own = base["token_id"]
-        if not len(own):
+        token_ids = base["token_id"]
+        if not len(token_ids):
             return
-        candidates = topk["token_id"].reshape(len(own), -1)
-        logprobs = topk["logprob"].reshape(len(own), -1)
+        candidates = topk["token_id"].reshape(len(token_ids), -1)
+        logprobs = topk["logprob"].reshape(len(token_ids), -1)
         generator = create_random_generator(text, seed)
-        spans = self._spans(text, own, base["char_start"], base["char_end"])
+        spans = self._find_spans(text, token_ids, base["char_start"], base["char_end"])
         positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
         drawn: dict[int, list[str]] = {}
         for turn in range(candidates.shape[1]):
             for i in positions:
                 if i not in drawn:
                     order = _draw_gumbel_order(logprobs[i], generator)
-                    drawn[i] = self._list_replacements(spans[i], int(own[i]), candidates[i][order])
+                    drawn[i] = self._list_replacements(spans[i], int(token_ids[i]), candidates[i][order])
                 if turn < len(drawn[i]):
                     yield text[: spans[i].begin] + drawn[i][turn] + text[spans[i].end :]
 
-    def _spans(
-        self, text: str, own: npt.NDArray[Any], starts: npt.NDArray[Any], ends: npt.NDArray[Any]
+    def _find_spans(
+        self, text: str, token_ids: npt.NDArray[Any], starts: npt.NDArray[Any], ends: npt.NDArray[Any]
     ) -> Mapping[int, _Span]:
-        """The positions whose token is all of the characters that it covers, and no token shares them."""
-        spans = {}
+        """Return the spans of the tokens that can be replaced, by position.
+
+        The characters of such a token are exactly those of its span, and no other token shares them.
+        """
+        spans: dict[int, _Span] = {}
         for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            shared = (i > 0 and ends[i - 1] > start) or (i + 1 < len(starts) and starts[i + 1] < end)
-            span = None if shared or start >= end else _find_span(text, start, end, self._piece(int(own[i])))
-            if span is not None and int(own[i]) not in self._model.tokenizer.special_ids:
+            is_shared = (i > 0 and ends[i - 1] > start) or (i + 1 < len(starts) and starts[i + 1] < end)
+            token = int(token_ids[i])
+            if is_shared or start >= end or token in self._model.tokenizer.special_ids:
+                continue
+            span = _find_span(text, start, end, self._decode_piece(token))
+            if span is not None:
                 spans[i] = span
         return spans
 
-    def _list_replacements(self, span: _Span, own_token: int, candidates: npt.NDArray[Any]) -> list[str]:
-        pieces, tokenizer = [], self._model.tokenizer
+    def _list_replacements(self, span: _Span, text_token: int, candidates: npt.NDArray[Any]) -> list[str]:
+        pieces: list[str] = []
+        tokenizer = self._model.tokenizer
         for token in candidates.tolist():
-            if token == own_token or token in tokenizer.special_ids or not 0 <= token < len(tokenizer):
+            if token == text_token or token in tokenizer.special_ids or not 0 <= token < len(tokenizer):
                 continue
-            piece = self._piece(token)
+            piece = self._decode_piece(token)
             if span.drops_space:
                 piece = piece.removeprefix(" ")
             if piece and _REPLACEMENT_CHARACTER not in piece:
                 pieces.append(piece)
         return pieces
 
-    def _piece(self, token: int) -> str:
-        """The characters that the token adds to a text; some decoders drop a first token's space, so not alone."""
+    def _decode_piece(self, token: int) -> str:
+        """Return the characters that a token adds to a text."""
         if token not in self._pieces:
-            decode = self._model.tokenizer.decode
-            before, decoded = decode(self._anchor), decode([*self._anchor, token])
-            self._pieces[token] = decoded[len(before) :] if decoded.startswith(before) else ""
+            # Some decoders drop the space of the first token, so the token is decoded after an anchor.
+            anchor_text = self._model.tokenizer.decode(self._anchor)
+            decoded = self._model.tokenizer.decode([*self._anchor, token])
+            self._pieces[token] = decoded[len(anchor_text) :] if decoded.startswith(anchor_text) else ""
         return self._pieces[token]
 
     @cached_property
@@ -121,7 +134,13 @@ class OwnTopkProposer:
 
 @dataclass(frozen=True)
 class _Span:
-    """The characters ``begin:end`` that a token means; ``drops_space``: its leading space is not in the text."""
+    """The characters of a token in the text.
+
+    Attributes:
+        begin: Start of the span.
+        end: End of the span, exclusive.
+        drops_space: The token's leading space is missing in the text.
+    """
 
     begin: int
     end: int
@@ -129,9 +148,9 @@ class _Span:
 
 
 def _find_span(text: str, start: int, end: int, piece: str) -> _Span | None:
-    """Where ``piece``, a token's characters, are in the text; None where they are not those of the text.
+    """Return the span of a token's characters in the text, or None if the text has other characters.
 
-    Tokenizers differ in whether a word's span takes in the space before it, and some put a space before the text.
+    Tokenizers differ: the span of a word may include the space before it. Some add a space before the text.
     """
     if piece == text[start:end]:
         return _Span(start, end, drops_space=False)
@@ -143,9 +162,10 @@ def _find_span(text: str, start: int, end: int, piece: str) -> _Span | None:
 
 
 def _draw_gumbel_order(logprobs: npt.NDArray[Any], generator: np.random.Generator) -> list[int]:
-    """The entries in the order in which they are drawn without replacement, each by its probability.
+    """Draw the entries without replacement by their probability, and return them in the order of the draw.
 
-    Sorting log p plus Gumbel noise draws so (the Gumbel-top-k trick; Kool et al., ICML 2019), whatever p sums up to.
+    Sorting log p plus Gumbel noise yields this order (Gumbel-top-k trick; Kool et al., ICML 2019). The probabilities
+    need not sum to 1.
     """
     noisy = logprobs.astype(np.float64) + generator.gumbel(size=len(logprobs))
     order: list[int] = np.argsort(-noisy, kind="stable").tolist()

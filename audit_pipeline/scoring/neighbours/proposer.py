@@ -1,4 +1,4 @@
-"""What a proposer of neighbours is, the words for its cost, and the randomness that it may use."""
+"""The interface of proposers of neighbours, and the functions that proposers share."""
 
 from __future__ import annotations
 
@@ -11,48 +11,57 @@ from audit_pipeline.tables import Kind, digest, text_sha256
 
 
 class Proposer(Protocol):
-    """A way of making neighbours."""
+    """A method of making neighbours."""
 
     @property
     def kinds(self) -> Sequence[Kind]:
-        """Kinds of token statistics of the texts that have to be in the cache before it proposes."""
+        """Return the kinds of token statistics that the cache must hold for the texts."""
         ...
 
     def describe_cost(self, texts: Sequence[str], n: int) -> str:
-        """What ``propose`` and scoring what it returns will take, in one line; runs no model."""
+        """Return a sentence about the cost of proposing and scoring the neighbours. No model runs."""
         ...
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> Sequence[Sequence[str]]:
-        """For each text up to ``n`` distinct neighbours, none of them the text itself, in the texts' order.
+        """Return up to n distinct neighbours per text, in the order of the texts.
 
-        A text that is too short for n gets fewer. What a text gets depends on the text and ``seed`` alone, and fewer
-        are always the first of more.
+        A text is never its own neighbour. A short text may have fewer neighbours. The neighbours depend only on the
+        text and the seed. A smaller n yields the first neighbours of a larger n.
         """
         ...
 
 
 def create_random_generator(text: str, seed: int) -> np.random.Generator:
-    """Random numbers that depend on the text and ``seed`` alone, not on the texts run with it."""
+    """Return a generator whose numbers depend only on the text and the seed."""
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))
 
 
 def select_distinct(original: str, candidates: Iterable[str], n: int) -> list[str]:
-    """The first ``n`` distinct texts of ``candidates`` that are not ``original``; takes no more than it needs."""
-    found: dict[str, None] = {}
+    """Return the first n distinct candidates that differ from the original. No further candidates are computed."""
+    selected: dict[str, None] = {}
     if n > 0:
         for text in candidates:
             if text != original:
-                found[text] = None
-            if len(found) == n:
+                selected[text] = None
+            if len(selected) == n:
                 break
-    return list(found)
+    return list(selected)
 
 
 def format_cost(model: str, passes: int, tokens: int, texts: Sequence[str], n: int) -> str:
-    """The cost in one line: making the neighbours by ``model``, and at most how many of them are scored after that."""
+    """Format the cost of making and scoring neighbours.
+
+    Args:
+        model: Name of the model that proposes neighbours.
+        passes: Number of its passes.
+        tokens: Number of tokens of these passes.
+        texts: The texts. Repeated texts count once.
+        n: Maximum number of neighbours per text.
+    """
     making = f"{tokens:,} tokens in {passes:,} passes of {model}" if passes else "no pass"
-    distinct = dict.fromkeys(texts)
+    distinct_texts = dict.fromkeys(texts)
+    n_words = n * sum(len(text.split()) for text in distinct_texts)
     return (
-        f"making neighbours: {making}; scoring up to {n * len(distinct):,} of them: "
-        f"{n * sum(len(text.split()) for text in distinct):,} words through the audited model"
+        f"making neighbours: {making}; scoring up to {n * len(distinct_texts):,} of them: {n_words:,} words through "
+        "the audited model"
     )

@@ -1,1 +1,1 @@
-"""What the sources of the web share: one polite client, and how pages are encoded."""
+"""Parts that the sources on the web share: the polite client, and the encodings of pages."""

@@ -22,7 +22,7 @@ from bad_server import Answer, BadServer, Request, fault
 
 from audit_pipeline.extras.chat.config import ChatModel
 
-__all__ = ["DIALECTS", "Asked", "ChatServer", "ChatDialect", "build_reply", "fault", "quoting"]
+__all__ = ["DIALECTS", "Asked", "ChatDialect", "ChatServer", "build_reply", "fault", "quoting"]
 
 ChatDialect = Literal["chat", "completions"]
 DIALECTS: tuple[ChatDialect, ...] = ("chat", "completions")

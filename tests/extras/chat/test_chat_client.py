@@ -18,11 +18,11 @@ from chat_server import DIALECTS, NAME, ChatDialect, ChatServer, build_reply, fa
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits
-from audit_pipeline.readers.retry import RetryPolicy
 
 ROOT = Path(__file__).parents[3]
-QUICK = RetryPolicy(attempts=3, first=0.01, longest=0.01)
+QUICK = RetryPolicy(attempts=3, first_pause=0.01, max_pause=0.01)
 GREEDY = Sampling(0.0, 20, 7)
 NO_LIMITS = Limits()
 KEY = "sk-made-0123456789abcdef"
@@ -104,7 +104,9 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
     assert body["max_completion_tokens" if is_newer else "max_tokens"] == 20
     assert ("temperature" in body, "seed" in body) == (not is_newer, False)
     server.faults = [to_answer({"error": {"message": "temperature 0.0 is not supported"}}, status=400)]
-    with pytest.raises(ModelError, match=r"in config/chat_models\.yaml; for models that take none say temperature"):
+    with pytest.raises(
+        ModelError, match=r"in config/chat_models\.yaml; set temperature: null for a model without temperature"
+    ):
         ask(entry, ["hello"])
 
 

@@ -140,7 +140,7 @@ def test_how_often_training_held_a_text_is_told_over_all_epochs(built: DataPaths
         found = count_training_occurrences(texts, "c", role, built)
         assert found == [8 if roles[text] == own else 0 for text in texts]
     assert count_training_occurrences([], "c", EXPOSED, built) == []
-    with pytest.raises(DataError, match=r"a text is none of the control c .*corpus-audit control c"):
+    with pytest.raises(DataError, match=r"a text is not in the current version .*corpus-audit control c"):
         count_training_occurrences([*texts, "another text"], "c", TWIN, built)
 
 

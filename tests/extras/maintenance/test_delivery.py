@@ -15,7 +15,7 @@ import pytest
 
 from audit_pipeline.extras.maintenance import alerts as module
 from audit_pipeline.extras.maintenance.alerts import WEBHOOK, Alert, build_payload, deliver
-from audit_pipeline.readers.retry import RetryPolicy
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.store.paths import DataPaths
 
 SECRET = "T00SECRETB00"
@@ -45,7 +45,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(WEBHOOK, raising=False)
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(module, "RETRY_POLICY", RetryPolicy(SHIPPED.attempts, first=0.001))
+    monkeypatch.setattr(module, "RETRY_POLICY", RetryPolicy(SHIPPED.attempts, first_pause=0.001))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_refused_alert_is_kept_in_the_file(hook: Hook, paths: DataPaths, statu
 
 
 def test_the_runs_of_a_tick_are_reported_within_a_minute() -> None:
-    assert 5 * (SHIPPED.attempts * module.TIMEOUT + SHIPPED.first) < 60
+    assert 5 * (SHIPPED.attempts * module.TIMEOUT + SHIPPED.first_pause) < 60
 
 
 @pytest.mark.parametrize("address", ["http://user:{0}@localhost:{1}/{0}?a={0}", "ftp://localhost/{0}", "{0}"])

@@ -19,8 +19,8 @@ from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
 from audit_pipeline.extras.ray.ray_backend import Worker
+from audit_pipeline.http.faults import is_transient_fault
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.readers.retry import is_transient_fault
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.store.ledger import package_versions
 from audit_pipeline.store.paths import DataPaths

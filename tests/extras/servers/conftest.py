@@ -13,12 +13,12 @@ from tiny_models import forward_of, tokenized
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget
-from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.token_statistics.forward import ForwardPass
 
-QUICK = RetryPolicy(attempts=3, first=0.01, longest=0.01)
+QUICK = RetryPolicy(attempts=3, first_pause=0.01, max_pause=0.01)
 Loaded = tuple[TokenizedModel, ForwardPass]
 Entry = Callable[..., TokenizedModel]
 

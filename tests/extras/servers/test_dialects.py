@@ -22,12 +22,12 @@ from audit_pipeline.extras.servers.dialect_interface import (
     find_floor,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.models.config import DIALECT_TRAITS, ServerDialect
+from audit_pipeline.models.config import DIALECT_TRAITS, DialectName
 
 PROMPT = Prompt("sha", (1, 5, 7), 2)
 STRING = Prompt("sha", (1, 5, 7), 2, PromptString("a b", frozenset({(0, 3, 4)})))
 OPENAI = {"token_logprobs": [None, -1.5, -0.25], "top_logprobs": [None, {"x": -0.5}, {"y": -0.25}]}
-ANSWERS: Mapping[ServerDialect, dict[str, Any]] = {
+ANSWERS: Mapping[DialectName, dict[str, Any]] = {
     "vllm": {
         "choices": [
             {
@@ -62,7 +62,7 @@ ANSWERS: Mapping[ServerDialect, dict[str, Any]] = {
     },
 }
 ENTRIES, TRIPLES, LOGPROBS = ("choices", 0, "prompt_logprobs"), ("meta_info", "input_token_logprobs"), ("choices", 0)
-OWN: Mapping[ServerDialect, tuple[Any, ...]] = {
+OWN: Mapping[DialectName, tuple[Any, ...]] = {
     "vllm": (*ENTRIES, 1, "5", "logprob"),
     "sglang": (*TRIPLES, 1, 0),
     "completions": (*LOGPROBS, "logprobs", "token_logprobs", 1),
@@ -72,7 +72,7 @@ OWN: Mapping[ServerDialect, tuple[Any, ...]] = {
 
 
 def read(
-    dialect: ServerDialect, place: tuple[Any, ...] = (), value: object = None, best: int = 1
+    dialect: DialectName, place: tuple[Any, ...] = (), value: object = None, best: int = 1
 ) -> Mapping[str, npt.NDArray[Any]]:
     """What is read where ``value`` stands at a place of the answer; ...: nothing does."""
     answer = deepcopy(ANSWERS[dialect])
@@ -87,7 +87,7 @@ def read(
 
 
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_an_answer_is_read_token_by_token(dialect: ServerDialect) -> None:
+def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
     values, traits = read(dialect), DIALECT_TRAITS[dialect]
     expected = {
         "logprob": [-1.5, -0.25],
@@ -102,14 +102,14 @@ def test_an_answer_is_read_token_by_token(dialect: ServerDialect) -> None:
     "placeholder", [-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5]
 )
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_placeholder_is_no_log_probability(dialect: ServerDialect, placeholder: float | None) -> None:
+def test_a_placeholder_is_no_log_probability(dialect: DialectName, placeholder: float | None) -> None:
     logprobs = read(dialect, OWN[dialect], placeholder, best=0)["logprob"]
     assert np.isnan(logprobs).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_low_log_probability_is_one(dialect: ServerDialect, low: float) -> None:
+def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
     assert read(dialect, OWN[dialect], low, best=0)["logprob"].tolist() == [low, -0.25]
 
 
@@ -119,8 +119,8 @@ def test_a_low_log_probability_is_one(dialect: ServerDialect, low: float) -> Non
         ("vllm", OWN["vllm"], "-1.5 or so", "expected form"),
         ("vllm", OWN["vllm"], False, "expected form .*valid number"),
         ("vllm", OWN["vllm"], -1e-9, "more likely than the best"),
-        ("vllm", (*ENTRIES, 1, "9", "logprob"), 0.5, "that are none"),
-        ("vllm", (*ENTRIES, 1, "9", "logprob"), 3e38, "that are none"),
+        ("vllm", (*ENTRIES, 1, "9", "logprob"), 0.5, "impossible log-probabilities"),
+        ("vllm", (*ENTRIES, 1, "9", "logprob"), 3e38, "impossible log-probabilities"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), 0, r"expected form .*\.rank: .* greater than or equal to 1"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), 2**31, "rank: Input should be less than or equal to 2147483647"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), 10**400, "expected form .*less than or equal to"),
@@ -131,30 +131,35 @@ def test_a_low_log_probability_is_one(dialect: ServerDialect, low: float) -> Non
         ("vllm", (*ENTRIES, 1), None, "lacks a token's own"),
         ("vllm", (*ENTRIES, 1, str(2**31)), {"logprob": -0.1, "rank": 1}, "expected form"),
         ("vllm", (*ENTRIES, 1, "-3"), {"logprob": -0.1, "rank": 1}, "expected form"),
-        ("vllm", (*ENTRIES, 2), ..., "2 entries for 3 tokens: it cuts the text otherwise, or shortens it"),
+        ("vllm", (*ENTRIES, 2), ..., "2 entries for 3 tokens: the server splits the text differently, or shortens it"),
         ("vllm", ENTRIES, [None] * 4, "4 entries for 3 tokens"),
-        ("vllm", ENTRIES, None, "0 entries for 3 tokens: it ignores"),
+        ("vllm", ENTRIES, None, "0 entries for 3 tokens: the server ignores"),
         ("vllm", ENTRIES, {"504": -1}, "expected form"),
-        ("vllm", ("choices", 0, "prompt_token_ids"), [7, 5, 1], "not about the token ids"),
-        ("vllm", ("choices", 0, "prompt_token_ids"), None, "not about the token ids"),
+        ("vllm", ("choices", 0, "prompt_token_ids"), [7, 5, 1], "other token ids than the request"),
+        ("vllm", ("choices", 0, "prompt_token_ids"), None, "other token ids than the request"),
         ("sglang", (*TRIPLES, 1, 1), 2**31, r"input_token_logprobs\.1\.1: Input should be less than or equal to"),
         ("sglang", (*TRIPLES, 1, 1), 1.5, r"input_token_logprobs\.1\.1: Input should be a valid integer"),
-        ("sglang", (*TRIPLES, 1, 1), 6, "not about the token ids"),
+        ("sglang", (*TRIPLES, 1, 1), 6, "other token ids than the request"),
         ("completions", (*LOGPROBS, "logprobs"), None, "no log-probabilities at all"),
-        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens: it ignores"),
-        ("completions", (*OWN["completions"],), ..., "2 entries for 3 tokens: it cuts the text otherwise"),
+        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens: the server ignores"),
+        ("completions", (*OWN["completions"],), ..., "2 entries for 3 tokens: the server splits the text differently"),
         ("completions", ("usage", "prompt_tokens"), 2**31, "usage.prompt_tokens: Input should be less than or equal"),
         ("llama_cpp", ("usage", "prompt_tokens"), -1, "usage.prompt_tokens: Input should be greater than or equal"),
         ("llama_cpp", ("usage", "prompt_tokens"), "8", "usage.prompt_tokens: Input should be a valid integer"),
-        ("llama_cpp", ("usage", "prompt_tokens"), 3, "no start token in front, and is off by one then: start it with"),
-        ("llama_cpp", ("usage",), ..., "does not say how many tokens the prompt has"),
-        ("llama_cpp", (*OWN["llama_cpp"],), ..., "the server leaves its start token out, and a text that spells it"),
-        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens: it ignores"),
+        (
+            "llama_cpp",
+            ("usage", "prompt_tokens"),
+            3,
+            "no start token, and its log-probabilities are off by one without it: start it with",
+        ),
+        ("llama_cpp", ("usage",), ..., "has no usage.prompt_tokens"),
+        ("llama_cpp", (*OWN["llama_cpp"],), ..., "the server removes start tokens, and a text that spells one"),
+        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens: the server ignores"),
         ("llama_cpp", (*LOGPROBS, "logprobs", "text_offset", 1), 2, "into other tokens than the entry's tokenizer"),
     ],
 )
 def test_an_answer_that_is_none_is_refused_in_one_line(
-    dialect: ServerDialect, place: tuple[Any, ...], value: object, line: str
+    dialect: DialectName, place: tuple[Any, ...], value: object, line: str
 ) -> None:
     with pytest.raises(BadAnswerError, match=line) as refused:
         read(dialect, place, value)

@@ -55,7 +55,7 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     assert endpoints.budget(own) is budget
     endpoints.budget(reference).reserve(Usage(25))
     with pytest.raises(
-        BudgetError, match=r"25 of 30 are used, and with the next request it could be 31; .* raise max_tokens"
+        BudgetError, match=r"25 of 30 are used, and the next request could raise this to 31; .* raise max_tokens"
     ):
         endpoints.budget(reference).reserve(Usage(6))
     budget.reserve(Usage(70))
@@ -119,7 +119,7 @@ def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None
     with pytest.raises(BudgetError, match=r"60 of 80 are used, .* raise max_tokens in the endpoint's entry"):
         one.reserve(Usage(21))
     with other.reserve_for_later(30):
-        with pytest.raises(BudgetError, match=r"60 of 100 are used, 30 tokens are kept .* raise --max-tokens"):
+        with pytest.raises(BudgetError, match=r"60 of 100 are used, 30 tokens are reserved .* raise --max-tokens"):
             one.reserve(Usage(11))
         one.reserve(Usage(10))
     assert (together.tokens, together.cost) == (70, pytest.approx(0.7))

@@ -86,18 +86,26 @@ def wrong_moments(answer: Json, body: Json) -> Json:
 @pytest.mark.parametrize(
     ("behaviour", "entry", "line"),
     [
-        ({"bend": evenly(lambda number: 0.0)}, {}, r"the \d+ tokens of 5 different texts a probability of 1, which no"),
+        (
+            {"bend": evenly(lambda number: 0.0)},
+            {},
+            r"the \d+ tokens of 5 different texts has a probability of 1, which no",
+        ),
         ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half, which"),
         ({"bend": evenly(lambda number: -9999.0)}, {}, r"no log-probability for \d+ of the \d+ tokens of plain texts"),
-        ({"bend": noisy_by(11.9)}, {"top_logprobs": 0}, r"two answers to one request are 12 nats apart \(0.5 at most"),
+        (
+            {"bend": noisy_by(11.9)},
+            {"top_logprobs": 0},
+            r"two answers to one request are 12 nats apart \(the limit is 0.5",
+        ),
         (
             {"bend": fewer},
             {},
             "gives 3 best tokens a place at most, and the entry asks for 20 best tokens a place",
         ),
-        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at \d of \d\d places only"),
+        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at only \d of \d\d positions"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
-        ({"plugin": True, "best": 22}, {"top_logprobs": 22}, "set moments: true in the entry, or another top_logprobs"),
+        ({"plugin": True, "best": 22}, {"top_logprobs": 22}, "set moments: true in the entry, or change top_logprobs"),
         (
             {"plugin": True, "best": -1, "bend": wrong_moments},
             {"moments": True},

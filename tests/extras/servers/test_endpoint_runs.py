@@ -175,7 +175,7 @@ def test_an_answer_that_is_none_gives_no_row(
     """Which answers are none: test_dialects.py."""
     server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
     opened = ready(probed=probed)
-    with pytest.raises(ModelError, match=r"not about the token ids.*sha256 [0-9a-f]{64}") as error:
+    with pytest.raises(ModelError, match=r"other token ids than the request.*sha256 [0-9a-f]{64}") as error:
         compute(opened.model, TEXTS[:2], DataPaths(tmp_path), lambda: opened)
     assert "\n" not in str(error.value)
     assert texts_with_rows(opened.model, tmp_path) == 0

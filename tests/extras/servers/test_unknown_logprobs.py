@@ -99,7 +99,7 @@ def test_a_floor_is_found_by_the_probe(
     floor: float, dialect: str, server: FakeEndpoint, probe: Callable[..., object]
 ) -> None:
     server.bend = lambda answer, body: change_own(answer, lambda _, value: max(value, floor))
-    with pytest.raises(ModelError, match=f"its log-probabilities end at {floor:.6g}: whatever is less likely"):
+    with pytest.raises(ModelError, match=f"its log-probabilities end at {floor:.6g}: it replaces smaller ones"):
         probe(dialect, top_logprobs=0)
 
 

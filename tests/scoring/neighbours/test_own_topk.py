@@ -40,7 +40,7 @@ def proposer(tiny, tmp_path_factory) -> OwnTopkProposer:
 def test_every_neighbour_is_the_text_with_one_token_replaced_by_one_of_its_top_k(proposer, tiny):
     model, _ = tiny("llama")
     proposed = proposer.propose(TEXTS, 12, seed=1)
-    table = read_statistics(model, TEXTS, proposer._where, kind="topk")
+    table = read_statistics(model, TEXTS, proposer._location, kind="topk")
     rows = {row["text_sha256"]: row for row in table.to_pylist()}
     for text, neighbours in zip(TEXTS, proposed, strict=True):
         [encoded] = encode(model, [text])

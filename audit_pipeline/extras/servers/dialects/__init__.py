@@ -1,4 +1,4 @@
-"""How each kind of server is asked for log-probabilities of a prompt, and what its answers look like."""
+"""Dialects: requests for log-probabilities of a prompt and their answers, for each kind of server."""
 
 from __future__ import annotations
 

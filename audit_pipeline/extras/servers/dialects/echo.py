@@ -1,14 +1,14 @@
 """OpenAI's completions route with `echo` and `logprobs`, and llama-cpp-python's form of it.
 
-The best tokens are named by their text, which several may share: the largest log-probability is read from them and no
-more. The prompt is sent as ids where the server takes them (probe.py finds out), else as the string that means them;
-then the answer must say where each token begins, and these places must be ours. The first token has no
+Answers name the best tokens by their text, which several tokens can share. So only the largest log-probability is read
+from them. The prompt is sent as ids if the server accepts ids (probe.py tries), and else as a string. The answer to a
+string must contain the position of each token, and these positions must be ours. The first token has no
 log-probability: it is a start token, or is not scored.
 
-llama-cpp-python's server (0.3.36) takes strings alone, one a request. It puts the start token in front by itself and
-drops it from the answer, together with the log-probability of the first token after it; without a start token in front
-all log-probabilities are those of the next token's place, which the probe refuses. It drops the start token wherever a
-text spells it. So a text is scored after the server's start token and from its second token on.
+llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from the
+answer, together with the log-probability of the first token after it. Without a start token, each log-probability is
+that of the next position, which the probe refuses. The server also removes start tokens that a text spells. So a text is
+scored after the server's start token, from the second token of the text.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class _Completion(Completion[_Choice]):
 
 
 def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """Return a request for the log-probabilities of ``prompt``.
+    """Return a request for the log-probabilities of a prompt.
 
-    One token is generated: some servers take 0 for "until the context is full".
+    The server generates one token, because some servers generate until the context is full for a limit of 0.
     """
     body = {
         "model": endpoint.model,
@@ -73,43 +73,45 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """Return the statistics in an answer, which may hold an entry for the generated token or not."""
+    """Return the statistics in an answer, which can have an entry for the generated token."""
     completion = parse_answer(_Completion, body)
-    found, tokens = _require_logprobs(completion), len(prompt.ids)
-    entries = len(found.token_logprobs)
+    logprobs = _require_logprobs(completion)
+    tokens = len(prompt.ids)
+    entries = len(logprobs.token_logprobs)
     require_entry_per_token(entries - (entries == tokens + 1), tokens)
     if completion.usage is not None:
         require_entry_per_token(completion.usage.prompt_tokens, tokens)
-    return _build_answer(prompt, detail, completion, found)
+    return _build_answer(prompt, detail, completion, logprobs)
 
 
 def parse_llama_cpp_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """Return the statistics in llama-cpp-python's answer, which counts all tokens and gives all but the first."""
+    """Return the statistics in llama-cpp-python's answer, which counts all tokens but lacks the start token."""
     completion = parse_answer(_Completion, body)
-    found, tokens = _require_logprobs(completion), len(prompt.ids)
+    logprobs = _require_logprobs(completion)
+    tokens = len(prompt.ids)
     if completion.usage is None:
-        raise BadAnswerError("its answer does not say how many tokens the prompt has")
+        raise BadAnswerError("its answer has no usage.prompt_tokens")
     if completion.usage.prompt_tokens == tokens:
         raise BadAnswerError(
-            "the server puts no start token in front, and is off by one then: start it with --kv_overrides "
+            "the server adds no start token, and its log-probabilities are off by one without it: start it with --kv_overrides "
             "tokenizer.ggml.add_bos_token=bool:true (and tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
         )
     require_entry_per_token(completion.usage.prompt_tokens - 1, tokens)
-    given = len(found.token_logprobs) - completion.usage.completion_tokens
+    given = len(logprobs.token_logprobs) - completion.usage.completion_tokens
     if 0 < given < tokens:
         raise OtherTokensError(
-            f"its answer has {given} entries for {tokens} tokens: the server leaves its start token out, and a text "
-            "that spells it cannot be scored"
+            f"its answer has {given} entries for {tokens} tokens: the server removes start tokens, and a text "
+            "that spells one cannot be scored"
         )
     require_entry_per_token(given, tokens)
-    return _build_answer(prompt, detail, completion, found)
+    return _build_answer(prompt, detail, completion, logprobs)
 
 
 def _require_logprobs(completion: _Completion) -> _Logprobs:
-    found = completion.choices[0].logprobs
-    if found is None:
+    logprobs = completion.choices[0].logprobs
+    if logprobs is None:
         raise BadAnswerError("its answer has no log-probabilities at all")
-    return found
+    return logprobs
 
 
 def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion, logprobs: _Logprobs) -> Answer:
@@ -117,7 +119,9 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
     if prompt.spelled is not None:
         offsets = tuple((logprobs.text_offset or [])[:tokens])
         if offsets not in prompt.spelled.starts:
-            raise OtherTokensError("it cuts the text into other tokens than the entry's tokenizer, or does not say")
+            raise OtherTokensError(
+                "it splits the text into other tokens than the entry's tokenizer, or does not return their positions"
+            )
     tops = logprobs.top_logprobs or [None] * tokens
     if len(tops) < tokens:
         require_entry_per_token(len(tops), tokens)
@@ -126,8 +130,9 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
         _build_place(own, best or {}) for own, best in zip(logprobs.token_logprobs[scored], tops[scored], strict=True)
     ]
     answer = build_answer(places, detail, completion.system_fingerprint)
-    # Tokens of one spelling are one entry: how many were given is unknown.
-    return replace(answer, best_given=detail.best if any(tops[scored]) else 0)
+    # Tokens with the same text share an entry, so the number of best tokens is unknown.
+    best_given = detail.best if any(tops[scored]) else 0
+    return replace(answer, best_given=best_given)
 
 
 def _build_place(own: float, best_logprobs: Mapping[str, float]) -> AnswerPosition:

@@ -1,8 +1,8 @@
-"""SGLang's own route, /generate: token ids in, and for each of them its log-probability and the best tokens.
+"""SGLang's own route, /generate: the answer has each token id with its log-probability and the best tokens.
 
-For its OpenAI route there is the dialect completions.
+The dialect completions is for SGLang's OpenAI route.
 
-The first token has no log-probability: it is a start token, or is not scored. There are no ranks.
+The first token has no log-probability: it is a start token, or is not scored. Answers have no ranks.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class _Generated(AnswerPart):
 
 
 def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """Return a request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
+    """Return a request for the log-probabilities of a prompt. The server has one model, so the request names none."""
     body = {
         "input_ids": prompt.ids,
         "sampling_params": {"max_new_tokens": 1, "temperature": 0},
         "return_logprob": True,
-        # Without it, log-probabilities of what is generated are given alone.
+        # Without it, the answer has only the log-probabilities of generated tokens.
         "logprob_start_len": 0,
         "top_logprobs_num": detail.best,
     }
@@ -59,7 +59,7 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
     own = meta.input_token_logprobs or []
     require_entry_per_token(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
-        raise BadAnswerError("its answer is not about the token ids that were sent")
+        raise BadAnswerError("its answer has other token ids than the request")
     tops = meta.input_top_logprobs or [None] * len(own)
     require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
@@ -69,4 +69,6 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
 
 def _build_place(own: float, best_tokens: list[_Triple]) -> AnswerPosition:
     best = sorted(((nan_to_minus_inf(value), token) for value, token, _ in best_tokens), key=lambda entry: -entry[0])
-    return AnswerPosition(own=own, best=[value for value, _ in best], best_ids=[token for _, token in best])
+    best_logprobs = [value for value, _ in best]
+    best_ids = [token for _, token in best]
+    return AnswerPosition(own=own, best=best_logprobs, best_ids=best_ids)

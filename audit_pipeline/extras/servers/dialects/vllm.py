@@ -1,8 +1,8 @@
-"""vLLM's completions route: token ids in, and for each of them its own log-probability, its rank and the best tokens.
+"""vLLM's completions route: the answer has each token id with its log-probability, its rank and the best tokens.
 
-The form is that of vLLM 0.32 and 0.33. The plugin that adds mean and deviation runs in the server.
-The prompt's ids are given back, so that nothing can be out of step. A rank is how many logits are at least as large,
-from 1 on. The first token has no entry: it is a start token, or is not scored.
+The form is that of vLLM 0.32 and 0.33. A plugin in the server adds mean and standard deviation. The answer repeats the
+ids of the prompt, so that a shift is detected. A rank is the number of logits that are at least as large. The first token
+has no entry: it is a start token, or is not scored.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from audit_pipeline.extras.servers.dialect_interface import (
 )
 from audit_pipeline.models.config import Endpoint
 
-# What the plugin answers to; its two entries have ids that no token has.
+# For this number of best tokens, the plugin returns mean and deviation.
 WITH_MOMENTS = 22
-_MEAN, _STD = -1, -2
+# The plugin's two entries have ids that no token has.
+_MEAN = -1
+_STD = -2
 _Key = Annotated[int, Field(ge=_STD, le=LARGEST_ID)]
 
 
@@ -54,7 +56,7 @@ class _Choice(AnswerPart):
 
 
 def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """Return a request for the log-probabilities of ``prompt``; at least one token has to be generated."""
+    """Return a request for the log-probabilities of a prompt. vLLM generates at least one token."""
     body = {
         "model": endpoint.model,
         "prompt": [prompt.ids],
@@ -73,7 +75,7 @@ def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
     entries = choice.prompt_logprobs or []
     require_entry_per_token(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
-        raise BadAnswerError("its answer is not about the token ids that were sent")
+        raise BadAnswerError("its answer has other token ids than the request")
     first = len(entries) - prompt.scored
     places = [
         _build_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)
@@ -82,41 +84,41 @@ def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
 
 
 def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> AnswerPosition:
-    if entry is None or token not in entry or (rank := entry[token].rank) is None:
+    rank = entry[token].rank if entry is not None and token in entry else None
+    if entry is None or rank is None:
         raise BadAnswerError("its answer lacks a token's own log-probability or rank")
     if _MEAN in entry and not detail.moments:
         raise BadAnswerError(
-            f"the plugin corpus-audit-vllm in the server answers to {WITH_MOMENTS} best tokens with mean and "
-            "deviation: set moments: true in the entry, or another top_logprobs"
+            f"the plugin corpus-audit-vllm in the server replaces {WITH_MOMENTS} best tokens by mean and "
+            "deviation: set moments: true in the entry, or change top_logprobs"
         )
-    tokens = {token: found for token, found in entry.items() if token >= 0}
-    whole = detail.best == WHOLE
-    # The token itself is always there: it is one too many where it is not among the best.
-    if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
+    tokens = {token: token_entry for token, token_entry in entry.items() if token >= 0}
+    is_whole = detail.best == WHOLE
+    n_best = WITH_MOMENTS - 2 if detail.moments else detail.best
+    # An answer always has the token itself. If it is not among the best tokens, it is one entry too many.
+    if not is_whole and len(tokens) > n_best:
         del tokens[token]
     ordered = sorted(tokens.items(), key=lambda item: (-nan_to_minus_inf(item[1].logprob), item[1].rank or 0))
-    best = [nan_to_minus_inf(found.logprob) for _, found in ordered]
-    return AnswerPosition(
-        own=entry[token].logprob,
-        best=best,
-        best_ids=[token for token, _ in ordered],
-        rank=rank - 1,
-        moments=None if not detail.moments else _compute_moments(best) if whole else _extract_moments(entry),
-    )
+    best = [nan_to_minus_inf(token_entry.logprob) for _, token_entry in ordered]
+    best_ids = [token for token, _ in ordered]
+    moments = None
+    if detail.moments:
+        moments = _compute_moments(best) if is_whole else _extract_moments(entry)
+    return AnswerPosition(own=entry[token].logprob, best=best, best_ids=best_ids, rank=rank - 1, moments=moments)
 
 
 def _extract_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
     if _MEAN not in entry or _STD not in entry:
         raise BadAnswerError(
             "its answer has no mean and deviation: the server runs without the plugin corpus-audit-vllm "
-            "(leave moments out of the entry, or install it there)"
+            "(remove moments from the entry, or install the plugin there)"
         )
     return entry[_MEAN].logprob, entry[_STD].logprob
 
 
 def _compute_moments(logprobs: Sequence[float]) -> tuple[float, float]:
     own = np.array([logprob for logprob in logprobs if logprob > -math.inf])
-    # What is above 0 is refused where all values of the answer are there.
+    # build_answer refuses larger values. The minimum avoids overflow before that.
     p = np.exp(np.minimum(own, 0.0))
     mean = float((p * own).sum())
     return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))

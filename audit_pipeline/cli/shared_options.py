@@ -1,0 +1,169 @@
+"""Options that several commands share, as click decorators, and the types of paths.
+
+The decorators stand in the order of the help: ``--format``, ``--json`` and ``--quiet`` are the last of a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+
+from audit_pipeline.cli.listed_command import AS_JSON, FAIL_ON, FORMAT
+from audit_pipeline.cli.output import LAYOUTS
+from audit_pipeline.pipeline.console import quietly
+from audit_pipeline.pipeline.options import explain_unusable_path
+from audit_pipeline.token_statistics.engine_choice import EngineName
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _InputPath(click.Path):
+    """A path to read: a folder, a regular file, or - for standard input."""
+
+    def convert(
+        self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | PathLike[str]:
+        problem = explain_unusable_path(Path(value))
+        if problem is not None:
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+# Paths to write.
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+# Paths to read.
+PATH = _InputPath(path_type=Path)
+INPUT_FILE = _InputPath(path_type=Path, dir_okay=False)
+EXISTING = _InputPath(exists=True, path_type=Path)
+EXISTING_FILE = _InputPath(exists=True, path_type=Path, dir_okay=False)
+
+AT_LEAST_1 = click.IntRange(min=1)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine options into one decorator. The help lists them in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+model_option = click.option(
+    "--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path."
+)
+benchmark_option = click.option(
+    "--benchmark",
+    required=True,
+    help="A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.",
+)
+text_column_option = click.option(
+    "--text-column", help="Column of the text. Default: text, else input, else the only column."
+)
+id_column_option = click.option(
+    "--id-column",
+    help="Column of your own id of each text, which the result contains. Default: id, if the column exists.",
+)
+answer_column_option = click.option(
+    "--answer-column", help="With --texts: the column of the answer to each text. Default: answer."
+)
+authority_option = click.option(
+    "--authority",
+    metavar="URL",
+    help="Timestamp authority (RFC 3161) that stamps the digest of the file. Only the digest is sent to it.",
+)
+details_option = click.option(
+    "--details",
+    is_flag=True,
+    help="Print all detectors even if membership is unknown. If it is known, also compare the headline detector with "
+    "the others. The answer only uses the headline detector.",
+)
+
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Device of the model. Default: cuda if it is available."
+)
+limit_options = combine(
+    click.option(
+        "--max-tokens",
+        type=AT_LEAST_1,
+        help="Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.",
+    ),
+    click.option(
+        "--max-cost", type=POSITIVE, help="Maximum cost of these tokens, by the prices in the models' entries."
+    ),
+)
+engine_options = combine(
+    click.option(
+        "--engine",
+        type=click.Choice(get_args(EngineName)),
+        help="What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
+    ),
+    click.option(
+        "--workers",
+        type=AT_LEAST_1,
+        help="Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.",
+    ),
+)
+# The fields of RunOptions.
+run_options = combine(device_option, limit_options, engine_options)
+
+
+def save_in_meta(key: str, ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+    """Save an option's value in the context, as a callback of the option. ListedCommand reads it there."""
+    ctx.meta[key] = value
+    return value
+
+
+def fail_on_option(*states: str) -> Callable[[F], F]:
+    """Return the option ``--fail-on`` for states that :func:`record_exit_state` records."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(states),
+        expose_value=False,
+        callback=partial(save_in_meta, FAIL_ON),
+        help="End with exit code 1 in this case, for a build. Errors have exit code 2 (docs/commands.md).",
+    )
+
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(["table", *LAYOUTS]),
+    default="table",
+    show_default=True,
+    expose_value=False,
+    callback=partial(save_in_meta, FORMAT),
+    help="Format of tables: for a terminal, or to paste (LaTeX with booktabs). With the formats to paste, everything "
+    "else goes to standard error.",
+)
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=partial(save_in_meta, AS_JSON),
+    help="Print one JSON document instead of tables.",
+)
+
+
+def _silence(ctx: click.Context, _: click.Parameter, is_quiet: bool) -> None:
+    if is_quiet:
+        ctx.with_resource(quietly())
+
+
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_silence,
+    help="Print no steps and no progress. Warnings, errors and results are still printed.",
+)
+table_output_options = combine(format_option, json_option, quiet_option)

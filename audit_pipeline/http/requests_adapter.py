@@ -1,0 +1,58 @@
+"""An adapter that sends the requests of a ``requests`` session through our client.
+
+requests-cache works with sessions of requests only, and keeps the pages of crawls. The adapter puts the client below
+that cache, so that crawls have the same limits, redaction and errors as all other users.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import BaseAdapter, HTTPAdapter
+
+from audit_pipeline.http.client import HttpClient
+
+
+class ClientAdapter(BaseAdapter):
+    """A transport adapter of requests on an HttpClient, for requests without a body.
+
+    The session keeps redirects and its cache. Its time limits, certificates and proxies are ignored in favour of those
+    of the client.
+    """
+
+    def __init__(self, client: HttpClient) -> None:
+        super().__init__()
+        self._client = client
+        self._response_builder = HTTPAdapter()
+
+    def send(self, request: requests.PreparedRequest, *_options: Any, **_named_options: Any) -> requests.Response:
+        """Send a request once.
+
+        Raises:
+            HttpError: If there is no usable response.
+        """
+        # The cache sends GET requests only, which have no body.
+        headers = {name: _to_text(value) for name, value in request.headers.items()}
+        response = self._client.exchange(request.method or "GET", request.url or "", headers=headers)
+        raw = urllib3.HTTPResponse(
+            io.BytesIO(response.content),
+            headers=urllib3.HTTPHeaderDict(response.headers.multi_items()),
+            status=response.status_code,
+            reason=response.reason_phrase,
+            preload_content=False,
+            request_url=request.url,
+        )
+        return self._response_builder.build_response(request, raw)
+
+    def close(self) -> None:
+        """Close the connections of the client."""
+        self._client.close()
+
+
+def _to_text(value: str | bytes) -> str:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return value

@@ -1,0 +1,133 @@
+"""Providers of extra statistics, which the text pass stores in the cache: power sums, temperatures and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.acmia import TEMPERATURES
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import BranchStatistics, Float32s, PowerSums, Temperatures
+from audit_pipeline.detectors.infilling import BRANCHES
+from audit_pipeline.detectors.max_renyi import ORDERS_OF_POWER_SUMS, POWER_SUMS
+from audit_pipeline.scoring.needs.provider import Lookup, Provider, ScoringScope, T, TextWithStatistics
+from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches, read_statistics
+
+
+class _ListsProvider(Provider[T]):
+    """The base of providers that read lists of one kind, with an equal number of entries per token."""
+
+    def _read_lists(
+        self, texts: Sequence[str], kind: Kind
+    ) -> Callable[[TextWithStatistics], dict[str, Float32s] | None]:
+        """Read the lists of a kind for all texts, and return the function that looks up a text.
+
+        The function returns flat arrays of n * entries numbers for the n scored tokens of the text. Tokens of the
+        context are omitted.
+        """
+        cached_kind = KINDS[kind]
+        rows = read_statistics(self._model, texts, self._location, kind)
+        lists_by_text = collect_lists_by_text(rows, cached_kind.statistics)
+
+        def look_up(scored: TextWithStatistics) -> dict[str, Float32s] | None:
+            lists = lists_by_text.get(text_sha256(scored.model_input))
+            if lists is None:
+                return None
+            n_skipped = scored.n_context_tokens * cached_kind.entries
+            return {name: values[n_skipped:] for name, values in lists.items()}
+
+        return look_up
+
+
+class RenyiProvider(_ListsProvider[PowerSums]):
+    """The provider of the power sums of each token, which Rényi entropies of some orders require."""
+
+    need = POWER_SUMS
+    not_run = "the sums for Rényi entropies of this order are not cached for the text: run the model on it again"
+
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        """Require the power sums if a setting has such an order. Otherwise store them as extra statistics."""
+        super().__init__(scope, settings)
+        if any(setting["alpha"] in ORDERS_OF_POWER_SUMS for setting in settings):
+            self.kinds = ("renyi",)
+        else:
+            self.extra_kinds = ("renyi",)
+
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[PowerSums]:
+        """Return the lookup of a text's power sums."""
+        look_up_lists = self._read_lists(texts if self.kinds else (), "renyi")
+
+        def look_up(scored: TextWithStatistics) -> PowerSums | None:
+            lists = look_up_lists(scored)
+            return None if lists is None else PowerSums(**lists)
+
+        return look_up
+
+
+class TemperaturesProvider(_ListsProvider[Temperatures]):
+    """The provider of the distribution of each token at each cached inverse temperature."""
+
+    need = TEMPERATURES
+    not_run = "other temperatures are not cached for the text: run the model on it again"
+    kinds = ("temperatures",)
+
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[Temperatures]:
+        """Return the lookup of a text's distributions, as arrays of shape (n_tokens, n_temperatures)."""
+        look_up_lists = self._read_lists(texts, "temperatures")
+
+        def look_up(scored: TextWithStatistics) -> Temperatures | None:
+            lists = look_up_lists(scored)
+            if lists is None:
+                return None
+            tables = {name: values.reshape(-1, len(BETAS)) for name, values in lists.items()}
+            return Temperatures(
+                tables["log_sum_p_beta"], tables["mean_at_beta"], tables["std_at_beta"], self._model.vocab_size
+            )
+
+        return look_up
+
+
+class BranchesProvider(Provider[BranchStatistics]):
+    """The provider of branches. Their length is the largest ``m`` of the settings."""
+
+    need = BRANCHES
+    not_run = "no branches of the text that are long enough are cached: run the model on it again"
+
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        """Read the branch length from the settings."""
+        super().__init__(scope, settings)
+        # With m = 0 a row is stored too, so that the cache shows that the text was run.
+        self.branch_steps = max(1, *(int(setting["m"]) for setting in settings))
+
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
+        """Return the number of tokens of the branches, or None if all branches are short or cached."""
+        if self.branch_steps == 1:
+            return None
+        tokens = plan(self._model, texts, self._location, branch_steps=self.branch_steps).branch_tokens
+        if not tokens:
+            return None
+        return f"infilling: branches of {self.branch_steps} tokens, about {tokens:,} tokens in all"
+
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[BranchStatistics]:
+        """Return the lookup of a text's branches."""
+        table = read_branches(self._model, texts, self._location, self.branch_steps)
+        lengths = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
+        lists_by_text = collect_lists_by_text(table, ("offsets", "logprob", "z"))
+
+        def look_up(scored: TextWithStatistics) -> BranchStatistics | None:
+            sha256 = text_sha256(scored.model_input)
+            if sha256 not in lengths:
+                return None
+            lists = lists_by_text[sha256]
+            if len(lists["offsets"]) != scored.n_context_tokens + len(scored.statistics) + 1:
+                return None
+            branches = BranchStatistics(m=lengths[sha256], **lists).slice_from(scored.n_context_tokens)
+            has_branch = np.diff(branches.offsets) > 0
+            is_mode = scored.statistics.argmax_id == scored.statistics.token_id
+            # A branch starts at tokens that are not the mode. If a part of the cache was lost and the text was run
+            # again, near-ties may have resulted in other modes. The branches then do not fit the statistics.
+            return None if (has_branch & is_mode).any() else branches
+
+        return look_up
