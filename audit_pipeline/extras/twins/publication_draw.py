@@ -141,8 +141,10 @@ def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
     if versions_column is None:
         cells = [row.values[column] for column in numbered_columns]
         versions = [text for text in cells if text is not None and str(text).strip()]
-    elif isinstance(row.values[versions_column], list | tuple):
-        versions = list(row.values[versions_column])
+    else:
+        cell = row.values[versions_column]
+        if isinstance(cell, list | tuple):
+            versions = list(cell)
     name = row.values.get(name_columns[0]) if name_columns else None
     label = "" if name is None else str(name).strip()
     group = row.values.get(group_column) if group_column else None
