@@ -232,7 +232,6 @@ class DataPaths:
     logs = _FixedPath("logs")
     """The output of libraries during errors such as a full disk."""
     rolled_day = _FixedPath("rolled_day.json")
-    alerts = _FixedPath("alerts.jsonl")
     reported_findings = _FixedPath("reported_findings.json")
     published = _FixedPath("published.json")
     """The inputs of the current warehouse and report (pipeline/publication_state.py)."""

@@ -7,7 +7,7 @@ from typing import Literal
 from audit_pipeline.tables.common import build_run_table
 from audit_pipeline.tables.table import boolean, double, int32, int64, moment, string
 
-Rung = Literal["title", "first line", "prefix", "instruction", "handed over"]
+PromptStyle = Literal["title", "first line", "prefix", "instruction", "handed over"]
 """The style of the prompt. ``handed over``: the user supplied the answer, and we sent no request."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
 """The result of a request. Only ``answered`` is measured. The others are no evidence against memorisation."""

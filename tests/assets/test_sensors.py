@@ -1,16 +1,15 @@
-"""Ticks of the sensors that alert people or watch the hub."""
+"""Ticks of the sensors that post changed findings or watch the hub."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import dagster as dg
 import pytest
 from made_workspace import Workspace
 
-from audit_pipeline.definitions import defs
-from audit_pipeline.errors import TransientError
+from audit_pipeline.errors import DataError, TransientError
+from audit_pipeline.extras.maintenance import alerts
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
@@ -40,60 +39,36 @@ def said(result: dg.SensorResult) -> str:
     return str(result.skip_reason.skip_message)
 
 
-def alerts(workspace: Workspace) -> list[dict[str, Any]]:
-    if not workspace.paths.alerts.exists():
-        return []
-    return [json.loads(line) for line in workspace.paths.alerts.read_text().splitlines()]
+def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.DagsterInstance) -> None:
+    posted: list[dict[tuple[str, str], str]] = []
+    fault: list[Exception] = [DataError("The webhook did not accept the changes.")]
 
+    def post(changes: dict[tuple[str, str], str], url: str) -> None:
+        assert url == "https://hook.example/1"
+        if fault:
+            raise fault.pop()
+        posted.append(changes)
 
-def test_findings_that_change_are_told_once(built: Workspace, instance: dg.DagsterInstance) -> None:
+    built.monkeypatch.setattr(alerts, "post_changes", post)
     built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
     tick = Ticking(alert_sensors.alert_finding_changed, instance)
-    assert said(tick()) == "there is no warehouse yet"
+    assert said(tick()) == "CORPUS_AUDIT_WEBHOOK is not set."
+    built.monkeypatch.setenv("CORPUS_AUDIT_WEBHOOK", "https://hook.example/1")
+    assert said(tick()) == "The warehouse is not built yet."
     built.audit("one", "made_8")
     build_warehouse(built.paths)
-    assert "are watched from now on" in said(tick())
+    assert "findings will be posted" in said(tick())
     built.audit("two", "made_8")
     build_warehouse(built.paths)
-    assert "1 pairs changed" in said(tick())
-    [alert] = alerts(built)
-    assert alert["kind"] == "finding_changed"
-    assert [change["model"] for change in alert["details"]["changes"]] == ["two"]
-    assert said(tick()) == "the warehouse is the one that was looked at"
+    with pytest.raises(DataError, match="did not accept"):
+        tick()
+    assert said(tick()) == "Posted the changes of 1 pairs.", "the next tick posts what the last one could not"
+    assert [list(changes) for changes in posted] == [[("two", "made_8")]]
+    assert said(tick()) == "The warehouse has not changed since the last tick."
     assert len(str(tick.cursor)) < 30, "the cursor is stored with every tick"
     build_warehouse(built.paths)
-    assert "none of" in said(tick())
-    assert len(alerts(built)) == 1
-
-
-def failure_tick(instance: dg.DagsterInstance, cursor: str | None) -> str | None:
-    """One tick of alert_run_failed as the daemon makes it; returns the next cursor."""
-    repository = defs().get_repository_def()
-    with dg.build_sensor_context(
-        instance=instance, cursor=cursor, repository_def=repository, resources={"data": AuditData()}
-    ) as context:
-        tick = alert_sensors.alert_run_failed.evaluate_tick(context)
-    assert all(reaction.error is None for reaction in tick.dagster_run_reactions or [])
-    return tick.cursor
-
-
-def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instance: dg.DagsterInstance) -> None:
-    built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
-    instance.add_dynamic_partitions("benchmark", ["made_8"])
-    instance.add_dynamic_partitions("model", ["one"])
-    cursor = failure_tick(instance, None)
-    built.paths.examples("made_8").unlink()
-    job = defs().resolve_job_def("audit_pairs")
-    for tags in ({}, {"corpus_audit/weekly_audit": "its run fails as well"}):
-        job.execute_in_process(instance=instance, partition_key="made_8|one", tags=tags, raise_on_error=False)
-    cursor = failure_tick(instance, cursor)
-    failure_tick(instance, cursor)
-    [alert] = alerts(built)
-    assert alert["kind"] == "run_failed"
-    assert alert["details"]["partition"] == "made_8|one"
-    [line] = alert["lines"]
-    assert line.startswith("token_statistics of made_8|one: the benchmark made_8 has not been built yet")
-    assert "Stack" not in line
+    assert "None of" in said(tick())
+    assert len(posted) == 1
 
 
 def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:

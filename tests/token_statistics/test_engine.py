@@ -85,7 +85,7 @@ def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert plan_workers(RAY, CORES, None) == WorkerPlan(2, 3, 0)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
-    with pytest.raises(ClusterError, match=r"takes 9 CPUs of one node .* offers 8"):
+    with pytest.raises(ClusterError, match=r"needs 9 CPUs of one node .* offers 8"):
         plan_workers(RAY, CORES, None)
 
 

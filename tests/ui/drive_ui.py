@@ -44,7 +44,7 @@ from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
 
-SENSORS = ("observe_inputs", "audit_what_changed", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
+SENSORS = ("observe_inputs", "audit_what_changed", "publish_what_is_new", "alert_finding_changed")
 ON_FROM_THE_START = ("observe_inputs", "publish_what_is_new")
 SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")

@@ -1,6 +1,6 @@
-"""Models that only talk: a ladder of prompts, how much of a document comes back, and held-out works for comparison.
+"""Questions to chat models: how much of a document their answers contain, compared with held-out documents.
 
-What belongs here: entries of such models, prompts, requests and their answers, measures of answers, conclusions by
-document, and outputs that others hand over. What does not: models that give probabilities (servers/,
-extraction/).
+The package contains the entries of chat models, the prompts, the requests and the measures of answers. It also
+contains the results per document and the import of outputs from other people. Models that return probabilities belong
+to servers/ and extraction/.
 """

@@ -1,4 +1,4 @@
-"""Asks models that answer in words: from documents and an entry to what came back, with its lineage."""
+"""The stage that asks chat models: from documents and an entry to stored answers and results, with their lineage."""
 
 from __future__ import annotations
 
@@ -16,35 +16,39 @@ from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
-from audit_pipeline.extras.chat.prompt_styles import LADDER, WINDOW, AskOptions, AskRequest, list_requests
+from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS, PROMPT_STYLES, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.pipeline.user_files import HELD_OUT, Inventory
-from audit_pipeline.sources.base import document_id
+from audit_pipeline.sources.base import Document, document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, read_latest_run
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
-from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
+from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, PromptStyle, digest, text_sha256
 from audit_pipeline.tables.table import Table
 
 ASKING_VERSION = "1"
-"""Of the code that asks, measures and concludes."""
+"""Version of the code that asks models, measures answers and computes results."""
 _JOURNAL = ".asked.jsonl"
-_HANDED_OVER: Rung = "handed over"
+_HANDED_OVER: PromptStyle = "handed over"
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class AskedTexts:
-    """The documents that a model is asked about, of a benchmark or of files under a name.
+    """The documents that a model is asked about.
 
-    ``upstream``: the versions of what they were made of.
+    Attributes:
+        name: The name of the benchmark, or the user's name for the files.
+        documents: The documents. No two have the same text.
+        upstream: Data versions of the sources by asset key.
+        benchmark_digest: The digest of the benchmark, or None for files.
     """
 
     name: str
@@ -55,7 +59,7 @@ class AskedTexts:
 
 @dataclass(frozen=True)
 class AskPlan:
-    """What is asked about texts: the requests, and how they came about."""
+    """The requests about documents, and the options that they were built from."""
 
     texts: AskedTexts
     options: AskOptions
@@ -64,9 +68,14 @@ class AskPlan:
 
 @dataclass(frozen=True)
 class AskReport:
-    """What was written of a pair: the rows of its documents, and how many answers are new.
+    """The stored results of a pair of benchmark and model.
 
-    ``fault``: what ended the asking early, for the caller to raise once it has shown the rest.
+    Attributes:
+        pair: The pair.
+        documents: The stored rows of CHAT_DOCUMENTS.
+        new: Number of new answers.
+        data_version: The data version of the rows, or an empty string if no rows were written.
+        fault: The error that ended the run early. The caller raises it after it has printed the results.
     """
 
     pair: Pair
@@ -77,98 +86,118 @@ class AskReport:
 
     @property
     def unmeasured(self) -> int:
-        """Requests about documents that brought no answer that could be measured."""
+        """Return the number of requests without a measurable answer."""
         return sum(row["requests"] - row["answered"] for row in self.documents)
 
 
 def read_texts_of_benchmark(benchmark: str, paths: DataPaths) -> AskedTexts:
-    """The documents of a built benchmark, its non-members held out.
+    """Return the documents of a built benchmark. Its non-members are held out.
 
-    Raises DataError where it is not built, is not fit, or a document is no longer there.
+    Raises:
+        DataError: If the benchmark is not built, failed its checks, or lacks a document.
     """
     built = read_built(paths, benchmark)
     built.require_passed_checks()
-    documents = _list_distinct(read_benchmark_documents(built, paths))
+    documents = _remove_duplicates(read_benchmark_documents(built, paths))
     return AskedTexts(benchmark, documents, {f"examples/{benchmark}": built.digest}, built.digest)
 
 
 def read_texts_of_files(inventory: Inventory, name: str, paths: DataPaths) -> AskedTexts:
-    """The documents of a user's files under a name.
+    """Return the documents of a user's files.
 
-    Raises DataError where a benchmark has that name, or a name cannot be kept.
+    Raises:
+        DataError: If the name is invalid, or a benchmark has the same name.
     """
-    if problem := explain_invalid_partition("benchmark", name):
+    problem = explain_invalid_partition("benchmark", name)
+    if problem:
         raise DataError(problem)
     if paths.examples(name).exists():
-        raise DataError(f"there is a benchmark {name}: give the files another name with --name")
-    documents = _list_distinct(
-        SearchedDocument(
-            # As `check` names them: both sides may have a file of one name.
-            document_id(NAME, document),
-            document.text,
-            document.title,
-            document.group or document.name,
-            document.collection,
-            "held_out" if document.collection == HELD_OUT else "audited",
-            places=document.places,
-        )
-        for document in inventory.documents
-    )
+        raise DataError(f"A benchmark has the name '{name}'. Choose another name for the files with --name.")
+    documents = _remove_duplicates(_build_document(document) for document in inventory.documents)
     texts = digest(sorted((document.name, document.side, text_sha256(document.text)) for document in documents))
     return AskedTexts(name, documents, {f"files/{name}": texts})
 
 
-def _list_distinct(documents: Iterable[SearchedDocument]) -> list[SearchedDocument]:
-    """The documents, of those with the same text the first: what is asked and answered belongs to a text."""
-    found: dict[str, SearchedDocument] = {}
+def _build_document(document: Document) -> SearchedDocument:
+    return SearchedDocument(
+        # Audited and held-out files may have the same names. The command `check` uses the same identifiers.
+        document_id(NAME, document),
+        document.text,
+        document.title,
+        document.group or document.name,
+        document.collection,
+        "held_out" if document.collection == HELD_OUT else "audited",
+        places=document.places,
+    )
+
+
+def _remove_duplicates(documents: Iterable[SearchedDocument]) -> list[SearchedDocument]:
+    """Return the first document of each text. Requests and answers belong to a text, not to a document."""
+    document_by_text: dict[str, SearchedDocument] = {}
     for document in documents:
-        found.setdefault(document.text, document)
-    return list(found.values())
+        document_by_text.setdefault(document.text, document)
+    return list(document_by_text.values())
 
 
 def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
-    """What is asked about the texts. Raises DataError where no document is long enough for a passage."""
+    """Return the requests about the documents.
+
+    Raises:
+        DataError: If all audited documents are shorter than a passage.
+    """
     requests = list_requests(texts.documents, options)
     if not any(request.document.side == "audited" for request in requests):
-        raise DataError(f"no audited document has {WINDOW} words, so that there is a passage to ask for")
+        raise DataError(
+            f"All audited documents have fewer than {PASSAGE_WORDS} words, the length of a passage. Add longer "
+            "documents."
+        )
     return AskPlan(texts, options, requests)
 
 
 def plan_from_options(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
-    """What a user asks about the texts; without a headline the one that was named first.
+    """Return the requests about the documents for the options of a user.
 
-    Raises as :func:`plan_asking`, and ConfigError for an unknown rung and for a headline that is not asked.
+    If the user names no headline style, the one of an earlier run of the pair is used.
+
+    Raises:
+        DataError: If all audited documents are shorter than a passage.
+        ConfigError: If a prompt style is unknown, or the headline style is not among the asked ones.
     """
-    named = options.headline or _read_named_headline(Pair(texts.name, entry.name), paths)
-    asked = AskOptions.from_names(entry.interface, options.rungs, named, options.draws, options.passages)
-    return plan_asking(texts, asked)
+    headline = options.headline or _read_stored_headline(Pair(texts.name, entry.name), paths)
+    ask_options = AskOptions.from_names(entry.interface, options.rungs, headline, options.draws, options.passages)
+    return plan_asking(texts, ask_options)
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
-    """The requests of the plan that were not answered yet, by an earlier run or by one that was killed.
+    """Return the requests of the plan that neither a finished run nor a killed run answered.
 
-    Raises DataError where outputs of the model were handed over under this name, and ConfigError where another rung was
-    named to answer when it was first asked.
+    Raises:
+        DataError: If imported outputs of the model exist under this name.
+        ConfigError: If an earlier run of the pair had another headline style.
     """
     pair = Pair(plan.texts.name, entry.name)
     answers = read_answers(pair, paths)
     if any(row["rung"] == _HANDED_OVER for row in answers):
         raise DataError(
-            f"outputs of {entry.name} were handed over under {pair.benchmark}: give the texts another --name"
+            f"'{pair.benchmark}' already contains imported outputs of {entry.name}. Choose another --name for the "
+            "texts."
         )
-    if (named := _read_named_headline(pair, paths)) not in (None, plan.options.headline):
+    stored_headline = _read_stored_headline(pair, paths)
+    if stored_headline not in (None, plan.options.headline):
         raise ConfigError(
-            f"the rung '{named}' was named to answer before {entry.name} was asked about {pair.benchmark}, and stays: "
-            "leave --headline out, or give the texts another --name"
+            f"An earlier run asked {entry.name} about '{pair.benchmark}' with the headline style '{stored_headline}'. "
+            "It cannot change afterwards. Remove --headline, or choose another --name for the texts."
         )
-    known = {row["request_sha256"] for row in [*answers, *_open_journal(pair, paths).read()]}
-    return [request for request in plan.requests if request.compute_digest(entry) not in known]
+    answered = {row["request_sha256"] for row in [*answers, *_open_journal(pair, paths).read()]}
+    return [request for request in plan.requests if request.compute_digest(entry) not in answered]
 
 
-def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
-    """The rung that was named to answer when a pair was first asked; None where it was not asked yet."""
+def _read_stored_headline(pair: Pair, paths: DataPaths) -> str | None:
+    """Return the headline style of earlier runs of a pair, or None without an earlier run."""
     run = _find_latest_run(pair, paths)
-    return None if run is None else str(run.settings["headline"])
+    if run is None:
+        return None
+    return str(run.settings["headline"])
 
 
 def ask_pair(
@@ -182,13 +211,27 @@ def ask_pair(
     notify: Callable[[str], None],
     on_answer: Callable[[int], None] = lambda answered: None,
 ) -> AskReport:
-    """Ask what is missing, and write what came back and what follows of it.
+    """Send the missing requests, and write the answers and the results.
 
-    A run that was killed is finished: its answers are in the journal, and nothing is asked twice. Where asking ends
-    early (a limit, a refusal of the interface), what came is written, and the report holds the error. Raises HeldError
-    where another process asks for the same pair, and as :func:`find_missing_requests`.
+    The answers of a killed run are in the journal and are not requested again. If an error ends the run early, its
+    answers are written, and the report contains the error. Examples are a limit or an error of the server.
+
+    Args:
+        plan: The requests.
+        entry: The chat model.
+        paths: The data folder.
+        run_id: The identifier of the run.
+        budget: The budget of the run.
+        keeps_text: Store prompts, answers and excerpts. Otherwise only their measures are stored.
+        notify: Receives messages about retries.
+        on_answer: Receives the number of answers after each answer.
+
+    Raises:
+        HeldError: If another process asks the same model about the same texts.
+        DataError: If imported outputs of the model exist under this name.
+        ConfigError: If an earlier run of the pair had another headline style.
     """
-    options, pair = plan.options, Pair(plan.texts.name, entry.name)
+    pair = Pair(plan.texts.name, entry.name)
     journal = _open_journal(pair, paths)
     fault: AuditError | None = None
     with journal.hold():
@@ -197,14 +240,22 @@ def ask_pair(
             ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
-        answers = journal.read() if keeps_text else list(map(remove_text, journal.read()))
-        # What an earlier run asked in the same way at rungs that this one does not name counts as well.
-        same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
-        fitting = {request.compute_digest(entry) for request in [*plan.requests, *same_way]}
+        answers = journal.read()
+        if not keeps_text:
+            answers = list(map(remove_text, answers))
+        requests = list(plan.requests)
+        if requests:
+            # Answers of earlier runs to other prompt styles with the same options count, too.
+            requests += list_requests(plan.texts.documents, replace(plan.options, rungs=PROMPT_STYLES))
+        relevant_digests = {request.compute_digest(entry) for request in requests}
         origin = RowOrigin(
-            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=asdict(options)
+            model_fingerprint=entry.fingerprint,
+            benchmark_digest=plan.texts.benchmark_digest,
+            settings=asdict(plan.options),
         )
-        report = _write_conclusions(pair, plan.texts, run_id, origin, answers, fitting, paths, options.headline)
+        report = _write_results(
+            pair, plan.texts, run_id, origin, answers, relevant_digests, paths, plan.options.headline
+        )
         journal.path.unlink(missing_ok=True)
     return replace(report, fault=fault)
 
@@ -212,106 +263,145 @@ def ask_pair(
 def write_outputs(
     texts: AskedTexts, outputs: Iterable[HandedOutput], model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> AskReport:
-    """Measure outputs that somebody else got of ``model``, and write them and what follows of them.
+    """Measure outputs that somebody else requested from a model, and write them and the results.
 
-    What was handed over before counts once, and together with what is new. Raises DataError where the model was asked
-    under this name here, or its own name cannot be kept.
+    Outputs of earlier imports count, too. An output that was imported before counts once.
+
+    Raises:
+        DataError: If the name of the model is invalid, or this name contains answers to own requests.
     """
-    pair, documents = Pair(texts.name, model), {document.name: document for document in texts.documents}
-    if problem := explain_invalid_partition("model", model):
+    pair = Pair(texts.name, model)
+    document_by_name = {document.name: document for document in texts.documents}
+    problem = explain_invalid_partition("model", model)
+    if problem:
         raise DataError(problem)
     earlier = read_answers(pair, paths)
     if any(row["rung"] != _HANDED_OVER for row in earlier):
-        raise DataError(f"{model} was asked about {texts.name} here: give outputs that are handed over another --name")
-    numbers: Counter[tuple[str, object]] = Counter()
-    repeats: Counter[str] = Counter()
+        raise DataError(
+            f"'{texts.name}' already contains answers that {model} gave to corpus-audit. Choose another --name for "
+            "imported outputs."
+        )
+    n_outputs_by_passage: Counter[tuple[str, object]] = Counter()
+    n_repeats: Counter[str] = Counter()
     rows: list[Mapping[str, Any]] = []
-    # By document: a matcher is built once for each.
+    # The outputs are sorted, so that the matcher of each document is built once.
     for output in sorted(outputs, key=lambda output: output.document):
-        known, passage = identify_output(output), (output.document, output.passage)
-        if output.request_id is not None and repeats[known]:
+        output_digest = identify_output(output)
+        if output.request_id is not None and n_repeats[output_digest]:
             continue
-        document, number = documents[output.document], numbers[passage]
-        rows.append(build_handed_over_row(output, document, number, repeats[known], keeps_text=keeps_text))
-        numbers[passage] += 1
-        repeats[known] += 1
-    fitting = {row["request_sha256"] for row in [*earlier, *rows]}
+        document = document_by_name[output.document]
+        passage = (output.document, output.passage)
+        number = n_outputs_by_passage[passage]
+        rows.append(build_handed_over_row(output, document, number, n_repeats[output_digest], keeps_text=keeps_text))
+        n_outputs_by_passage[passage] += 1
+        n_repeats[output_digest] += 1
+    relevant_digests = {row["request_sha256"] for row in [*earlier, *rows]}
     origin = RowOrigin(benchmark_digest=texts.benchmark_digest, settings={"headline": _HANDED_OVER})
-    return _write_conclusions(pair, texts, run_id, origin, rows, fitting, paths, _HANDED_OVER)
+    return _write_results(pair, texts, run_id, origin, rows, relevant_digests, paths, _HANDED_OVER)
 
 
 def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
-    """Every answer of a pair, of all runs. Raises DataError where a file is not as it was written."""
-    runs = sorted(file.stem.removeprefix("run_id=") for file in _find_folder(pair, paths).glob("run_id=*.parquet"))
+    """Return the answers of all runs of a pair.
+
+    Raises:
+        DataError: If a file is corrupt.
+    """
     label = f"the answers of {pair.model} about {pair.benchmark}"
-    return [row for run in runs for row in store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run).to_pylist()]
+    run_ids = sorted(file.stem.removeprefix("run_id=") for file in _get_folder(pair, paths).glob("run_id=*.parquet"))
+    rows: list[dict[str, Any]] = []
+    for run_id in run_ids:
+        rows += store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run_id).to_pylist()
+    return rows
 
 
-def _write_conclusions(
+def _write_results(
     pair: Pair,
     texts: AskedTexts,
     run_id: str,
     origin: RowOrigin,
     answers: Rows,
-    fitting: Container[str],
+    relevant_digests: Container[str],
     paths: DataPaths,
-    headline: Rung,
+    headline: PromptStyle,
 ) -> AskReport:
-    """Write those of the ``answers`` that are new, and what follows of all that are ``fitting``, by digest."""
+    """Write the new answers, and the results of all answers to relevant requests.
+
+    Args:
+        pair: The pair of benchmark and model.
+        texts: The documents.
+        run_id: The identifier of the run.
+        origin: The columns of the lineage.
+        answers: Rows of CHAT_ANSWERS. Some may be stored already.
+        relevant_digests: The digests of the requests whose answers count.
+        paths: The data folder.
+        headline: The style whose results decide the conclusion.
+    """
     step = LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION)
 
     def write(table: Table, rows: Rows) -> str:
-        of_run = {"benchmark": pair.benchmark, "model": pair.model, "run_id": run_id}
-        filled = table_from_rows([{**row, **of_run} for row in rows], table)
-        return store.write(paths, step, table, pair, filled, upstream=texts.upstream, **origin)
+        keys = {"benchmark": pair.benchmark, "model": pair.model, "run_id": run_id}
+        arrow_table = table_from_rows([{**row, **keys} for row in rows], table)
+        return store.write(paths, step, table, pair, arrow_table, upstream=texts.upstream, **origin)
 
-    earlier = {row["request_sha256"]: row for row in read_answers(pair, paths)}
-    new = {row["request_sha256"]: row for row in answers if row["request_sha256"] not in earlier}
-    # By its text: a document may have another name now, or be on the other side.
-    documents = {text_sha256(document.text): document for document in texts.documents}
-    chosen = [
-        {**row, "document_id": document.name, "side": document.side}
-        for sha256, row in {**earlier, **new}.items()
-        if sha256 in fitting and (document := documents.get(row["document_sha256"])) is not None
-    ]
-    found = conclude_documents(texts.documents, chosen, headline=headline)
-    # Answers come first: a kill in between loses none, and the same command concludes again.
+    stored = {row["request_sha256"]: row for row in read_answers(pair, paths)}
+    new = {row["request_sha256"]: row for row in answers if row["request_sha256"] not in stored}
+    # Documents are identified by text. The name and the side of a document may have changed since an earlier run.
+    document_by_sha256 = {text_sha256(document.text): document for document in texts.documents}
+    relevant_rows: list[Mapping[str, Any]] = []
+    for request_digest, row in {**stored, **new}.items():
+        document = document_by_sha256.get(row["document_sha256"])
+        if document is not None and request_digest in relevant_digests:
+            relevant_rows.append({**row, "document_id": document.name, "side": document.side})
+    results = conclude_documents(texts.documents, relevant_rows, headline=headline)
+    # The answers are written before the results. After a kill between them, the same command only computes the results.
     if new:
         write(CHAT_ANSWERS, list(new.values()))
-    # What was concluded of other texts is no longer current.
-    is_concluded = found or _find_latest_run(pair, paths) is not None
-    return AskReport(pair, found, len(new), write(CHAT_DOCUMENTS, found) if is_concluded else "")
+    data_version = ""
+    # An empty table replaces stale results about other texts.
+    if results or _find_latest_run(pair, paths) is not None:
+        data_version = write(CHAT_DOCUMENTS, results)
+    return AskReport(pair, results, len(new), data_version)
 
 
 def _find_latest_run(pair: Pair, paths: DataPaths) -> Entry | None:
-    """The run whose conclusions are the current ones; None without any. Raises DataError for a damaged entry."""
+    """Return the ledger entry of the latest results, or None without results.
+
+    Raises:
+        DataError: If the entry is corrupt.
+    """
     folder = paths.run_file(CHAT_DOCUMENTS.name, pair.partition, "any").parent
-    return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None
+    if not any(folder.glob("*.parquet")):
+        return None
+    return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition)
 
 
-def _find_folder(pair: Pair, paths: DataPaths) -> Path:
+def _get_folder(pair: Pair, paths: DataPaths) -> Path:
     return paths.run_file(CHAT_ANSWERS.name, pair.partition, "any").parent
 
 
 def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
-    return AskJournal(_find_folder(pair, paths) / _JOURNAL)
+    return AskJournal(_get_folder(pair, paths) / _JOURNAL)
 
 
 class AskingOptions(BaseModel):
-    """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
+    """The options and limits of one run. The limits of the entry apply, too."""
 
-    rungs: list[str] = Field(default=[*LADDER], description="how it is asked (docs/ask.md)")
+    rungs: list[str] = Field(default=[*PROMPT_STYLES], description="prompt styles (docs/ask.md)")
     headline: str | None = Field(
         default=None,
-        description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
+        description="style whose results decide the conclusion; null: instruction (prefix for interface: completions)",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="drawn answers in addition to the likeliest")
-    passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
-    max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
-    max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
-    max_cost: float | None = Field(default=None, gt=0, description="the most that it may cost, by the entry's prices")
+    draws: int = Field(default=DRAWS, ge=0, description="number of drawn answers in addition to the likeliest answer")
+    passages: int = Field(default=PASSAGES, ge=1, description="maximum number of passages of a document")
+    max_requests: int | None = Field(
+        default=None, ge=1, description="maximum number of requests; null: the limit of the entry"
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="maximum number of prompt and answer tokens")
+    max_cost: float | None = Field(
+        default=None, gt=0, description="maximum cost, in the currency of the entry's prices"
+    )
 
     @property
     def limits(self) -> Limits:
-        """The most that one run may take, besides the entry's own limits."""
+        """Return the limits of the run."""
         return Limits(self.max_tokens, self.max_cost, self.max_requests)

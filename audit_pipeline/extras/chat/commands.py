@@ -177,11 +177,11 @@ def ask(
         return
     from audit_pipeline.extras.chat.chat_client import open_budget
     from audit_pipeline.extras.chat.config import load_chat_models
-    from audit_pipeline.extras.chat.prompt_styles import LADDER
+    from audit_pipeline.extras.chat.prompt_styles import PROMPT_STYLES
 
     entry = load_chat_models().get_entry(model)
     options = AskingOptions(
-        rungs=[*(parse_names(rungs) or LADDER)],
+        rungs=[*(parse_names(rungs) or PROMPT_STYLES)],
         headline=headline,
         draws=draws,
         passages=passages,

@@ -1,17 +1,21 @@
-"""What follows of answers, by document and rung: the score, its p- and q-value against held-out documents, the claim.
+"""The results of answers per document and prompt style: counts, measures, score, p- and q-value and the claim.
 
-The score of a document is named beforehand: the share of the next 40 words that come back in common runs of 5 words and
-more (n-gram coverage of the true text: Hallinan et al. 2025, arXiv 2508.09603), mean over the answers to a passage,
-then over passages. It is compared with that of held-out documents at the same rung. On both sides a passage has equally
-many answers, the first ones, and a document equally many passages, its first ones: with more of them a rare word for
-word answer would be met more often, and beginnings are not like other passages. So neither the length of a document nor
-the number of its passages or answers matters. The p-value holds where a document that the model has not read is like
-the held-out ones.
+The score of a document is fixed before the first request. It is the share of the next 40 words that an answer contains
+in common runs of at least 5 words. This is the n-gram coverage of the true text (Hallinan et al. 2025,
+arXiv 2508.09603). It is averaged over the answers to a passage, then over the passages.
+
+The score is compared with the scores of held-out documents for the same style. All compared passages have the same
+number of answers, and all compared documents the same number of passages. The comparison uses the first answers and the
+first passages. There are two reasons. A rare word-for-word answer is more likely among more answers. Beginnings of
+documents differ from other passages. Therefore the p-value does not depend on the length of a document.
+
+The p-value assumes that a document that the model has not read resembles the held-out documents.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -20,72 +24,98 @@ import numpy as np
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.statistics.conformal import SHARE_COMPARED, q_values, run_group_tests
 from audit_pipeline.statistics.thresholds import ScoredTexts
-from audit_pipeline.tables import NON_MEMBER, AskClaim, Outcome, Rung, Side
+from audit_pipeline.tables import NON_MEMBER, AskClaim, Outcome, PromptStyle, Side
 
-MOST_EDITS = 5
-"""A passage is given nearly word for word where so many edits turn an answer into its next 40 words."""
+MAX_NEAR_VERBATIM_EDITS = 5
+"""A passage counts as nearly verbatim if at most this number of edits turn an answer into its next 40 words."""
 
+# The label of audited texts.
 _UNKNOWN = -1
-"""The label of audited texts."""
-_OF_TEST = ("score", "passages_compared", "n_held_out", "p_value", "q_bh")
+_TEST_COLUMNS = ("score", "passages_compared", "n_held_out", "p_value", "q_bh")
 
 Row = Mapping[str, Any]
 Coverages = Mapping[int, Sequence[float]]
-"""By passage a number of each answer, in the order of draws."""
+"""A measure of the answers to each passage, in the order of draws."""
 
 
 def conclude_documents(
-    documents: Iterable[SearchedDocument], answers: Sequence[Row], *, headline: Rung
+    documents: Iterable[SearchedDocument], answers: Sequence[Row], *, headline: PromptStyle
 ) -> list[dict[str, Any]]:
-    """Return a row for each document and each rung at which it was asked for, but for model, benchmark and run_id.
+    """Return one row per document and prompt style, without the columns model, benchmark and run_id.
 
-    answers: rows of CHAT_ANSWERS of one model about these documents, each request once, in any order.
+    Args:
+        documents: The documents.
+        answers: Rows of CHAT_ANSWERS of one model about these documents, in any order. No request occurs twice.
+        headline: The style whose results decide the conclusion.
     """
-    known = {document.name: document for document in documents}
-    by_rung: dict[Rung, dict[str, list[Row]]] = {}
+    document_by_name = {document.name: document for document in documents}
+    answers_by_style: dict[PromptStyle, dict[str, list[Row]]] = {}
     for answer in answers:
-        by_rung.setdefault(answer["rung"], {}).setdefault(answer["document_id"], []).append(answer)
-    return [
-        {"document_id": name, "title": known[name].title, "rung": rung, "is_headline": rung == headline, **row}
-        for rung, of_rung in by_rung.items()
-        for name, row in _conclude_rung(of_rung, {name: known[name].side for name in of_rung}).items()
-    ]
+        answers_by_style.setdefault(answer["rung"], {}).setdefault(answer["document_id"], []).append(answer)
+    rows: list[dict[str, Any]] = []
+    for style, answers_by_document in answers_by_style.items():
+        sides = {name: document_by_name[name].side for name in answers_by_document}
+        for name, results in _conclude_style(answers_by_document, sides).items():
+            keys = {
+                "document_id": name,
+                "title": document_by_name[name].title,
+                "rung": style,
+                "is_headline": style == headline,
+            }
+            rows.append({**keys, **results})
+    return rows
 
 
-def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Side]) -> dict[str, dict[str, Any]]:
-    measured = {name: [answer for answer in own if answer["outcome"] == "answered"] for name, own in answers.items()}
-    tests = _test_documents({name: _collect(own, "passage_coverage") for name, own in measured.items()}, sides)
-    found: dict[str, dict[str, Any]] = {}
-    for name, own in answers.items():
-        of_passage, of_answer = (
-            _collect(measured[name], measure).values() for measure in ("passage_coverage", "answer_coverage")
-        )
+def _conclude_style(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Side]) -> dict[str, dict[str, Any]]:
+    """Return the results of each document for one prompt style."""
+    measured: dict[str, list[Row]] = {}
+    coverages: dict[str, Coverages] = {}
+    for name, rows in answers.items():
+        measured[name] = [row for row in rows if row["outcome"] == "answered"]
+        coverages[name] = _collect_by_passage(measured[name], "passage_coverage")
+    tests = _test_documents(coverages, sides)
+    results: dict[str, dict[str, Any]] = {}
+    for name, rows in answers.items():
         test = tests.get(name, {})
-        edited = [answer for answer in measured[name] if answer["edits"] is not None]
-        near_verbatim = {_identify_passage(answer) for answer in edited if answer["edits"] <= MOST_EDITS}
-        found[name] = {
+        is_calibrated = sides[name] == "held_out" or "p_value" in test
+        results[name] = {
             "side": sides[name],
-            "passages": len(set(map(_identify_passage, own))),
-            "requests": len(own),
-            **{outcome: sum(answer["outcome"] == outcome for answer in own) for outcome in get_args(Outcome)},
-            "words_in": _compute_mean(answer["words_in"] for answer in own),
-            **{
-                measure: max((answer[measure] for answer in measured[name]), default=None)
-                for measure in ("words_out", "longest_run", "near_span")
-            },
-            "coverage_mean": _compute_mean(map(_compute_mean, of_passage)),
-            "coverage_best": _compute_mean(map(max, of_passage)),
-            "answer_coverage_mean": _compute_mean(map(_compute_mean, of_answer)),
-            "answer_coverage_best": _compute_mean(map(max, of_answer)),
-            "near_verbatim": len(near_verbatim) if edited else None,
-            **{column: test.get(column) for column in _OF_TEST},
-            "claim": _choose_claim(measured[name], is_calibrated=sides[name] == "held_out" or "p_value" in test),
+            "passages": len(set(map(_identify_passage, rows))),
+            "requests": len(rows),
+            **_count_outcomes(rows),
+            "words_in": _compute_mean(row["words_in"] for row in rows),
+            **_summarise_measures(measured[name]),
+            **dict.fromkeys(_TEST_COLUMNS),
+            **test,
+            "claim": _choose_claim(measured[name], is_calibrated=is_calibrated),
         }
-    return found
+    return results
+
+
+def _count_outcomes(answers: Sequence[Row]) -> dict[str, int]:
+    counts = Counter(answer["outcome"] for answer in answers)
+    return {outcome: counts[outcome] for outcome in get_args(Outcome)}
+
+
+def _summarise_measures(measured: Sequence[Row]) -> dict[str, Any]:
+    """Return the maxima and means of the measures of a document's measurable answers."""
+    summary: dict[str, Any] = {}
+    for measure in ("words_out", "longest_run", "near_span"):
+        summary[measure] = max((answer[measure] for answer in measured), default=None)
+    for column, measure in (("coverage", "passage_coverage"), ("answer_coverage", "answer_coverage")):
+        values = _collect_by_passage(measured, measure).values()
+        summary[f"{column}_mean"] = _compute_mean(map(_compute_mean, values))
+        summary[f"{column}_best"] = _compute_mean(map(max, values))
+    edited = [answer for answer in measured if answer["edits"] is not None]
+    summary["near_verbatim"] = None
+    if edited:
+        near_verbatim = {_identify_passage(row) for row in edited if row["edits"] <= MAX_NEAR_VERBATIM_EDITS}
+        summary["near_verbatim"] = len(near_verbatim)
+    return summary
 
 
 def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
-    """Return the claim. A stretch that came back is an observation of its own: it takes no other document."""
+    """Return the claim. A near stretch is an observation that needs no comparison with other documents."""
     if not measured:
         return "refused"
     stretches = [answer for answer in measured if answer["near_span"]]
@@ -97,70 +127,90 @@ def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
 
 
 def _identify_passage(answer: Row) -> int | None:
-    """Return the passage of an answer: its number, or of outputs that quote it its first character."""
-    number, start = answer["passage"], answer["passage_start"]
-    return None if number is None and start is None else int(start if number is None else number)
+    """Return the number of an answer's passage, or its first character if an imported output has no number."""
+    if answer["passage"] is not None:
+        return int(answer["passage"])
+    if answer["passage_start"] is not None:
+        return int(answer["passage_start"])
+    return None
 
 
-def _collect(measured: Sequence[Row], measure: str) -> Coverages:
-    """Return by passage a measure of each answer, in the order of draws."""
-    found: dict[int, list[float]] = {}
+def _collect_by_passage(measured: Sequence[Row], measure: str) -> Coverages:
+    values: dict[int, list[float]] = {}
     for answer in sorted(measured, key=lambda answer: int(answer["draw"])):
         passage = _identify_passage(answer)
         if passage is not None and answer[measure] is not None:
-            found.setdefault(passage, []).append(answer[measure])
-    return found
+            values.setdefault(passage, []).append(answer[measure])
+    return values
 
 
 def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side]) -> dict[str, dict[str, float | int]]:
-    """Return by document its score; of an audited one where there is a held-out one, its test.
+    """Return the score of each document, and the test of each audited document if held-out documents have scores.
 
-    A passage is scored by its first m answers, where m is the largest number that at least 80% of all passages have, or
-    the most that any passage of the audited document has, where that is fewer.
+    A passage is scored by its first m answers. m is the largest number of answers that at least 80% of all passages
+    have. If all passages of an audited document have fewer answers, m is their maximum.
     """
-    counts = sorted((len(values) for own in coverages.values() for values in own.values()), reverse=True)
-    usual = counts[math.ceil(SHARE_COMPARED * len(counts)) - 1] if counts else 0
-    by_answers: dict[int, list[str]] = {}
-    found: dict[str, dict[str, float | int]] = {}
-    for name, own in coverages.items():
-        if own:
-            answers = min(usual, max(map(len, own.values())))
-            scores = _score_passages(own, answers)
-            found[name] = {"score": float(np.mean(sorted(scores.values()))), "passages_compared": len(scores)}
-            if sides[name] == "audited":
-                by_answers.setdefault(answers, []).append(name)
+    counts = [len(values) for passages in coverages.values() for values in passages.values()]
+    counts.sort(reverse=True)
+    usual_count = 0
+    if counts:
+        usual_count = counts[math.ceil(SHARE_COMPARED * len(counts)) - 1]
+    audited_by_count: dict[int, list[str]] = {}
+    results: dict[str, dict[str, float | int]] = {}
+    for name, passages in coverages.items():
+        if not passages:
+            continue
+        n_answers = min(usual_count, max(map(len, passages.values())))
+        scores = _score_passages(passages, n_answers)
+        results[name] = {"score": float(np.mean(sorted(scores.values()))), "passages_compared": len(scores)}
+        if sides[name] == "audited":
+            audited_by_count.setdefault(n_answers, []).append(name)
     held_out = [name for name in coverages if sides[name] == "held_out"]
-    for answers, audited in by_answers.items():
-        scored = {name: _score_passages(coverages[name], answers) for name in [*audited, *held_out]}
-        tests = run_group_tests(_to_scored(scored, audited, _UNKNOWN), _to_scored(scored, held_out, NON_MEMBER))
+    for n_answers, audited in audited_by_count.items():
+        passage_scores = {name: _score_passages(coverages[name], n_answers) for name in [*audited, *held_out]}
+        tests = run_group_tests(
+            _build_scored_texts(passage_scores, audited, _UNKNOWN),
+            _build_scored_texts(passage_scores, held_out, NON_MEMBER),
+        )
         columns = (tests.statistic, tests.n_compared, tests.n_calibration_groups, tests.p_value)
         for name, *values in zip(tests.groups.tolist(), *(column.tolist() for column in columns), strict=True):
-            found[name] = dict(zip(_OF_TEST, values, strict=False))
-    tested = [name for name, row in found.items() if "p_value" in row]
-    for name, q in zip(tested, q_values([found[name]["p_value"] for name in tested], "bh").tolist(), strict=True):
-        found[name]["q_bh"] = q
-    return found
+            results[name] = dict(zip(_TEST_COLUMNS, values, strict=False))
+    tested = [name for name, row in results.items() if "p_value" in row]
+    q = q_values([results[name]["p_value"] for name in tested], "bh")
+    for name, q_value in zip(tested, q.tolist(), strict=True):
+        results[name]["q_bh"] = q_value
+    return results
 
 
-def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
-    """Return the mean over the first ``answers`` answers of each passage that has so many."""
-    return {
-        passage: float(np.mean(sorted(values[:answers])))
-        for passage, values in coverages.items()
-        if len(values) >= answers
-    }
+def _score_passages(coverages: Coverages, n_answers: int) -> dict[int, float]:
+    """Return the mean over the first ``n_answers`` answers of each passage. Passages with fewer answers are skipped."""
+    scores: dict[int, float] = {}
+    for passage, values in coverages.items():
+        if len(values) >= n_answers:
+            scores[passage] = float(np.mean(sorted(values[:n_answers])))
+    return scores
 
 
-def _to_scored(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
-    """Return the passages of documents as texts in the order of their documents."""
-    flat = [(name, passage, score) for name in names for passage, score in scores[name].items()]
-    values = np.array([score for _, _, score in flat], dtype=np.float64)
-    groups = np.array([name for name, _, _ in flat], dtype=np.str_)
-    order = np.array([passage for _, passage, _ in flat], dtype=np.uint64)
-    return ScoredTexts(values, np.full(len(flat), label), groups, order)
+def _build_scored_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
+    """Return the passages of documents as texts, with the documents as groups."""
+    values: list[float] = []
+    groups: list[str] = []
+    order: list[int] = []
+    for name in names:
+        values += scores[name].values()
+        order += scores[name].keys()
+        groups += [name] * len(scores[name])
+    return ScoredTexts(
+        np.array(values, dtype=np.float64),
+        np.full(len(values), label),
+        np.array(groups, dtype=np.str_),
+        np.array(order, dtype=np.uint64),
+    )
 
 
 def _compute_mean(values: Iterable[float | None]) -> float | None:
-    # Sorted, so that the order of rows changes not even the last bit.
+    # The values are sorted, because the last bit of a sum depends on the order.
     known = sorted(value for value in values if value is not None)
-    return float(np.mean(known)) if known else None
+    if not known:
+        return None
+    return float(np.mean(known))

@@ -1,4 +1,4 @@
-"""config/chat_models.yaml: the fields of models that answer in words, and their validation."""
+"""The entries of config/chat_models.yaml: the fields of chat models and their validation."""
 
 from __future__ import annotations
 
@@ -16,77 +16,90 @@ from audit_pipeline.tables import digest
 
 FILE_NAME = "chat_models.yaml"
 Interface = Literal["chat", "completions"]
-_PER = 1_000_000
+_TOKENS_PER_PRICE = 1_000_000
 _ADDRESSES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
 }
-"""The providers that can be named, and where each speaks OpenAI's interface: said here, so that no variable of the
-environment leads the texts elsewhere. All other servers have an address of their own."""
+"""The addresses of the providers. All other servers need a ``url``.
+
+The addresses are fixed here, so that no environment variable can redirect the texts.
+"""
 
 
 class ChatModel(ServerSettings):
-    """A model that answers in words: where it is, what it costs, and the most that one run may ask."""
+    """A chat model: its server, its prices and the limits of one run."""
 
     name: str
     model: Text = Field(
-        description="openai/NAME for every server that speaks OpenAI's interface, anthropic/NAME, gemini/NAME"
+        description="openai/NAME for every server with OpenAI's interface, anthropic/NAME or gemini/NAME"
     )
-    interface: Interface = Field(default="chat", description="chat, or completions for models that only go on")
-    system_prompt: str | None = Field(default=None, description="the system prompt before every prompt; None: nothing")
+    interface: Interface = Field(
+        default="chat", description="chat, or completions for models that only continue a text"
+    )
+    system_prompt: str | None = Field(
+        default=None, description="system prompt before every prompt; None: no system prompt"
+    )
     temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
         default=1.0,
-        description="of the draws; the first answer is asked for at 0. null: for models that take no temperature "
-        "(GPT-5 and others that reason), whose first answer is a draw like all others",
+        description="temperature of the draws. The first answer has temperature 0. null: the model accepts no "
+        "temperature (GPT-5 and other reasoning models), and its first answer is a draw, too",
     )
-    # The 40 words that a near stretch takes have to come, in any language.
-    answer_tokens: Annotated[int, Field(ge=100)] = Field(default=400, description="the most tokens of an answer")
-    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=4, description="requests at a time")
-    price_in: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens of prompts"
+    # An answer needs room for a near stretch of 40 words in any language.
+    answer_tokens: Annotated[int, Field(ge=100)] = Field(
+        default=400, description="maximum number of tokens of an answer"
     )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=4, description="maximum number of simultaneous requests"
+    )
+    price_in: Annotated[float, Field(ge=0)] | None = Field(default=None, description="price of a million prompt tokens")
     price_out: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens of answers"
+        default=None, description="price of a million answer tokens"
     )
-    max_requests: Annotated[int, Field(ge=1)] | None = Field(default=None, description="the most requests of one run")
-    notes: str | None = Field(default=None, description="whatever a reader should know")
+    max_requests: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="maximum number of requests of one run"
+    )
+    notes: str | None = Field(default=None, description="notes for readers of the file")
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         provider, _, model = self.model.partition("/")
         if provider not in _ADDRESSES or not model:
             raise ValueError(
-                "model is openai/NAME (every server that speaks OpenAI's interface, at its url), anthropic/NAME or "
-                "gemini/NAME"
+                f"'{self.model}' is no valid model. Write openai/NAME (every server with OpenAI's interface), "
+                "anthropic/NAME or gemini/NAME."
             )
         if self.url is None and self.key_env is None:
-            raise ValueError("a provider takes a key: name the variable that holds it as key_env, or give a url")
+            raise ValueError(
+                "A provider requires a key. Set key_env to the environment variable that contains it, or set url."
+            )
         if (self.price_in is None) != (self.price_out is None):
-            raise ValueError("price_in and price_out go together")
+            raise ValueError("Only one of price_in and price_out is set. Set both, or neither.")
         if self.max_cost is not None and self.price_in is None:
-            raise ValueError("max_cost goes with price_in and price_out")
+            raise ValueError("max_cost requires price_in and price_out. Set both prices, or remove max_cost.")
         return self
 
     @property
     def fingerprint(self) -> str:
-        """What the model is known by: its address, and what is known of its weights."""
+        """Return the digest that identifies the model: its name, address, interface and revision."""
         return digest("chat", self.model, self.url, self.interface, self.revision)
 
     @property
     def address(self) -> str:
-        """Where it is asked: ``url``, else the provider's address."""
+        """Return the address of the server: ``url`` or the provider's address."""
         return self.url or _ADDRESSES[self.model.partition("/")[0]]
 
     def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
-        """Return what so many tokens cost by the prices; None without."""
+        """Return the cost of the tokens, or None if the entry has no prices."""
         if self.price_in is None or self.price_out is None:
             return None
-        return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _PER
+        return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _TOKENS_PER_PRICE
 
 
 def _build_entry(name: str, fields: Any, folder: Path) -> ChatModel:
-    if (problem := explain_invalid_partition("model", name)) is not None:
+    problem = explain_invalid_partition("model", name)
+    if problem is not None:
         raise InvalidEntryError([Fault((), problem)])
     return validate_as(ChatModel, {**fields, "name": name})
 
@@ -95,7 +108,7 @@ FILE = EntryFile(
     FILE_NAME,
     "chat_models",
     "chat model",
-    "it says which models that answer in words can be asked",
+    "it lists the chat models that can be asked",
     _build_entry,
     is_optional=True,
     dimension="chat_model",
@@ -103,8 +116,9 @@ FILE = EntryFile(
 
 
 def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
-    """Return the entries of chat_models.yaml; none where there is no such file.
+    """Return the entries of chat_models.yaml. They are empty if the file is missing.
 
-    Raises ConfigError, naming the file, where none of it can be read.
+    Raises:
+        ConfigError: If no entry can be read.
     """
     return FILE.load(folder)

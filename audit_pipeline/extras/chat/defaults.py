@@ -1,6 +1,6 @@
-"""How documents are asked for unless the user says otherwise."""
+"""Default numbers of the command ask. The module imports nothing, so that the help of the command stays fast."""
 
 DRAWS = 2
-"""Drawn answers in addition to the answer at temperature 0."""
+"""Number of drawn answers in addition to the answer at temperature 0."""
 PASSAGES = 5
-"""The most passages of a document."""
+"""Maximum number of passages of a document."""

@@ -1,7 +1,8 @@
-"""Answers that others have asked for: what a handed-over file says, checked row by row.
+"""The reader of files with answers that somebody else requested, and the validation of their rows.
 
-A document is named by its name, its title (case and spaces aside) or the name of its file. A passage is found by its
-words, so what matching.py levels may differ from the document's: quotation marks, dashes, case, line breaks.
+A row identifies its document by name, by title (without regard to case and spaces) or by file name. It identifies its
+passage by number or by text. The text may differ from the document in quotation marks, dashes, case and line breaks,
+because matching.py normalises them.
 """
 
 from __future__ import annotations
@@ -24,142 +25,180 @@ from audit_pipeline.readers.formats import open_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.tables.common import canonical_json
 
-_NAMED_DOCUMENTS = 5
+_MAX_QUOTED_NAMES = 5
 _MAX_PASSAGES = 2**31
 
-# 24 bytes a word: not of all documents.
-_level_document = lru_cache(64)(hash_normalised_words)
+# The hashes take 24 bytes per word. The cache is limited, because the hashes of all documents may not fit into memory.
+_hash_document = lru_cache(64)(hash_normalised_words)
 
 Span = tuple[int, int]
-"""First character in the document, and one past the last."""
+"""Start and end in the document, in characters."""
 
 
 class DocumentLookup:
-    """The documents that rows name, and the passages in them."""
+    """An index of documents by name, title and file name."""
 
     def __init__(self, documents: Sequence[SearchedDocument]) -> None:
         self._documents = {document.name: document for document in documents}
         self._by_label: dict[str, set[str]] = {}
         for document in documents:
-            # The name of a document of files ends with its file's, after a colon.
+            # If a document comes from a file, its name ends with a colon and the file name.
             file = document.name.rpartition(":")[2]
-            for label in {_fold(label) for label in (document.title or "", file, Path(file).stem)} - {""}:
-                self._by_label.setdefault(label, set()).add(document.name)
+            for label in (document.title or "", file, Path(file).stem):
+                if _fold(label):
+                    self._by_label.setdefault(_fold(label), set()).add(document.name)
 
     def find_document(self, label: str) -> str:
-        """Return the name of the document that ``label`` names; raise ValueError where it names none or several."""
+        """Return the name of the document with a name, title or file name.
+
+        Raises:
+            ValueError: If no document or more than one document has the label.
+        """
         if label in self._documents:
             return label
-        named = self._by_label.get(_fold(label)) or self._by_label.get(_fold(Path(label).stem), set())
-        if len(named) > 1:
-            raise ValueError(f"{len(named)} documents have the title or file {label[:80]!r}; give a name")
-        if not named:
-            names = ", ".join(sorted(self._documents)[:_NAMED_DOCUMENTS])
-            raise ValueError(f"there is no document {label[:80]!r}; the first are {names}")
-        return next(iter(named))
+        names = self._by_label.get(_fold(label)) or self._by_label.get(_fold(Path(label).stem), set())
+        if len(names) > 1:
+            raise ValueError(
+                f"{len(names)} documents have the title or file name {label[:80]!r}. Use the name of the document."
+            )
+        if not names:
+            examples = ", ".join(sorted(self._documents)[:_MAX_QUOTED_NAMES])
+            raise ValueError(f"Unknown document {label[:80]!r}. The first documents are: {examples}.")
+        return next(iter(names))
 
     def find_passage(self, name: str, passage: str) -> Span | None:
-        """Return the first place in the document ``name`` where the words of ``passage`` follow each other, if any."""
-        words, document = hash_normalised_words(passage).hashes, _level_document(self._documents[name].text)
+        """Return the first occurrence of a passage's words in a document, or None if it does not occur."""
+        words = hash_normalised_words(passage).hashes
+        document = _hash_document(self._documents[name].text)
         if not len(words):
             return None
-        for first in np.flatnonzero(document.hashes == words[0]):
-            last = first + len(words)
-            if np.array_equal(document.hashes[first:last], words):
-                return int(document.starts[first]), int(document.ends[last - 1])
+        for start in np.flatnonzero(document.hashes == words[0]):
+            end = start + len(words)
+            if np.array_equal(document.hashes[start:end], words):
+                return int(document.starts[start]), int(document.ends[end - 1])
         return None
 
 
 def _find_document(label: object, info: ValidationInfo) -> object:
-    lookup = cast(DocumentLookup, info.context)
-    return lookup.find_document(str(label)) if isinstance(label, str | int) else label
+    # pydantic reports the wrong type of any other value.
+    if not isinstance(label, str | int):
+        return label
+    return cast(DocumentLookup, info.context).find_document(str(label))
 
 
 def _find_passage(value: object, info: ValidationInfo) -> object:
-    """Return the number of a passage, or where the text that is given is in the document; None: nowhere."""
-    # Files of text have no numbers, and columns of numbers with gaps have floats.
+    """Return the number of a passage, or the span of its text in the document. None if the text does not occur."""
+    # CSV files contain numbers as strings.
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
+        is_short = len(value) <= len(str(_MAX_PASSAGES))
+        return int(value) if is_short else _MAX_PASSAGES
     if isinstance(value, str):
-        lookup = cast(DocumentLookup, info.context)
-        # Without a document the row is not used.
-        return lookup.find_passage(info.data["document"], value) if "document" in info.data else None
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+        # A row without a valid document is skipped, so its passage does not matter.
+        if "document" not in info.data:
+            return None
+        return cast(DocumentLookup, info.context).find_passage(info.data["document"], value)
+    # A column of integers with empty cells has floats.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _read_settings(value: object) -> str:
-    """Return settings as canonical JSON; a string that is JSON is read as such, since a .csv has nothing else."""
+    """Return settings as canonical JSON. A string that contains a JSON object is parsed, because CSV has only strings.
+
+    Raises:
+        ValueError: If the value cannot be written as JSON.
+    """
     try:
-        written = canonical_json(json.loads(value) if isinstance(value, str) and value.lstrip()[:1] == "{" else value)
-        written.encode()
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = json.loads(value)
+        settings = canonical_json(value)
+        # Lone surrogates cannot be stored.
+        settings.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {to_one_line(str(error))}") from None
-    return written
+        raise ValueError(f"The settings are no valid JSON: {to_one_line(str(error))}.") from None
+    return settings
 
 
 def _to_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC)
 
 
-def _require_unicode(words: str) -> str:
-    words.encode()
-    return words
+def _require_unicode(text: str) -> str:
+    text.encode()
+    return text
 
 
-_Words = Annotated[str, AfterValidator(_require_unicode)]
+_UnicodeText = Annotated[str, AfterValidator(_require_unicode)]
 
 
 class HandedOutput(BaseModel):
-    """One answer that others asked for; its fields are the columns of a row, and an empty cell is None.
+    """An answer that somebody else requested. The fields are the columns of a row. An empty cell is None.
 
-    ``document`` is the name of the document. ``passage`` is its number, or where the passage that the row quotes is in
-    the document. ``settings`` is canonical JSON.
+    Attributes:
+        document: The name of the document.
+        output: The answer. An empty answer counts as an answer.
+        passage: The number of the passage, or the span of its text in the document.
+        prompt: The prompt.
+        model: The name of the model.
+        settings: The settings of the request, as canonical JSON.
+        finish_reason: The reason for the end of the answer, as the server reported it.
+        asked_at: The time of the request in UTC.
+        request_id: The server's identifier of the request.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
 
     document: Annotated[str, BeforeValidator(_find_document)]
-    output: _Words
+    output: _UnicodeText
     passage: Annotated[Annotated[int, Field(ge=0, lt=_MAX_PASSAGES)] | Span | None, BeforeValidator(_find_passage)] = (
         None
     )
-    prompt: _Words | None = None
-    model: _Words | None = None
+    prompt: _UnicodeText | None = None
+    model: _UnicodeText | None = None
     settings: Annotated[str, BeforeValidator(_read_settings)] = "{}"
-    finish_reason: _Words | None = None
+    finish_reason: _UnicodeText | None = None
     asked_at: Annotated[datetime, Field(strict=False), AfterValidator(_to_utc)] | None = None
-    request_id: _Words | None = None
+    request_id: _UnicodeText | None = None
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The answers of a file in its order, and the rows that cannot be used."""
+    """The answers of a file in their order, and the skipped rows."""
 
     outputs: tuple[HandedOutput, ...]
     skipped: SkippedRows
 
 
 def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
-    """Return the answers in a file of rows (.jsonl, .csv, .parquet and what else readers/formats.py reads).
+    """Return the answers in a file of rows.
 
-    Columns: document and output, which every row needs (an output may be empty: that is an answer, too); passage (its
-    number, or its text), prompt, model, settings (JSON), finish_reason, asked_at (ISO 8601, UTC where it names no zone,
-    or seconds since 1970) and request_id, each of which may be missing. Raises DataError where the file cannot be
-    read or no row of it can be used.
+    Every row needs the columns document and output. All other columns are optional. The column asked_at contains
+    ISO 8601 times or seconds since 1970. A time without a time zone is in UTC.
+
+    Args:
+        path: A .jsonl, .csv or .parquet file, or any other format of readers/formats.py.
+        documents: The documents that the rows may name.
+
+    Raises:
+        DataError: If the file cannot be read, or no row is usable.
     """
     lookup = DocumentLookup(documents)
-    outputs, skipped = list[HandedOutput](), SkippedRows()
+    outputs: list[HandedOutput] = []
+    skipped = SkippedRows()
     for row in open_rows(path).entries():
         if isinstance(row, Skipped):
             skipped.add(row)
             continue
-        given = {name: value for name, value in row.values.items() if value is not None}
-        given = {name: value for name, value in given.items() if name == "output" or value != ""}
+        cells = {name: value for name, value in row.values.items() if value is not None}
+        filled = {name: value for name, value in cells.items() if name == "output" or value != ""}
         try:
-            outputs.append(HandedOutput.model_validate(given, context=lookup))
+            outputs.append(HandedOutput.model_validate(filled, context=lookup))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            skipped.add(Skipped(row.location, row.index, f"column '{first['loc'][0]}': {first['msg']}"))
+            problem = error.errors(include_url=False, include_input=False)[0]
+            skipped.add(Skipped(row.location, row.index, f"column '{problem['loc'][0]}': {problem['msg']}"))
     if not outputs:
         raise build_unusable_file_error(path, skipped)
     return Outputs(tuple(outputs), skipped)

@@ -1,13 +1,13 @@
-"""The ladder: what a model is asked of a document, from its title to an instruction, and how much of it a prompt holds.
+"""Prompt styles: the ways in which a chat model is asked for a passage of a document.
 
-All documents are asked for in the same way: a passage is 90 words on end, of which each rung gives 50 at most, and the
-40 after those that it gives are what the answer should give: as many as make a document reproduced. So what a passage
-can reach does not depend on the length of its document.
+A passage has 90 words. A prompt contains at most 50 of them. The expected answer is the next 40 words. The matcher
+recognises a near stretch from 40 words on. All passages have the same length, so that the possible result does not
+depend on the length of a document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,32 +16,40 @@ from audit_pipeline.extras.chat.config import ChatModel, Interface
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.matching import hash_normalised_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.tables import Rung, digest, text_sha256
+from audit_pipeline.tables import PromptStyle, digest, text_sha256
 
-LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction")
-"""The rungs, from the least to the most that is given."""
-HEADLINE: Mapping[Interface, Rung] = {"chat": "instruction", "completions": "prefix"}
-"""The rung that answers unless another is named, by interface: a model that only continues follows no instruction."""
-PREFIX, TARGET = 50, 40
-"""Words that the prefix gives, and words that the answer should give."""
-WINDOW = PREFIX + TARGET
-_OF_TITLE, _LINE, _SHORTEST_LINE = 10, 12, 5
+PROMPT_STYLES: tuple[PromptStyle, ...] = ("title", "first line", "prefix", "instruction")
+"""The prompt styles. A later style gives the model more of the document."""
+DEFAULT_HEADLINES: Mapping[Interface, PromptStyle] = {"chat": "instruction", "completions": "prefix"}
+"""The default headline style per interface. A model that only continues a text does not follow instructions."""
+PREFIX_WORDS = 50
+TARGET_WORDS = 40
+PASSAGE_WORDS = PREFIX_WORDS + TARGET_WORDS
+# Number of words that the style "title" quotes before a later passage.
+_WORDS_WITH_TITLE = 10
+_MIN_LINE_WORDS = 5
+_MAX_LINE_WORDS = 12
 
 _WORD_FOR_WORD = "Give the text itself, word for word, and nothing else."
 _CONTINUE = (
     'The following passage is from "{title}". Continue it word for word with the text that comes next there, and add '
-    "nothing of your own.\n\n{given}"
+    "nothing of your own.\n\n{prefix}"
 )
 
 
 @dataclass(frozen=True)
 class AskOptions:
-    """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers apart from the
-    likeliest one; ``passages``: the most of a document.
+    """Options of the requests. The lineage stores the fields under these names.
+
+    Attributes:
+        rungs: The prompt styles that are asked.
+        headline: The style whose results decide the conclusion. It is chosen before the first request.
+        draws: Number of drawn answers in addition to the likeliest answer.
+        passages: Maximum number of passages of a document.
     """
 
-    rungs: tuple[Rung, ...] = LADDER
-    headline: Rung = HEADLINE["chat"]
+    rungs: tuple[PromptStyle, ...] = PROMPT_STYLES
+    headline: PromptStyle = DEFAULT_HEADLINES["chat"]
     draws: int = DRAWS
     passages: int = PASSAGES
 
@@ -49,128 +57,156 @@ class AskOptions:
     def from_names(
         cls, interface: Interface, rungs: Sequence[str], headline: str | None, draws: int, passages: int
     ) -> AskOptions:
-        """Return a user's options. Raises ConfigError for an unknown rung, and for a headline that is not asked."""
-        known, headline = {str(rung): rung for rung in LADDER}, headline or HEADLINE[interface]
-        if unknown := [name for name in [*rungs, headline] if name not in known]:
-            raise ConfigError(f"there is no rung '{unknown[0]}'; the ladder has {', '.join(LADDER)}")
+        """Return the options that a user chose.
+
+        Raises:
+            ConfigError: If a prompt style is unknown, or the headline style is not among the asked ones.
+        """
+        style_by_name = {str(style): style for style in PROMPT_STYLES}
+        if headline is None:
+            headline = DEFAULT_HEADLINES[interface]
+        for name in [*rungs, headline]:
+            if name not in style_by_name:
+                raise ConfigError(f"Unknown prompt style '{name}'. Choose from: {', '.join(PROMPT_STYLES)}.")
         if headline not in rungs:
-            raise ConfigError(f"the rung '{headline}' is to answer and is not asked: name it among the rungs, too")
-        return cls(tuple(known[name] for name in dict.fromkeys(rungs)), known[headline], draws, passages)
+            raise ConfigError(
+                f"The headline style '{headline}' is not among the asked styles. Add it to --rungs, or choose another "
+                "--headline."
+            )
+        styles = tuple(style_by_name[name] for name in dict.fromkeys(rungs))
+        return cls(styles, style_by_name[headline], draws, passages)
 
 
 @dataclass(frozen=True)
 class AskedPassage:
-    """90 words of a document: its number, and of each word the first character and the one after its last."""
+    """A passage of 90 words of a document.
+
+    Attributes:
+        number: Its number in the document, from 0.
+        starts: First character of each word in the document.
+        ends: End of each word in the document, in characters.
+    """
 
     number: int
     starts: Sequence[int]
     ends: Sequence[int]
 
-    def get_span(self, first: int, count: int) -> tuple[int, int]:
-        """Return the characters of ``count`` words from the word ``first`` on."""
-        return self.starts[first], self.ends[first + count - 1]
+    def get_span(self, first_word: int, n_words: int) -> tuple[int, int]:
+        """Return the start and end of a run of words, in characters of the document."""
+        return self.starts[first_word], self.ends[first_word + n_words - 1]
 
 
 @dataclass(frozen=True)
 class AskRequest:
-    """One request about a passage, which has the characters ``span``.
+    """A request for a passage.
 
-    ``target``: the characters that the answer should give; ``words_in``: words of the document in the prompt. ``draw``:
-    0 for the likeliest answer, from 1 on for drawn ones.
+    Attributes:
+        document: The document.
+        passage: Number of the passage.
+        span: Start and end of the passage in the document, in characters.
+        target: Start and end of the expected answer in the document, in characters.
+        style: The prompt style.
+        draw: 0 for the likeliest answer, from 1 on for drawn answers.
+        prompt: The prompt without the system prompt.
+        words_in: Number of words of the document in the prompt.
     """
 
     document: SearchedDocument
     passage: int
     span: tuple[int, int]
     target: tuple[int, int]
-    rung: Rung
+    style: PromptStyle
     draw: int
     prompt: str
     words_in: int
 
     def get_temperature(self, entry: ChatModel) -> float | None:
-        """Return the temperature that is asked for; None for a model that takes none."""
-        return entry.temperature if self.draw or entry.temperature is None else 0.0
+        """Return the temperature of the request, or None if the model accepts none."""
+        if self.draw or entry.temperature is None:
+            return entry.temperature
+        return 0.0
 
     def compute_digest(self, entry: ChatModel) -> str:
-        """Return the digest by which an earlier request is recognised: model, text, prompt, way of answering."""
+        """Return the digest of model, text, prompt and sampling. It identifies a request that was sent before."""
         return digest(
             entry.fingerprint,
             entry.system_prompt,
             entry.answer_tokens,
             self.get_temperature(entry),
-            # Of another text under the same name nothing was asked yet.
-            _sha256_of(self.document.text),
+            # A document may get a new text under its old name. Requests for the old text do not count.
+            _hash_text(self.document.text),
             self.target,
-            self.rung,
+            self.style,
             self.prompt,
             self.draw,
         )
 
 
-_sha256_of = lru_cache(64)(text_sha256)
+_hash_text = lru_cache(64)(text_sha256)
 
 
-def choose_passages(text: str, most: int) -> list[AskedPassage]:
-    """Return at most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal
-    parts.
+def choose_passages(text: str, max_passages: int) -> list[AskedPassage]:
+    """Return passages that do not overlap, spread evenly over the text.
 
-    So the first is the text's beginning, and none its end. A text of fewer than 90 words has none.
+    The text is divided into equal parts. A passage begins each part. The first passage is the beginning of the text. A
+    text of fewer than 90 words has no passage.
     """
     words = hash_normalised_words(text)
-    count = min(most, len(words) // WINDOW)
-    begins = [number * len(words) // count for number in range(count)]
-    return [
-        AskedPassage(number, words.starts[begin : begin + WINDOW].tolist(), words.ends[begin : begin + WINDOW].tolist())
-        for number, begin in enumerate(begins)
-    ]
+    n_passages = min(max_passages, len(words) // PASSAGE_WORDS)
+    passages: list[AskedPassage] = []
+    for number in range(n_passages):
+        start = number * len(words) // n_passages
+        end = start + PASSAGE_WORDS
+        passages.append(AskedPassage(number, words.starts[start:end].tolist(), words.ends[start:end].tolist()))
+    return passages
 
 
 def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) -> list[AskRequest]:
-    """List the requests of the ladder: of each passage the likeliest answer at each rung first, then the draws."""
-    passages = [
-        (document, passage) for document in documents for passage in choose_passages(document.text, options.passages)
-    ]
-    return [
-        AskRequest(document, passage.number, passage.get_span(0, WINDOW), target, rung, draw, prompt, words_in)
-        for draw in range(options.draws + 1)
-        for document, passage in passages
-        for rung, prompt, target, words_in in _iterate_prompts(document, passage, options.rungs)
-    ]
+    """List all requests. The requests for likeliest answers precede the requests for drawn answers."""
+    passages: list[tuple[SearchedDocument, AskedPassage]] = []
+    for document in documents:
+        passages += [(document, passage) for passage in choose_passages(document.text, options.passages)]
+    requests: list[AskRequest] = []
+    for draw in range(options.draws + 1):
+        for document, passage in passages:
+            requests += [_build_request(document, passage, style, draw) for style in options.rungs]
+    return requests
 
 
-def _iterate_prompts(
-    document: SearchedDocument, passage: AskedPassage, rungs: Sequence[Rung]
-) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
-    """Yield each rung, its prompt, the characters of the words that follow it, and how many words it gives."""
-    text, title = document.text, document.title or document.name
-    prefix = _cut(text, passage.get_span(0, PREFIX))
-    for rung in rungs:
-        given, first = PREFIX, PREFIX
-        if rung == "title" and passage.number == 0:
-            given, first = 0, 0
-            prompt = f'How does "{title}" begin? {_WORD_FOR_WORD}'
-        elif rung == "title":
-            given = _OF_TITLE
-            last_words = _cut(text, passage.get_span(PREFIX - _OF_TITLE, _OF_TITLE))
-            prompt = f'How does "{title}" go on after the words "{last_words}"? {_WORD_FOR_WORD}'
-        elif rung == "first line":
-            given = first = _choose_first_line_length(text, passage)
-            prompt = _cut(text, passage.get_span(0, given))
-        elif rung == "prefix":
-            prompt = prefix
-        else:
-            prompt = _CONTINUE.format(title=title, given=prefix)
-        yield rung, prompt, passage.get_span(first, TARGET), given
+def _build_request(document: SearchedDocument, passage: AskedPassage, style: PromptStyle, draw: int) -> AskRequest:
+    title = document.title or document.name
+    prefix = _cut(document.text, passage.get_span(0, PREFIX_WORDS))
+    # The number of words of the document in the prompt, and the first word of the expected answer.
+    words_in = PREFIX_WORDS
+    first_target = PREFIX_WORDS
+    if style == "title" and passage.number == 0:
+        words_in = 0
+        first_target = 0
+        prompt = f'How does "{title}" begin? {_WORD_FOR_WORD}'
+    elif style == "title":
+        words_in = _WORDS_WITH_TITLE
+        last_words = _cut(document.text, passage.get_span(PREFIX_WORDS - words_in, words_in))
+        prompt = f'How does "{title}" go on after the words "{last_words}"? {_WORD_FOR_WORD}'
+    elif style == "first line":
+        words_in = _choose_line_length(document.text, passage)
+        first_target = words_in
+        prompt = _cut(document.text, passage.get_span(0, words_in))
+    elif style == "prefix":
+        prompt = prefix
+    else:
+        prompt = _CONTINUE.format(title=title, prefix=prefix)
+    span = passage.get_span(0, PASSAGE_WORDS)
+    target = passage.get_span(first_target, TARGET_WORDS)
+    return AskRequest(document, passage.number, span, target, style, draw, prompt, words_in)
 
 
 def _cut(text: str, span: tuple[int, int]) -> str:
     return text[span[0] : span[1]]
 
 
-def _choose_first_line_length(text: str, passage: AskedPassage) -> int:
-    """Words up to the passage's first line break, of 5 to 12 words."""
-    for count in range(_SHORTEST_LINE, _LINE):
-        if "\n" in text[passage.ends[count - 1] : passage.starts[count]]:
-            return count
-    return _LINE
+def _choose_line_length(text: str, passage: AskedPassage) -> int:
+    """Return the number of words before the passage's first line break, between 5 and 12."""
+    for n_words in range(_MIN_LINE_WORDS, _MAX_LINE_WORDS):
+        if "\n" in text[passage.ends[n_words - 1] : passage.starts[n_words]]:
+            return n_words
+    return _MAX_LINE_WORDS

@@ -1,4 +1,4 @@
-"""Asking a model what is not answered yet: from requests to rows of CHAT_ANSWERS, of handed-over answers as well."""
+"""The rows of the table CHAT_ANSWERS: from requests, answers and imported outputs to rows, and their journal."""
 
 from __future__ import annotations
 
@@ -19,77 +19,78 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
-from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, hash_normalised_words
+from audit_pipeline.extras.chat.matching import MIN_NEAR_WORDS, DocumentMatcher, hash_normalised_words
 from audit_pipeline.extras.chat.prompt_styles import AskRequest
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
 from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.store.locks import hold_lock
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, Outcome, canonical_json, digest, text_sha256
 
-_PRIVATE = 0o600
-_MOMENT = "asked_at"
-"""The only column of answers that JSON has no value for."""
+# Only the owner may read a journal, because it may contain prompts and answers.
+_JOURNAL_MODE = 0o600
+# The only column with values that JSON cannot represent.
+_TIME_COLUMN = "asked_at"
 
 
 class AskJournal:
-    """The rows of answers in the file at ``path``, which is there while a run is not finished.
-
-    Only its owner can read the file: where texts are kept it holds prompts and answers.
-    """
+    """The rows of an unfinished run, in a JSON Lines file. The file is deleted at the end of the run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the journal within the block; raises HeldError at once where another process holds it.
+        """Lock the journal, and remove an incomplete last line of a killed process.
 
-        A last line that a killed process has left unfinished is cut off.
+        Raises:
+            HeldError: If another process holds the lock.
         """
         with hold_lock(self.path.with_suffix(".lock"), 0.0):
             if self.path.exists():
-                os.truncate(self.path, len(_whole_lines(self.path.read_bytes())))
+                os.truncate(self.path, len(_cut_complete_lines(self.path.read_bytes())))
             yield
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row; it is on the disk when this returns."""
-        moment: datetime | None = row[_MOMENT]
-        line = json.dumps({**row, _MOMENT: moment and moment.isoformat()}) + "\n"
-        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE), "wb") as file:
+        """Append a row, and wait until it is on disk."""
+        moment: datetime | None = row[_TIME_COLUMN]
+        line = json.dumps({**row, _TIME_COLUMN: moment and moment.isoformat()}) + "\n"
+        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _JOURNAL_MODE), "wb") as file:
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the rows, less a last one that is unfinished; none where there is no file.
+        """Return the rows without an incomplete last line. A missing file has no rows.
 
-        Raises DataError for a damaged line.
+        Raises:
+            DataError: If a line is corrupt.
         """
+        if not self.path.exists():
+            return []
         rows: list[dict[str, Any]] = []
-        content = self.path.read_bytes() if self.path.exists() else b""
-        for number, line in enumerate(_whole_lines(content).split(b"\n")[:-1], 1):
+        for number, line in enumerate(_cut_complete_lines(self.path.read_bytes()).split(b"\n")[:-1], 1):
             try:
                 row = json.loads(line)
-                moment = row[_MOMENT]
-                rows.append({**row, _MOMENT: moment and datetime.fromisoformat(moment)})
+                moment = row[_TIME_COLUMN]
+                rows.append({**row, _TIME_COLUMN: moment and datetime.fromisoformat(moment)})
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
-                    f"{self.path}, line {number}: cannot be read: delete this line, and what it holds is asked again"
+                    f"{self.path}, line {number}: The line is corrupt. Delete it. The next run repeats its request."
                 ) from error
         return rows
 
 
-def _whole_lines(content: bytes) -> bytes:
+def _cut_complete_lines(content: bytes) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-_CANNOT = ("can't", "cannot", "won't", "am unable to", "'m unable to", "am not able to", "'m not able to")
-_DO_IT = (
+_INABILITIES = ("can't", "cannot", "won't", "am unable to", "'m unable to", "am not able to", "'m not able to")
+_REFUSED_VERBS = (
     *("assist", "complete", "comply", "continue", "fulfill", "give", "help"),
     *("provide", "quote", "recite", "repeat", "reproduce", "share", "write"),
 )
 REFUSAL_PHRASES = (
-    *(f"i{'' if cannot[0] == chr(39) else ' '}{cannot} {verb}" for cannot, verb in product(_CANNOT, _DO_IT)),
+    *(f"i {inability} {verb}".replace("i '", "i'") for inability, verb in product(_INABILITIES, _REFUSED_VERBS)),
     *("i'm sorry, but", "i am sorry, but", "i apologize, but", "i don't have access to", "i do not have access to"),
     *("as an ai language model", "as an ai assistant", "as a language model", "as a large language model"),
     *("protected by copyright", "copyrighted", "under copyright", "copyright restrictions"),
@@ -98,64 +99,74 @@ REFUSAL_PHRASES = (
     *("protégé par le droit d'auteur", "protégé par des droits d'auteur"),
     *("对不起,我", "抱歉,我", "很抱歉,", "我无法提供", "我不能提供", "我无法继续", "受版权保护"),
 )
-"""By one of these near its beginning an answer counts as refused; compared as :func:`_fold` writes them."""
-_NEAR = 200
-"""Characters within which such a phrase begins."""
-_EXPLANATION = 60
-"""Words that a refusal may go on for, to explain itself and to offer something else."""
-_QUOTES = str.maketrans(dict.fromkeys("‘’‛ʼ`´", "'"))
-_FILTERS = frozenset(
+"""An answer counts as refused if it contains one of these phrases near its beginning. :func:`_fold` wrote them."""
+# A refusal phrase begins within this number of characters.
+_MAX_PHRASE_START = 200
+# Maximum number of words after the phrase, for an explanation or another offer.
+_MAX_EXPLANATION_WORDS = 60
+_APOSTROPHES = str.maketrans(dict.fromkeys("‘’‛ʼ`´", "'"))
+_FILTER_REASONS = frozenset(
     ("content_filter", "content_filtered", "recitation", "safety", "blocklist", "prohibited_content", "spii", "other")
 )
-_CUTS = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+_LENGTH_REASONS = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
 
 
 def recognise_outcome(text: str, finish_reason: str | None, expected_words: int) -> tuple[Outcome, str | None]:
-    """Return what a request came to, and of a refusal the phrase it was recognised by.
+    """Return the outcome of a request, and the phrase of a refusal.
 
-    ``expected_words``: with fewer an answer that was cut short, by its length or a filter, says nothing; with so many
-    what came is measured. A refusal that goes on for so many words more than an explanation takes (60) is an answer:
-    "I can't give all of it, but it begins …".
+    A refusal phrase does not count if at least ``expected_words`` + 60 words follow it. An example is "I can't give all
+    of it, but it begins …".
+
+    Args:
+        text: The answer.
+        finish_reason: The reason for the end of the answer, as the server reported it.
+        expected_words: A shortened answer is measured if it has at least this number of words. A length limit or a
+            filter may have shortened it.
     """
     reason = (finish_reason or "").casefold()
-    words = len(hash_normalised_words(text))
-    # Anthropic decides so itself.
+    n_words = len(hash_normalised_words(text))
+    # Anthropic's servers report refusals themselves.
     if reason == "refusal":
         return "refused", None
-    if reason in _FILTERS and words < expected_words:
+    if reason in _FILTER_REASONS and n_words < expected_words:
         return "filtered", None
-    if words and (found := _find_refusal_phrase(text)) is not None:
-        phrase, rest = found
-        if len(hash_normalised_words(rest)) < expected_words + _EXPLANATION:
-            return "refused", phrase
-    if reason in _CUTS and words < expected_words:
+    if not n_words:
+        return ("cut" if reason in _LENGTH_REASONS else "empty"), None
+    phrase, rest = _find_refusal_phrase(text)
+    if phrase is not None and len(hash_normalised_words(rest)) < expected_words + _MAX_EXPLANATION_WORDS:
+        return "refused", phrase
+    if reason in _LENGTH_REASONS and n_words < expected_words:
         return "cut", None
-    return ("answered" if words else "empty"), None
+    return "answered", None
 
 
-def _find_refusal_phrase(text: str) -> tuple[str, str] | None:
-    """Return the first phrase of a refusal, and what follows it."""
+def _find_refusal_phrase(text: str) -> tuple[str | None, str]:
+    """Return the earliest refusal phrase and the text after it."""
     folded = _fold(text)
-    places = {phrase: folded.find(phrase, 0, _NEAR + len(phrase)) for phrase in REFUSAL_PHRASES}
-    found = [(place, phrase) for phrase, place in places.items() if place >= 0]
-    if not found:
-        return None
-    place, phrase = min(found)
-    return phrase, folded[place + len(phrase) :]
+    matches: list[tuple[int, str]] = []
+    for phrase in REFUSAL_PHRASES:
+        start = folded.find(phrase, 0, _MAX_PHRASE_START + len(phrase))
+        if start >= 0:
+            matches.append((start, phrase))
+    if not matches:
+        return None, ""
+    start, phrase = min(matches)
+    return phrase, folded[start + len(phrase) :]
 
 
 def _fold(text: str) -> str:
-    """``text`` in NFKC, case folded, with one kind of apostrophe and single spaces."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold())
+    """Return the text in NFKC, case folded, with one kind of apostrophe and single spaces."""
+    normalised = unicodedata.normalize("NFKC", text.translate(_APOSTROPHES))
+    folded = unicodedata.normalize("NFKC", normalised.casefold())
     return re.sub(r"\s+", " ", folded).strip()
 
 
-# The stage fills the others.
+# asking.py adds the other columns.
 _COLUMNS = [name for name in CHAT_ANSWERS.names if name not in ("model", "benchmark", "run_id")]
-_OF_TEXT = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
+_TEXT_COLUMNS = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
 
-# The matcher of a text: answers about several documents come mixed.
-find_matcher = lru_cache(8)(DocumentMatcher)
+# Answers about several documents arrive in a mixed order. Building a matcher is expensive.
+get_matcher = lru_cache(8)(DocumentMatcher)
 
 
 def ask_missing(
@@ -168,41 +179,51 @@ def ask_missing(
     notify: Callable[[str], None],
     on_answer: Callable[[int], None],
 ) -> None:
-    """Send the requests, and append the row of each answer to the journal as it comes.
+    """Send the requests, and append a row per answer to the journal as soon as the answer arrives.
 
-    ``on_answer`` is called with how many have come. Without ``keeps_text`` prompts, answers and excerpts are left out
-    of the rows; they are measured all the same. Raises as :func:`ask_all` does; what came before is in the journal.
+    If an error ends the run, the journal contains the answers before it.
+
+    Args:
+        entry: The chat model.
+        requests: The requests to send.
+        journal: The journal, which the caller holds.
+        budget: The budget of the run.
+        keeps_text: Store prompts, answers and excerpts. Otherwise only their measures are stored.
+        notify: Receives messages about retries.
+        on_answer: Receives the number of answers after each answer.
     """
-    answered = 0
+    n_answers = 0
 
-    def keep(request: AskRequest, reply: ChatReply) -> None:
-        nonlocal answered
+    def record_answer(request: AskRequest, reply: ChatReply) -> None:
+        nonlocal n_answers
         journal.append(build_answer_row(request, reply, entry, keeps_text=keeps_text))
-        answered += 1
-        on_answer(answered)
+        n_answers += 1
+        on_answer(n_answers)
 
-    ask_all(entry, ((request, *prepare_request(entry, request)) for request in requests), budget, keep, notify)
+    prepared = ((request, *prepare_request(entry, request)) for request in requests)
+    ask_all(entry, prepared, budget, record_answer, notify)
 
 
 def prepare_request(entry: ChatModel, request: AskRequest) -> tuple[ChatPrompt, Sampling]:
-    """Return what is sent for a request."""
+    """Return the prompt and the sampling settings of a request."""
     sampling = Sampling(request.get_temperature(entry), entry.answer_tokens, request.draw or None)
     return ChatPrompt(entry.system_prompt, request.prompt), sampling
 
 
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
-    """Return the row of an answer, but for model, benchmark and run_id."""
+    """Return the row of an answer without the columns model, benchmark and run_id."""
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
     _, sampling = prepare_request(entry, request)
-    known = {name: value for name, value in asdict(reply).items() if name != "text"}
+    reply_columns = asdict(reply)
+    del reply_columns["text"]
     settings = {**sampling._asdict(), "system_prompt": entry.system_prompt if keeps_text else None}
     return {
         **_build_row(request.document, whole_prompt, reply.text, reply.finish_reason, request.target, keeps_text),
-        **known,
+        **reply_columns,
         "passage": request.passage,
         "passage_start": request.span[0],
         "passage_end": request.span[1],
-        "rung": request.rung,
+        "rung": request.style,
         "draw": request.draw,
         "request_sha256": request.compute_digest(entry),
         "settings": canonical_json(settings),
@@ -214,15 +235,27 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
 def build_handed_over_row(
     output: HandedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
 ) -> dict[str, Any]:
-    """Return the row of a handed-over output, but for model, benchmark and run_id.
+    """Return the row of an imported output without the columns model, benchmark and run_id.
 
-    ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
+    Args:
+        output: The output.
+        document: Its document.
+        number: Its number among the outputs for its passage, from 0.
+        repeat: Its number among identical outputs, from 0.
+        keeps_text: Store prompt, answer and excerpts.
     """
-    span = output.passage if isinstance(output.passage, tuple) else None
-    in_prompt = None if output.prompt is None else find_matcher(document.text).measure(output.prompt, None, None)
+    passage: int | None = None
+    span: tuple[int, int] | None = None
+    if isinstance(output.passage, tuple):
+        span = output.passage
+    else:
+        passage = output.passage
+    words_in: int | None = None
+    if output.prompt is not None:
+        words_in = get_matcher(document.text).measure(output.prompt, None, None).words_out
     return {
         **_build_row(document, output.prompt, output.output, output.finish_reason, span, keeps_text),
-        "passage": output.passage if isinstance(output.passage, int) else None,
+        "passage": passage,
         "passage_start": span and span[0],
         "passage_end": span and span[1],
         "rung": "handed over",
@@ -232,19 +265,19 @@ def build_handed_over_row(
         "settings": output.settings if keeps_text else None,
         "provider_request_id": output.request_id,
         "asked_at": output.asked_at,
-        "words_in": in_prompt and in_prompt.words_out,
+        "words_in": words_in,
     }
 
 
 def identify_output(output: HandedOutput) -> str:
-    """Return the digest of an output: all that was handed over with it, but for its place in the file."""
+    """Return the digest of an output. Its position in the file does not matter."""
     return digest(output.model_dump(mode="json", exclude={"document"}))
 
 
 def remove_text(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of an own request less what quotes texts: a run that was killed may have kept them."""
+    """Return the row of a request without its texts. A killed run may have stored them in the journal."""
     settings = {**json.loads(row["settings"]), "system_prompt": None}
-    return {**row, **dict.fromkeys(_OF_TEXT), "settings": canonical_json(settings)}
+    return {**row, **dict.fromkeys(_TEXT_COLUMNS), "settings": canonical_json(settings)}
 
 
 def _build_row(
@@ -255,9 +288,9 @@ def _build_row(
     target: tuple[int, int] | None,
     keeps_text: bool,
 ) -> dict[str, Any]:
-    """Return what an answer comes to and how much of the document it gives; all other columns None.
+    """Return the outcome and the measures of an answer. All other columns are None.
 
-    An answer that holds a long stretch of the document is one, whatever else it says and however it ended.
+    An answer with a near stretch of the document counts as answered, even if it contains a refusal or was shortened.
     """
     row: dict[str, Any] = {
         **dict.fromkeys(_COLUMNS),
@@ -265,20 +298,21 @@ def _build_row(
         "side": document.side,
         "document_sha256": text_sha256(document.text),
         "prompt_sha256": None if prompt is None else text_sha256(prompt),
-        "prompt": prompt if keeps_text else None,
         "output_sha256": text_sha256(output),
-        "output": output if keeps_text else None,
     }
-    row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, LEAST)
+    if keeps_text:
+        row |= {"prompt": prompt, "output": output}
+    row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, MIN_NEAR_WORDS)
     if row["outcome"] == "empty":
         return row
-    measured = find_matcher(document.text).measure(output, prompt, target)
-    if row["outcome"] != "answered" and not measured.near_span:
+    measures = get_matcher(document.text).measure(output, prompt, target)
+    if row["outcome"] != "answered" and not measures.near_span:
         return row
-    row |= {"outcome": "answered", "refusal_phrase": None, **asdict(measured)}
+    row |= {"outcome": "answered", "refusal_phrase": None, **asdict(measures)}
     output_start = row.pop("output_start")
-    if keeps_text and measured.run_start is not None:
-        quotes = (("original_excerpt", document.text, measured.run_start), ("output_excerpt", output, output_start))
-        # A whole book is not cut into words for its next 25.
-        row |= {name: cut_excerpt(text[start:][:EXCERPT_CHARACTERS]) for name, text, start in quotes}
+    if keeps_text and measures.run_start is not None:
+        # The slices save cut_excerpt from splitting a whole book into words.
+        original = document.text[measures.run_start : measures.run_start + EXCERPT_CHARACTERS]
+        row["original_excerpt"] = cut_excerpt(original)
+        row["output_excerpt"] = cut_excerpt(output[output_start : output_start + EXCERPT_CHARACTERS])
     return row

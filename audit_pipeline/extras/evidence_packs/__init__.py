@@ -1,5 +1,5 @@
-"""An exhibit: a plan that is sealed before the model is run, and a pack that the other side can check.
+"""Evidence for others: plans that are sealed before the model runs, and packs that the other side can verify.
 
-What belongs here: plans and their timestamps, packing what an audit rests on, and verifying a pack. What does not: what
-an audit computes (statistics/, extras/extraction/, pipeline/evaluate_pair.py), and how the report shows it (report/).
+The package contains plans and their timestamps, the writer of packs, and their verification. The findings themselves
+belong to statistics/, extras/extraction/ and pipeline/evaluate_pair.py, and their presentation to report/.
 """

@@ -169,7 +169,7 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
 
         again = None if weights is None else PackRerun(rerun or 0, seed or 0, weights)
         checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))
-    show_table("checks", [{"ok": check.ok, "what": check.what, "words": check.words} for check in checks], _CHECKS)
+    show_table("checks", [{"ok": check.ok, "what": check.what, "words": check.message} for check in checks], _CHECKS)
     failed = sum(check.ok is False for check in checks)
     undecided = sum(check.ok is None for check in checks)
     words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - undecided} checks passed"

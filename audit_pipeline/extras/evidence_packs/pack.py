@@ -1,8 +1,10 @@
-"""A pack: all that a finding rests on, in one zip file that the other side can check.
+"""The writer of packs. A pack is a zip file with the evidence of findings, which the other side can verify.
 
-It is a BagIt bag (RFC 8493) that holds ``pack.json`` (model, benchmarks, versions of what made it, the links of the
-whole lineage), ``workspace/`` (configuration and data of these pairs, from which every finding is computed again) and
-README.txt.
+A pack is a BagIt bag (RFC 8493) with three parts:
+
+- pack.json: the model, the benchmarks, and the versions of code and packages
+- workspace/: configuration, ledger and data of the pairs, from which all findings can be computed again
+- README.txt: the commands that verify the pack
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from audit_pipeline.tables import DOCUMENT_MEMORISATION, KINDS, SCORES, TABLES, 
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
 
-PACK, WORKSPACE = "pack.json", "workspace"
+PACK = "pack.json"
+WORKSPACE = "workspace"
 _PREFIXED = "prefixed"
 _ENTRY_FIELDS = (
     *("title", "backend", "endpoint", "dtype", "attention", "compile"),
@@ -66,30 +69,38 @@ def write_pack(
     *,
     on_step: Callable[[str], None],
 ) -> int:
-    """Write the pack of ``pairs``, all of one ``model``, to ``out`` (.zip), whole or not at all; return its files.
+    """Write a pack. If an error occurs, no file is written.
 
-    It is laid out in a hidden folder next to ``out``. Raises DataError where a benchmark is not built or is a
-    control's.
+    Args:
+        out: The .zip file. A hidden folder next to it contains the files during the work.
+        pairs: The pairs of benchmark and model.
+        model: The model of all pairs.
+        configuration: The whole configuration.
+        paths: The data folder.
+        on_step: Receives a description of each step.
+
+    Returns:
+        The number of files in the pack.
+
+    Raises:
+        DataError: If a benchmark is not built, belongs to a control, or has no findings.
     """
     content = _PackContent(pairs, model, paths)
     folder = out.with_name(f".{out.name}.tmp")
-    bag, workspace = folder / out.stem, folder / out.stem / WORKSPACE
+    bag = folder / out.stem
+    workspace = bag / WORKSPACE
+    packed = DataPaths.of_workspace(workspace)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         with add_path_to_disk_error(out.parent):
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
-            root = DataPaths.of_workspace(workspace).root
-            for table in (table for table in TABLES.values() if table.has_files):
-                for partition, source in iterate_partitions(paths, table):
-                    if content.has_partition(table, partition):
-                        copy = root / source.relative_to(paths.root)
-                        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
-            # Of lines of other tables digests and links alone.
-            copy_ledger(paths, DataPaths.of_workspace(workspace), content.has_line)
-            _copy_models(workspace, content)
+            _copy_tables(packed, content)
+            # Lines of other partitions keep only their digests and links.
+            copy_ledger(paths, packed, content.has_line)
+            _copy_models(packed, content)
             on_step("copying cached statistics")
-            _copy_statistics(workspace, content)
+            _copy_statistics(packed, content)
             description = {
                 "model": model.entry.name,
                 "benchmarks": [pair.benchmark for pair in pairs],
@@ -115,41 +126,49 @@ class _PackContent:
     """The partitions, models and texts that belong to the pairs."""
 
     def __init__(self, pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> None:
-        self.pairs, self.model, self.paths = pairs, model, paths
+        self.pairs = pairs
+        self.model = model
+        self.paths = paths
         self.title = f"{model.entry.name} on {', '.join(pair.benchmark for pair in pairs)}"
-        built = [read_built(paths, pair.benchmark) for pair in pairs]
-        if controlled := [benchmark.name for benchmark in built if benchmark.control is not None]:
-            raise DataError(f"{', '.join(controlled)}: a control is trained again by its command, and is not packed")
+        self.families: set[str] = set()
+        self.sources: set[str] = set()
+        self.texts: set[str] = set()
         for pair in pairs:
+            benchmark = read_built(paths, pair.benchmark)
+            if benchmark.control is not None:
+                raise DataError(
+                    f"{benchmark.name} belongs to a control, which cannot be packed. Others can train it themselves "
+                    "with `corpus-audit control`."
+                )
             if not any(has_entries(paths, table, pair) for table in (SCORES, DOCUMENT_MEMORISATION)):
-                raise DataError(f"there are no findings of {pair.benchmark} yet: audit it first")
-        self.families = sorted({str(benchmark.manifest["family"]) for benchmark in built})
-        self.sources = {source for benchmark in built for source in benchmark.manifest["source_versions"]}
-        self.texts = {text for benchmark in built for text in benchmark.model_inputs}
+                raise DataError(f"There are no findings of {pair.benchmark} yet. Audit it first.")
+            self.families.add(str(benchmark.manifest["family"]))
+            self.sources |= set(benchmark.manifest["source_versions"])
+            self.texts |= set(benchmark.model_inputs)
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
 
     def has_partition(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs to the pairs."""
-        first = partition.partition("|")[0]
+        first_key = partition.partition("|")[0]
         match table.partitioned_by:
             case "pair":
                 return partition in {pair.partition for pair in self.pairs}
             case "benchmark" | "overlap":
-                return first in {pair.benchmark for pair in self.pairs}
+                return first_key in {pair.benchmark for pair in self.pairs}
             case "source":
                 return partition in self.sources
             case "corpus":
-                return first == self.model.entry.reference_corpus
+                return first_key == self.model.entry.reference_corpus
         return False
 
     def has_line(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a line of the ledger is of a partition that belongs to the pairs."""
+        """Return whether the partition of a line of the ledger belongs to the pairs."""
         table = TABLES.get(fields.get("table", ""))
         return table is not None and self.has_partition(table, fields["partition"])
 
     def list_text_digests(self) -> pa.Array:
-        """List the sha256 of all that the models were run on for the pairs."""
+        """Return the sorted sha256 of all texts that the models were run on for the pairs."""
         texts = {*self.texts, *list_derived_texts(sorted(self.texts))}
         for pair in self.pairs:
             searches = read_ledger(self.paths).list_entries(DOCUMENT_MEMORISATION.name, pair.partition)
@@ -160,20 +179,19 @@ class _PackContent:
 
 
 def _write_configuration(folder: Path, content: _PackContent, configuration: Configuration) -> None:
-    """Write the entries that the pairs are of; a model's entry says that its card takes the place of its files."""
-    entries = {
-        model.entry.name: {
-            **model.entry.model_dump(mode="json", exclude_unset=True),
-            "card": model.identity.model_fingerprint,
-        }
-        for model in content.models
-    }
-    corpora, corpus = load_references(configuration.folder).raw_values, content.model.entry.reference_corpus
+    """Write the entries of the pairs. In a model's entry, its card replaces its files."""
+    models: dict[str, dict[str, Any]] = {}
+    for model in content.models:
+        fields = model.entry.model_dump(mode="json", exclude_unset=True)
+        models[model.entry.name] = {**fields, "card": model.identity.model_fingerprint}
+    benchmarks = {name: configuration.benchmarks.raw_values[name] for name in sorted(content.families)}
+    corpora = load_references(configuration.folder).raw_values
+    references = {name: entry for name, entry in corpora.items() if name == content.model.entry.reference_corpus}
     files: Mapping[str, Mapping[str, Any]] = {
-        "models": {"models": reduce_entries(entries)},
-        "benchmarks": {"benchmarks": {name: configuration.benchmarks.raw_values[name] for name in content.families}},
+        "models": {"models": reduce_entries(models)},
+        "benchmarks": {"benchmarks": benchmarks},
         "sources": {},
-        "references": {"references": {name: entry for name, entry in corpora.items() if name == corpus}},
+        "references": {"references": references},
     }
     folder.mkdir(parents=True)
     for name, value in files.items():
@@ -182,15 +200,18 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
 
 
 def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Reduce the models' entries to what decides numbers, and their cards: no files, no server, no key, no code.
+    """Return the models' entries with their cards and the fields that affect numbers.
 
-    A reference model that is not among them is left out, so that nothing is looked for elsewhere. Raises DataError
-    where an entry has no card.
+    The result names no file, server, key or code. A reference model without an entry is removed, so that no program
+    searches for it elsewhere.
+
+    Raises:
+        DataError: If an entry has no card.
     """
     reduced: dict[str, dict[str, Any]] = {}
     for name, fields in models.items():
         if not isinstance(fields.get("card"), str):
-            raise DataError(f"the pack names the model {name} without its card")
+            raise DataError(f"The pack contains the model {name} without its card.")
         entry = {key: fields[key] for key in _ENTRY_FIELDS if fields.get(key) is not None}
         if entry.get("reference_model") not in models:
             entry.pop("reference_model", None)
@@ -200,24 +221,38 @@ def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     return reduced
 
 
-def _copy_models(workspace: Path, content: _PackContent) -> None:
-    """Copy the card and the tokenizer of every model; its weights are not packed."""
-    packed = DataPaths.of_workspace(workspace)
+def _copy_tables(packed: DataPaths, content: _PackContent) -> None:
+    for table in TABLES.values():
+        if not table.has_files:
+            continue
+        for partition, source in iterate_partitions(content.paths, table):
+            if content.has_partition(table, partition):
+                copy = packed.root / source.relative_to(content.paths.root)
+                shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
+
+
+def _copy_models(packed: DataPaths, content: _PackContent) -> None:
+    """Copy card and tokenizer of each model, but not its weights."""
     for model in content.models:
         identity = model.identity
         write_card(model, content.paths)
         card = read_json(content.paths.model_card(identity.model_fingerprint))
         write_json(packed.model_card(identity.model_fingerprint), card)
-        kept = kept_tokenizer_folder(identity, content.paths)
-        if not kept.is_dir():
-            raise DataError(f"no tokenizer is kept of {model.entry.name}, so its pack could not be checked")
-        shutil.copytree(kept, packed.kept_tokenizers(identity.tokenizer_fingerprint) / kept.name, dirs_exist_ok=True)
+        tokenizer = kept_tokenizer_folder(identity, content.paths)
+        if not tokenizer.is_dir():
+            raise DataError(
+                f"The tokenizer of {model.entry.name} is not stored, so the pack could not be verified. Audit the "
+                "model again."
+            )
+        copy = packed.kept_tokenizers(identity.tokenizer_fingerprint) / tokenizer.name
+        shutil.copytree(tokenizer, copy, dirs_exist_ok=True)
 
 
-def _copy_statistics(workspace: Path, content: _PackContent) -> None:
-    """Copy the cached rows of the pairs' texts; of those after prefixes, which spell no text, all."""
-    packed, texts = DataPaths.of_workspace(workspace), content.list_text_digests()
-    for fingerprint in (model.identity.model_fingerprint for model in content.models):
+def _copy_statistics(packed: DataPaths, content: _PackContent) -> None:
+    """Copy the cached rows of the pairs' texts, and all rows after prefixes, which contain no text."""
+    texts = content.list_text_digests()
+    for model in content.models:
+        fingerprint = model.identity.model_fingerprint
         for kind in KINDS:
             for number, part in enumerate(list_parts(content.paths.token_statistics(kind, fingerprint))):
                 rows = read_part(part)

@@ -1,8 +1,8 @@
-"""The plan of an audit, sealed before the model is run: texts, settings, model and code by their digests.
+"""Sealed plans: the texts, settings, model and code of an audit by digest, recorded before the model runs.
 
-A plan is canonical JSON, and its sha256 is what a timestamp is of. The digest of the last lineage row is in it, so that
-whatever was recorded before is fixed by the same timestamp. What differs from a plan afterwards is the view
-plan_deviations.
+A plan is canonical JSON. A timestamp refers to its sha256. The plan contains the digest of the last line of the ledger,
+so the timestamp also covers everything that was recorded before. The view plan_deviations lists later differences from
+a plan.
 """
 
 from __future__ import annotations
@@ -42,19 +42,25 @@ from audit_pipeline.token_statistics.cached_texts import Caches
 
 PLAN_VERSION = "1"
 DIGESTS = ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")
-"""What a plan is of: fields of a plan and columns of the lineage alike."""
-_OF_THE_MOMENT = ("lineage_head", "rows_forgotten", "texts_in_cache")
-"""What differs between two plans of the same audit that were sealed one after the other."""
-_CACHED = ("base", "extraction", "grid")
+"""The digests that identify the planned audit. Plans and the ledger have them under the same names."""
+# These fields differ between two plans of the same audit that were sealed at different times.
+_CHANGING_FIELDS = ("lineage_head", "rows_forgotten", "texts_in_cache")
+_CACHED_KINDS = ("base", "extraction", "grid")
 RESULTS = tuple(
     table for table in TABLES.values() if table.partitioned_by == "pair" and table.append_only and table is not PLANS
 )
-"""The tables that a run of the model on a pair writes."""
+"""The tables that a run of a model on a benchmark writes."""
 
 
 @dataclass(frozen=True)
 class SealedPlan:
-    """A plan, when it was sealed by the clock of the machine, and its timestamp; None where there is none."""
+    """A sealed plan.
+
+    Attributes:
+        content: The plan as canonical JSON.
+        sealed_at: The time of the sealing, by the clock of the machine.
+        timestamp: The timestamp of an authority, or None.
+    """
 
     content: str
     sealed_at: datetime
@@ -62,39 +68,45 @@ class SealedPlan:
 
     @property
     def sha256(self) -> str:
-        """The digest that a timestamp is of (hex)."""
+        """Return the digest that the timestamp refers to, as hexadecimal digits."""
         return hashlib.sha256(self.content.encode()).hexdigest()
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the plan says, by name (:func:`compose_plan`)."""
+        """Return the fields of the plan by name (:func:`compose_plan`)."""
         return dict(json.loads(self.content))
 
     def plans_same_audit(self, other: SealedPlan) -> bool:
-        """Return whether both plan the same audit, whenever they were sealed."""
-        mine, theirs = (
-            {name: value for name, value in plan.fields.items() if name not in _OF_THE_MOMENT} for plan in (self, other)
-        )
-        return mine == theirs
+        """Return whether both plans are of the same audit, regardless of the time of their sealing."""
+        fields = self.fields
+        other_fields = other.fields
+        for name in _CHANGING_FIELDS:
+            fields.pop(name, None)
+            other_fields.pop(name, None)
+        return fields == other_fields
 
 
 def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedPlan:
-    """Return the plan of an audit of ``pair`` as benchmark, configuration and code are now. No model is run.
+    """Return the plan of an audit with the current benchmark, configuration and code. The model does not run.
 
-    Raises DataError where the benchmark is not built or not fit.
+    Raises:
+        DataError: If the benchmark is not built, or failed its checks.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     documents = read_searched_documents(pair.benchmark, model.entry, paths)
     search = find_extraction_settings(pair.benchmark)
-    detectors = {
-        (detector.name, detector.to_json(setting))
-        for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
-        for setting in settings_of_detector
-    }
-    ledger, caches = read_ledger(paths), Caches(paths)
-    cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
+    detectors: set[tuple[str, str]] = set()
+    for detector, settings in build_audit_session(benchmark, model, paths).selection:
+        detectors |= {(detector.name, detector.to_json(setting)) for setting in settings}
+    ledger = read_ledger(paths)
+    caches = Caches(paths)
+    cached: set[str] = set()
+    for kind in _CACHED_KINDS:
+        cached |= set(caches.of(model, kind).values_of("text_sha256"))
     texts = [*benchmark.model_inputs, *(document.text for document in documents)]
+    headline = choose_headline_detector({name for name, _ in detectors})
+    lineage_head = ledger.head if ledger.lines else None
     plan = {
         "benchmark": pair.benchmark,
         "model": pair.model,
@@ -107,7 +119,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "extraction": search and search.recorded,
         "threshold": REPRODUCED_FROM,
         "detectors": [{"detector": name, "parameters": parameters} for name, parameters in sorted(detectors)],
-        "headline": choose_headline_detector({name for name, _ in detectors}),
+        "headline": headline,
         "alphas": ALPHAS,
         "seeds": {"benchmark": benchmark.spec.get("seed")},
         "code_versions": {
@@ -117,9 +129,9 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         },
         "package_versions": package_versions(),
         "code_digest": code_digest(),
-        "lineage_head": ledger.head if ledger.lines else None,
+        "lineage_head": lineage_head,
         "rows_forgotten": ledger.forgotten_count,
-        # Of those that the model has been run on before, by whatever command.
+        # The number of texts that the model was run on before, by any command.
         "texts_in_cache": len(cached & set(map(text_sha256, texts))),
     }
     return SealedPlan(canonical_json(plan), datetime.now(UTC))
@@ -131,29 +143,44 @@ def _list_document_digests(documents: Sequence[SearchedDocument], side: str) -> 
 
 
 def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
-    """Say why ``plan`` does not show that an audit of ``pair`` was planned beforehand; empty where it may."""
-    stamp, cached = plan.timestamp, plan.fields["texts_in_cache"]
-    shown_at = plan.sealed_at if stamp is None else max(plan.sealed_at, stamp.time)
-    earlier = {
-        entry.run_id
-        for table in RESULTS
-        for entry in read_ledger(paths).list_entries(table.name, pair.partition)
-        if entry.started_at < shown_at
-    }
-    return [
-        *([f"{len(earlier):,} run(s) of this model on these texts came before it or its timestamp"] if earlier else []),
-        *([f"the model’s cache had {cached:,} of its texts and documents before it"] if cached else []),
-    ]
+    """Return the reasons why a plan does not prove that the audit was planned before it ran. Empty without a reason."""
+    sealed_at = plan.sealed_at
+    if plan.timestamp is not None:
+        sealed_at = max(sealed_at, plan.timestamp.time)
+    ledger = read_ledger(paths)
+    earlier_runs: set[str] = set()
+    for table in RESULTS:
+        entries = ledger.list_entries(table.name, pair.partition)
+        earlier_runs |= {entry.run_id for entry in entries if entry.started_at < sealed_at}
+    reasons: list[str] = []
+    if earlier_runs:
+        reasons.append(f"{len(earlier_runs):,} run(s) of this model on these texts came before it or its timestamp")
+    n_cached = plan.fields["texts_in_cache"]
+    if n_cached:
+        reasons.append(f"the model’s cache had {n_cached:,} of its texts and documents before it")
+    return reasons
 
 
 def seal_plan(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
-    """Seal the plan of ``pair``, stamped by the ``authority`` at a URL where one is named; return it and whether it is
-    new.
+    """Seal the plan of an audit.
 
-    Where the last plan says the same and has the timestamp that is asked for, it stays. Raises DataError as
-    :func:`compose_plan` does, and AuthorityError where the authority gives no timestamp.
+    If the last plan is of the same audit and has a requested timestamp, no new plan is sealed.
+
+    Args:
+        pair: The pair of benchmark and model.
+        model: The model.
+        paths: The data folder.
+        authority: The URL of a timestamp authority, or None for a plan without a timestamp.
+
+    Returns:
+        The plan, and True if it is new.
+
+    Raises:
+        DataError: If the benchmark is not built, or failed its checks.
+        AuthorityError: If the authority does not return a timestamp.
     """
-    plan, last = compose_plan(pair, model, paths), read_last_plan(pair, paths)
+    plan = compose_plan(pair, model, paths)
+    last = read_last_plan(pair, paths)
     if last is not None and last.plans_same_audit(plan) and (authority is None or last.timestamp is not None):
         return last, False
     if authority is not None:
@@ -164,10 +191,16 @@ def seal_plan(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: st
 
 def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:
     """Write a sealed plan with its lineage."""
-    run_id, stamp, digest = f"plan-{uuid.uuid4()}", plan.timestamp, plan.fields["benchmark_digest"]
+    run_id = f"plan-{uuid.uuid4()}"
+    stamp = plan.timestamp
+    digest = plan.fields["benchmark_digest"]
     row = {
-        **{"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id},
-        **{"plan": plan.content, "plan_sha256": plan.sha256, "sealed_at": plan.sealed_at},
+        "model": pair.model,
+        "benchmark": pair.benchmark,
+        "run_id": run_id,
+        "plan": plan.content,
+        "plan_sha256": plan.sha256,
+        "sealed_at": plan.sealed_at,
         "timestamp": stamp and base64.b64encode(stamp.response).decode(),
         "timestamped_at": stamp and stamp.time,
         "authority": stamp and stamp.authority,
@@ -186,7 +219,11 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
 
 
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
-    """Read the plan of ``pair`` that was written last; None if none. Raises DataError where it was changed."""
+    """Read the last plan of a pair, or None if no plan was sealed.
+
+    Raises:
+        DataError: If the plan was changed after it was sealed.
+    """
     if not has_entries(paths, PLANS, pair):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)
@@ -195,10 +232,14 @@ def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
 
 
 def plan_from_row(row: Mapping[str, Any]) -> SealedPlan:
-    """Return the plan of a row of PLANS; raise DataError where its digest, or its timestamp, is of another plan."""
+    """Return the plan of a row of PLANS.
+
+    Raises:
+        DataError: If the digest or the timestamp belongs to another plan.
+    """
     plan = SealedPlan(row["plan"], row["sealed_at"])
     if plan.sha256 != row["plan_sha256"]:
-        raise DataError(f"the plan was changed after it was sealed: its sha256 is not {row['plan_sha256']}")
+        raise DataError(f"The plan was changed after it was sealed: its sha256 is not {row['plan_sha256']}.")
     if row["timestamp"] is None:
         return plan
     return replace(plan, timestamp=read_timestamp(base64.b64decode(row["timestamp"]), plan.content.encode()))

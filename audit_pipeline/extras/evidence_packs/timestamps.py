@@ -1,7 +1,7 @@
-"""Timestamps of an authority (RFC 3161): asking for one, reading it, and checking its signature.
+"""Timestamps of an authority (RFC 3161): the request, the reader, and the verification of the signature.
 
-A timestamp says that a digest existed at a time. Who trusts the authority need not trust the clock of the machine that
-sealed the plan.
+A timestamp proves that a digest existed at a time. A reader who trusts the authority does not need to trust the clock
+of the machine that sealed the plan.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ from audit_pipeline.http.client import HttpClient
 from audit_pipeline.http.faults import HttpError
 from audit_pipeline.readers.regular_files import read_regular_file
 
-_TIMEOUT = 30.0
-_MOST_BYTES = 1 << 20
+_TIMEOUT_SECONDS = 30.0
+_MAX_BYTES = 1 << 20
 
 
 class AuthorityError(TransientError):
-    """The timestamp authority did not answer, or refused."""
+    """A timestamp authority that did not respond, or refused the request."""
 
 
 @dataclass(frozen=True)
 class Timestamp:
-    """What an authority signed: ``response`` is its answer (DER), ``time`` the time in it.
+    """A timestamp.
 
-    ``authority``: the name of its certificate; None where the answer has no certificate.
+    Attributes:
+        response: The response of the authority, in DER.
+        time: The time that the authority signed.
+        authority: The subject of its certificate, or None if the response has no certificate.
     """
 
     response: bytes
@@ -51,59 +54,68 @@ class Timestamp:
 
 
 def request_timestamp(url: str, content: bytes) -> Timestamp:
-    """Request a timestamp of ``content`` from the authority at ``url``, which gets the digest alone.
+    """Request a timestamp of a content. The authority receives only its digest.
 
-    Raises AuthorityError where it does not answer or refuses, and DataError where its answer is no timestamp, or one
-    of another digest.
+    Raises:
+        AuthorityError: If the authority does not respond, or refuses the request.
+        DataError: If the response is no timestamp of the content.
     """
     request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
     try:
-        with HttpClient(timeout_seconds=_TIMEOUT, max_bytes=_MOST_BYTES) as client:
-            answer = client.request(
+        with HttpClient(timeout_seconds=_TIMEOUT_SECONDS, max_bytes=_MAX_BYTES) as client:
+            response = client.request(
                 "POST",
                 url,
                 content=request.as_bytes(),
                 headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
             )
     except HttpError as error:
-        raise AuthorityError(f"the timestamp authority {url} cannot be reached: {error}; try again later") from error
-    return read_timestamp(answer.content, content)
+        raise AuthorityError(f"The timestamp authority {url} cannot be reached: {error}. Try again later.") from error
+    return read_timestamp(response.content, content)
 
 
 def read_timestamp(response: bytes, content: bytes) -> Timestamp:
-    """Read the timestamp of ``content`` in an authority's answer (DER); the signature is not checked.
+    """Read a timestamp of a content from an authority's response (DER). The signature is not verified.
 
-    Raises DataError where the bytes are no timestamp, where the authority refused, and where it stamped another digest.
+    Raises:
+        DataError: If the bytes are no timestamp, the authority refused, or the timestamp has another digest.
     """
     decoded = _decode(response)
-    stamped = decoded.tst_info.message_imprint.message
-    if stamped != hashlib.sha256(content).digest():
-        raise DataError(
-            f"the timestamp is of another digest ({stamped.hex()[:16]}…): it was not given for this plan or file"
-        )
-    names = [signer.subject.rfc4514_string() for signer in _list_signers(decoded)]
-    return Timestamp(response, decoded.tst_info.gen_time, names[0] if names else None)
+    digest = decoded.tst_info.message_imprint.message
+    if digest != hashlib.sha256(content).digest():
+        raise DataError(f"The timestamp is of another digest ({digest.hex()[:16]}…), so it belongs to another content.")
+    signers = _list_signers(decoded)
+    authority = signers[0].subject.rfc4514_string() if signers else None
+    return Timestamp(response, decoded.tst_info.gen_time, authority)
 
 
 def require_signature(response: bytes, content: bytes, certificates: Path) -> None:
-    """Raise DataError unless the answer is a timestamp of ``content`` whose signature leads to one of the trusted
-    ``certificates`` (PEM).
+    """Verify that an authority's response is a timestamp of a content with a trusted signature.
+
+    Args:
+        response: The response, in DER.
+        content: The content.
+        certificates: A PEM file with the trusted certificates.
+
+    Raises:
+        DataError: If the verification fails, or the certificates are unreadable.
     """
     decoded = _decode(response)
     try:
         trusted = x509.load_pem_x509_certificates(read_regular_file(certificates))
     except (OSError, ValueError) as error:
-        raise DataError(f"{certificates}: no certificates in PEM can be read ({error})") from error
-    roots, signers = list(dict.fromkeys(trusted)), _list_signers(decoded)
-    in_answer = map(x509.load_der_x509_certificate, decoded.signed_data.certificates)
-    between = [found for found in in_answer if found not in (*roots, *signers)]
+        raise DataError(f"{certificates} contains no certificates in PEM ({error}).") from error
+    roots = list(dict.fromkeys(trusted))
+    known = [*roots, *_list_signers(decoded)]
+    certificates_of_response = map(x509.load_der_x509_certificate, decoded.signed_data.certificates)
+    intermediates = [certificate for certificate in certificates_of_response if certificate not in known]
     try:
-        verifier = VerifierBuilder(roots=roots, intermediates=between).build()
+        verifier = VerifierBuilder(roots=roots, intermediates=intermediates).build()
         verifier.verify(decoded, hashlib.sha256(content).digest())
     except (VerificationError, ValueError) as error:
-        # What OpenSSL adds is a list of its own places.
+        # The rest of the message is a stack trace of OpenSSL.
         reason = str(error).partition(": ErrorStack")[0]
-        raise DataError(f"the signature of the timestamp cannot be confirmed with {certificates}: {reason}") from error
+        raise DataError(f"The signature of the timestamp cannot be confirmed with {certificates}: {reason}.") from error
 
 
 def _decode(response: bytes) -> TimeStampResponse:
@@ -111,13 +123,14 @@ def _decode(response: bytes) -> TimeStampResponse:
         decoded = decode_timestamp_response(response)
         status = PKIStatus(decoded.status)
     except ValueError as error:
-        raise DataError(f"these bytes are no answer of a timestamp authority ({error})") from error
+        raise DataError(f"The bytes are no response of a timestamp authority ({error}).") from error
     if status is not PKIStatus.GRANTED:
-        raise DataError(f"the timestamp authority refused ({'; '.join(decoded.status_string) or status.name.lower()})")
+        reason = "; ".join(decoded.status_string) or status.name.lower()
+        raise DataError(f"The timestamp authority refused the request ({reason}).")
     return decoded
 
 
 def _list_signers(response: TimeStampResponse) -> list[x509.Certificate]:
     signers = {(info.issuer, info.serial_number) for info in response.signed_data.signer_infos}
     certificates = map(x509.load_der_x509_certificate, response.signed_data.certificates)
-    return [found for found in certificates if (found.issuer, found.serial_number) in signers]
+    return [certificate for certificate in certificates if (certificate.issuer, certificate.serial_number) in signers]

@@ -1,18 +1,19 @@
-"""Verifying a pack: whether it is as it was written, and whether its findings follow from what it holds.
+"""The verification of a pack: its files, its lineage, its sealed plans and its findings.
 
-Findings are computed again by the code that computed them, from the pack's own cached statistics and without the model:
-the pack is unpacked into a workspace of its own, whose models are known by their cards. A pack was written by others:
-whatever it holds, a check says what is wrong with it.
+The pack is unpacked into a temporary workspace. Its findings are computed again from its cached statistics, by the code
+of an audit and without the model. Somebody else wrote the pack, so its content may have any fault. A failed check
+reports the fault.
 """
 
 from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,30 +54,46 @@ from audit_pipeline.token_statistics.tokens import EncodedText
 from audit_pipeline.warehouse.verified_files import verify_files
 
 TOLERANCE = {"float32": 1e-4, "float16": 0.012, "bfloat16": 0.12}
-"""How far the log-probabilities of a pass on another machine may be from the packed ones, the mean over all tokens in
-nats, by dtype: in 16 bits twice what separates them from float32 (docs/measurements.md)."""
+"""Maximum mean absolute difference of log-probabilities between two machines, in nats per token, by dtype.
+
+For 16-bit dtypes it is twice the difference from float32 (docs/measurements.md).
+"""
 
 _RUN = "verify"
+# Columns about generated text. The cache contains no generated text, so they cannot be computed again.
 _GENERATED = ("log_p_near_verbatim", "given_text", "suffix_words", "words_in_common")
-"""What comes of letting a model go on: it is in no cache."""
 _RUN_BY_MODEL = (SCORES, DOCUMENT_MEMORISATION)
 _PASS_SETTINGS = ("dtype", "attention", "compile", "start_token", "start_token_policy", "window", "stride")
-_MANIFEST, _TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
-_LARGEST_RATIO = 200
+_MANIFEST = "manifest-sha256.txt"
+_TAG_MANIFEST = "tagmanifest-sha256.txt"
+# Maximum size of the unpacked files as a multiple of the size of the pack. It prevents that a zip bomb fills the disk.
+_MAX_SIZE_RATIO = 200
 
 
 @dataclass(frozen=True)
 class PackCheck:
-    """What was checked and what came of it; ``ok`` None: it neither passed nor failed, and the words say why."""
+    """The result of a check.
+
+    Attributes:
+        what: The checked part of the pack.
+        ok: True if the check passed, False if it failed, None if it did neither.
+        message: The reason for the result.
+    """
 
     what: str
     ok: bool | None
-    words: str
+    message: str
 
 
 @dataclass(frozen=True)
 class PackRerun:
-    """How many texts, and how many windows, are run again, drawn by which seed, and with which weights."""
+    """The options of a check that runs the model.
+
+    Attributes:
+        count: Maximum number of texts, and of windows, per benchmark.
+        seed: Seed of their sample.
+        weights: The entry of the verifier's weights.
+    """
 
     count: int
     seed: int
@@ -86,17 +103,23 @@ class PackRerun:
 def verify_pack(
     file: Path, *, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[PackCheck]:
-    """Yield every check of the pack in ``file``, as it is made. The pack is not changed.
+    """Verify a pack, and yield the result of each check as soon as it ends. The pack is not changed.
 
-    ``certificates``: those of timestamp authorities that the verifier trusts (PEM). Raises OSError where the disk is
-    full.
+    Args:
+        file: The pack.
+        rerun: Options of a check that runs the model, or None.
+        certificates: A PEM file with the certificates of trusted timestamp authorities, or None.
+        on_step: Receives a description of each step.
+
+    Raises:
+        OSError: If the disk is full.
     """
     with tempfile.TemporaryDirectory(prefix="corpus-audit-") as folder:
         on_step("the files")
         unpacked = list(_attempt("files", _unpack(file, Path(folder))))
         yield from unpacked
         if not all(check.ok for check in unpacked):
-            yield PackCheck("everything else", None, "not checked: files are not as they were packed")
+            yield PackCheck("everything else", None, "not checked, because files differ from the packed ones")
             return
         [tags] = Path(folder).glob(f"*/{_TAG_MANIFEST}")
         checks = _check_payload(tags.parent / "data", rerun, certificates, on_step)
@@ -104,7 +127,7 @@ def verify_pack(
 
 
 def _attempt(what: str, checks: Iterator[PackCheck]) -> Iterator[PackCheck]:
-    """Yield the checks, and a failed one where an error stops them: any error may come of what others wrote."""
+    """Yield the results of checks, and a failed check if an error stops them. A faulty pack may cause any error."""
     try:
         yield from checks
     except Exception as error:
@@ -114,56 +137,70 @@ def _attempt(what: str, checks: Iterator[PackCheck]) -> Iterator[PackCheck]:
 
 
 def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
-    """Unpack the bag in a zip file; check that it holds every file that its manifests name, as it was, and no other.
+    """Unpack a bag, and check that its files are those of its manifests.
 
-    The package bagit does not serve here: it passes over lines of a manifest that it cannot read, and does not see
-    files that no manifest names.
+    The package bagit is not strict enough. It ignores unreadable lines of a manifest, and files without a manifest.
+
+    Raises:
+        DataError: If the bag would be too large.
     """
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         size = sum(member.file_size for member in members)
-        if size > _LARGEST_RATIO * file.stat().st_size:
-            raise DataError(f"it unpacks to {size:,} bytes, more than {_LARGEST_RATIO} times its size: no pack does")
+        if size > _MAX_SIZE_RATIO * file.stat().st_size:
+            raise DataError(
+                f"The unpacked files would have {size:,} bytes, more than {_MAX_SIZE_RATIO} times its size. A pack has "
+                "less."
+            )
         archive.extractall(folder)
-    bags = {path.parent for name in ("bagit.txt", _TAG_MANIFEST) for path in folder.glob(f"*/{name}")}
-    found = {path: file_sha256(path) for path in folder.rglob("*") if path.is_file()}
-    named: dict[Path, str] = {}
+    bags = {path.parent for path in [*folder.glob("*/bagit.txt"), *folder.glob(f"*/{_TAG_MANIFEST}")]}
+    digests = {path: file_sha256(path) for path in folder.rglob("*") if path.is_file()}
+    expected: dict[Path, str] = {}
     for bag in bags:
-        tags = bag / _TAG_MANIFEST
-        named |= {tags: found.get(tags, ""), **_read_manifest(tags), **_read_manifest(bag / _MANIFEST)}
-    wrong = sorted(path for path in found.keys() | named.keys() if found.get(path) != named.get(path))
-    if wrong or len(bags) != 1 or len(members) != len(found):
+        tag_manifest = bag / _TAG_MANIFEST
+        # No manifest contains the digest of the tag manifest.
+        expected[tag_manifest] = digests.get(tag_manifest, "")
+        expected |= _read_manifest(tag_manifest)
+        expected |= _read_manifest(bag / _MANIFEST)
+    wrong = sorted(path for path in digests.keys() | expected.keys() if digests.get(path) != expected.get(path))
+    if wrong or len(bags) != 1 or len(members) != len(digests):
         names = ", ".join(escape_unprintable(path.relative_to(folder).as_posix()) for path in wrong)
-        words = f"{len(members)} files in {len(bags)} bags; changed, missing, or in no manifest: {names or 'none'}"
-        yield PackCheck("files", False, words)
+        message = f"{len(members)} files in {len(bags)} bags; changed, missing, or in no manifest: {names or 'none'}"
+        yield PackCheck("files", False, message)
         return
     yield PackCheck(
-        "files", True, f"{len(found):,} files are as they were packed, by their sha256, and there is no other"
+        "files", True, f"{len(digests):,} files match the sha256 of the manifests, and no other file exists"
     )
 
 
 def _read_manifest(path: Path) -> dict[Path, str]:
-    """Read the sha256 of every file that a manifest of a bag names (RFC 8493, 2.1.3)."""
-    lines = (line.partition(" ") for line in path.read_text(encoding="utf-8").split("\n") if line)
-    return {path.parent / name.strip(): digest for digest, _, name in lines}
+    """Return the sha256 of each file that a manifest of a bag contains (RFC 8493, 2.1.3)."""
+    digests: dict[Path, str] = {}
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        if line:
+            digest, _, name = line.partition(" ")
+            digests[path.parent / name.strip()] = digest
+    return digests
 
 
 def _check_payload(
     payload: Path, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[PackCheck]:
     about = read_json(payload / PACK)
-    # An entry could name files, servers or code apart from what a pack writes.
+    # An entry of a manipulated pack could name files, servers or code.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
     pairs = [Pair(benchmark, about["model"]) for benchmark in about["benchmarks"]]
     if not pairs:
-        raise DataError(f"{PACK} names no benchmark")
-    theirs, ours = about["code_digest"], code_digest()
-    differs = f"another than made the pack ({theirs[:16]}, here {ours[:16]}): numbers may differ for that reason"
-    yield PackCheck(
-        "code", theirs == ours or None, f"the same that made the pack: {ours[:16]}" if theirs == ours else differs
-    )
+        raise DataError(f"{PACK} names no benchmark.")
+    packed_code = about["code_digest"]
+    code = code_digest()
+    if packed_code == code:
+        yield PackCheck("code", True, f"the code that wrote the pack: {code[:16]}")
+    else:
+        message = f"other code than that of the pack ({packed_code[:16]}, here {code[:16]}), so numbers may differ"
+        yield PackCheck("code", None, message)
     with use_workspace(payload / WORKSPACE, own_data=True):
         paths = DataPaths.from_environment()
         on_step("the lineage")
@@ -180,30 +217,34 @@ def _check_payload(
 
 
 def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
-    """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
-    that its line names, none is missing, and none was put in.
-    """
-    words = f"{len(ledger.lines):,} lines follow one another"
+    """Check the chain of the ledger's lines, and that the stored tables are the files that the lines name."""
+    state = f"{len(ledger.lines):,} lines follow one another"
     if ledger.forgotten_count:
-        words += f"; {ledger.forgotten_count:,} are links alone: what they are of cannot be seen here"
-    yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
+        state += f"; {ledger.forgotten_count:,} of them contain only their digests, because they belong to other data"
+    yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or state)
     files = verify_files(paths, ledger)
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
     for entry in files.missing:
         later = [other for other in ledger.entries if other.line_number > entry.line_number]
-        # Its file was there where its step wrote more after it, or no later run replaced it.
-        wrote_more = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
-        if wrote_more or not any((other.table, other.partition) == (entry.table, entry.partition) for other in later):
+        # A killed step leaves a last line without its file. Then a later run writes the file.
+        has_next_line = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
+        is_replaced = any((other.table, other.partition) == (entry.table, entry.partition) for other in later)
+        if has_next_line or not is_replaced:
             problems.append(f"{entry.table} of {entry.partition} is missing")
-    count = sum(map(len, files.by_table.values()))
-    yield PackCheck(
-        "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
-    )
+    n_files = sum(map(len, files.by_table.values()))
+    state = f"{n_files:,} files match the ledger"
+    yield PackCheck("tables against lineage", not problems, "; ".join(problems) or state)
 
 
 @dataclass(frozen=True)
 class _Verification:
-    """The checks of single pairs: a model that is known by its card, in the unpacked workspace."""
+    """The checks of single pairs.
+
+    Attributes:
+        model: The model, which is loaded by its card.
+        paths: The data folder of the unpacked workspace.
+        ledger: The ledger of the pack.
+    """
 
     model: TokenizedModel
     paths: DataPaths
@@ -213,59 +254,78 @@ class _Verification:
         return [entry for entry in self.ledger.list_entries(table.name, pair.partition) if entry.run_id == run_id]
 
     def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[PackCheck]:
-        """Check that every sealed plan is as it was sealed, and whether the findings were planned beforehand by it."""
+        """Check that the sealed plans are unchanged, and that they precede the findings."""
         what = f"plan of {pair.benchmark}"
-        # By their places in the ledger, whatever clocks say.
-        rows = {
-            self._list_entries(PLANS, pair, row["run_id"])[-1].line_number: row
-            for file in self._list_run_files(PLANS, pair)
-            for row in read_table(file, PLANS, label=what).to_pylist()
-        }
+        # The order of the ledger's lines counts, because a clock may be wrong.
+        rows: dict[int, Mapping[str, Any]] = {}
+        for file in self._list_run_files(PLANS, pair):
+            for row in read_table(file, PLANS, label=what).to_pylist():
+                rows[self._list_entries(PLANS, pair, row["run_id"])[-1].line_number] = row
         if not rows:
             yield PackCheck(what, None, "not planned beforehand: no plan was sealed")
-        heads = [line.digest for line in self.ledger.lines]
-        for place, row in sorted(rows.items()):
+        line_digests = [line.digest for line in self.ledger.lines]
+        for line_number, row in sorted(rows.items()):
             plan = plan_from_row(row)
             stamp = _describe_timestamp(plan, certificates)
-            if plan.fields["lineage_head"] not in (None, *heads[: place - 1]):
-                raise DataError("the last line of the ledger when the plan was sealed is gone, or came after it")
-            reasons = self._explain_not_planned(plan, place, rows, pair)
-            order = f"not planned beforehand: {'; '.join(reasons)}" if reasons else "by the lineage before the findings"
-            words = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
-            yield PackCheck(what, None if reasons else True, words)
+            if plan.fields["lineage_head"] not in (None, *line_digests[: line_number - 1]):
+                raise DataError(
+                    "The plan contains a line of the ledger that is missing, or that was written after the plan."
+                )
+            reasons = self._explain_not_planned(plan, line_number, rows, pair)
+            order = "by the lineage before the findings"
+            if reasons:
+                order = f"not planned beforehand: {'; '.join(reasons)}"
+            message = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
+            yield PackCheck(what, None if reasons else True, message)
 
-    def _explain_not_planned(self, plan: SealedPlan, place: int, places: Iterable[int], pair: Pair) -> list[str]:
-        """Say why ``plan``, which is at ``place`` in the lineage, does not show that the current findings were planned;
-        empty where it does. ``places``: those of all plans.
+    def _explain_not_planned(
+        self, plan: SealedPlan, line_number: int, plan_line_numbers: Iterable[int], pair: Pair
+    ) -> list[str]:
+        """Return the reasons why a plan does not prove that the current findings were planned.
+
+        Args:
+            plan: The plan.
+            line_number: Its line in the ledger.
+            plan_line_numbers: The lines of all plans of the pair.
+            pair: The pair.
         """
-        runs = self._read_runs(pair).items()
-        of_runs = [self._list_entries(table, pair, run.run_id) for table, run in runs if table in _RUN_BY_MODEL]
-        made, entries = [own[-1].line_number for own in of_runs], [entry for own in of_runs for entry in own]
-        differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
+        entries: list[Entry] = []
+        last_lines: list[int] = []
+        for table, run in self._read_runs(pair).items():
+            if table in _RUN_BY_MODEL:
+                entries += self._list_entries(table, pair, run.run_id)
+                last_lines.append(entries[-1].line_number)
+        planned: dict[str, str] = {}
+        for side in ("texts", "held_out"):
+            planned |= {row["document_id"]: row["sha256"] for row in plan.fields[side]}
         documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
-        planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}
-        has_other_texts = planned != {document.name: text_sha256(document.text) for document in documents}
-        reasons = [
-            (place > min(made), "by the lineage it came after current findings"),
-            (
-                any(place < other < max(made) for other in places),
-                "another plan was sealed after it and before the findings",
-            ),
-            (bool(differing), f"the findings have another {' and another '.join(differing).replace('_', ' ')}"),
-            (has_other_texts, "its texts are others than those of the pack"),
-        ]
-        found = [words for holds, words in reasons if holds]
-        return [*found, *explain_late_plan(plan, pair, self.paths)]
+        reasons: list[str] = []
+        if line_number > min(last_lines):
+            reasons.append("by the lineage it came after current findings")
+        if any(line_number < other < max(last_lines) for other in plan_line_numbers):
+            reasons.append("another plan was sealed after it and before the findings")
+        differing: list[str] = []
+        for name in DIGESTS:
+            if any(getattr(entry, name) != plan.fields[name] for entry in entries):
+                differing.append(name)
+        if differing:
+            reasons.append(f"the findings have another {' and another '.join(differing).replace('_', ' ')}")
+        if planned != {document.name: text_sha256(document.text) for document in documents}:
+            reasons.append("its texts are others than those of the pack")
+        return reasons + explain_late_plan(plan, pair, self.paths)
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
-        """Read the current run of every table; raise DataError where there is no finding."""
-        runs = {
-            table: read_latest_run(self.paths, table.name, pair.partition)
-            for table in RESULTS
-            if self._list_run_files(table, pair)
-        }
+        """Return the current run of each table.
+
+        Raises:
+            DataError: If the pack has no findings.
+        """
+        runs: dict[Table, Entry] = {}
+        for table in RESULTS:
+            if self._list_run_files(table, pair):
+                runs[table] = read_latest_run(self.paths, table.name, pair.partition)
         if not any(table in runs for table in _RUN_BY_MODEL):
-            raise DataError("the pack holds neither scores nor a search, so there is no finding")
+            raise DataError("The pack contains no findings: neither scores nor a search.")
         return runs
 
     def _list_run_files(self, table: Table, pair: Pair) -> list[Path]:
@@ -275,11 +335,10 @@ class _Verification:
         return read_table(file_of(self.paths, table, pair.partition, run_id), table, label=table.name)
 
     def check_findings(self, pair: Pair) -> Iterator[PackCheck]:
-        """Compute scores, findings and what extraction shows again, and compare every number."""
+        """Compute scores, evaluations and search results again from the cache, and compare all numbers."""
         runs = self._read_runs(pair)
         packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
-        earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
-        # From the cache, by the stages of an audit.
+        n_earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
         step = partial(LineageStep.now, _RUN)
         if SCORES in runs:
             score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
@@ -294,14 +353,18 @@ class _Verification:
                 yield PackCheck(what, None, "not computed again")
                 continue
             difference = find_difference(table, rows, self._read_run(table, pair, _RUN))
-            equal = f"{len(rows):,} rows computed again are equal to the last digit"
-            yield PackCheck(what, difference is None, difference or equal)
-        if earlier:
-            words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
-            yield PackCheck(f"earlier runs of {pair.benchmark}", None, words)
+            state = f"{len(rows):,} rows computed again are equal to the last digit"
+            yield PackCheck(what, difference is None, difference or state)
+        if n_earlier:
+            message = f"{n_earlier:,} tables of earlier runs are not computed again; only their digests are checked"
+            yield PackCheck(f"earlier runs of {pair.benchmark}", None, message)
 
     def check_rerun(self, pair: Pair, rerun: PackRerun) -> Iterator[PackCheck]:
-        """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
+        """Run a sample of texts and windows with the verifier's weights, and compare the log-probabilities.
+
+        Raises:
+            ModelError: If the weights belong to another model.
+        """
         if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
             yield PackCheck(f"{pair.benchmark} run again", None, "a model on a server is not run again")
             return
@@ -309,24 +372,26 @@ class _Verification:
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
         with tempfile.TemporaryDirectory(prefix="corpus-audit-") as folder:
             fresh = DataPaths(Path(folder))
-            own = load_tokenized(entry, fresh)
-            if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
-                raise ModelError(f"{rerun.weights.name} is another model than that of the pack")
-            backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
+            model = load_tokenized(entry, fresh)
+            if model.identity.model_fingerprint != self.model.identity.model_fingerprint:
+                raise ModelError(f"{rerun.weights.name} is another model than that of the pack.")
+            backend = partial(build_backend_loader(fresh, None, Endpoints()), model)
             texts = sorted(read_built(self.paths, pair.benchmark).model_inputs)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]
-            compute(own, texts, fresh, backend)
-            packed, again = read_statistics(self.model, texts, self.paths), read_statistics(own, texts, fresh)
-            yield self._compare_logprobs(f"texts of {pair.benchmark} run again", packed, again, rerun)
+            compute(model, texts, fresh, backend)
+            packed_rows = read_statistics(self.model, texts, self.paths)
+            fresh_rows = read_statistics(model, texts, fresh)
+            yield self._compare_logprobs(f"texts of {pair.benchmark} run again", packed_rows, fresh_rows, rerun)
             windows = self._list_windows(pair)
             windows = [windows[number] for number in generator.permutation(len(windows))[: rerun.count]]
             if windows:
-                run_windows(own, windows, fresh, backend)
-                packed, again = read_windows(self.model, windows, self.paths), read_windows(own, windows, fresh)
-                yield self._compare_logprobs(f"windows of {pair.benchmark} run again", packed, again, rerun)
+                run_windows(model, windows, fresh, backend)
+                packed_rows = read_windows(self.model, windows, self.paths)
+                fresh_rows = read_windows(model, windows, fresh)
+                yield self._compare_logprobs(f"windows of {pair.benchmark} run again", packed_rows, fresh_rows, rerun)
 
     def _list_windows(self, pair: Pair) -> list[EncodedText]:
-        """List every window of the current search."""
+        """Return the windows of the current search."""
         if not self._list_run_files(EXTRACTION_WINDOWS, pair):
             return []
         run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
@@ -336,27 +401,31 @@ class _Verification:
             starts.setdefault(row["document_id"], []).append(row["start"])
         documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         texts = {document.name: document.text[: options.characters] for document in documents}
-        return [
-            window
-            for name, places in sorted(starts.items())
-            for window in encode_windows_at(self.model, texts[name], places, options.lengths)
-        ]
+        windows: list[EncodedText] = []
+        for name, window_starts in sorted(starts.items()):
+            windows += encode_windows_at(self.model, texts[name], window_starts, options.lengths)
+        return windows
 
     def _compare_logprobs(self, what: str, packed: pa.Table, again: pa.Table, rerun: PackRerun) -> PackCheck:
-        mine, theirs = map(_index_logprobs_by_text, (packed, again))
-        if {key: len(values) for key, values in mine.items()} != {key: len(values) for key, values in theirs.items()}:
-            return PackCheck(what, False, "the pack lacks some that were run, or their tokens are others")
-        distances = np.concatenate([np.abs(mine[key] - theirs[key]) for key in mine])
-        mean, dtype = float(distances.mean()), self.model.entry.dtype
-        words = (
-            f"{len(mine)}, drawn by the seed {rerun.seed}: log-probabilities differ by {mean:.2g} nat a token in the"
-            f" mean, {distances.max():.2g} at most; the tolerance is a mean of {TOLERANCE[dtype]:g} ({dtype})"
+        packed_values = _index_logprobs_by_text(packed)
+        fresh_values = _index_logprobs_by_text(again)
+        packed_lengths = {key: len(values) for key, values in packed_values.items()}
+        fresh_lengths = {key: len(values) for key, values in fresh_values.items()}
+        if packed_lengths != fresh_lengths:
+            return PackCheck(what, False, "The pack lacks statistics of some texts, or their tokens differ.")
+        differences = np.concatenate([np.abs(packed_values[key] - fresh_values[key]) for key in packed_values])
+        mean = float(differences.mean())
+        dtype = self.model.entry.dtype
+        message = (
+            f"{len(packed_values)}, drawn by the seed {rerun.seed}: log-probabilities differ by {mean:.2g} nats per "
+            f"token on average, at most by {differences.max():.2g}; the tolerance is {TOLERANCE[dtype]:g} on average "
+            f"({dtype})"
         )
-        return PackCheck(what, mean <= TOLERANCE[dtype], words)
+        return PackCheck(what, mean <= TOLERANCE[dtype], message)
 
 
 def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:
-    """Return the log-probabilities of every text, or window of a text, by its sha256 and beginning."""
+    """Return the log-probabilities of each text by its sha256, or of each window by sha256 and start."""
     names = [name for name in ("text_sha256", "start") if name in rows.column_names]
     keys = zip(*(map(str, rows[name].to_pylist()) for name in names), strict=True)
     return dict(zip(keys, map(np.asarray, rows["logprob"].to_pylist()), strict=True))
@@ -365,30 +434,34 @@ def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray
 def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
     stamp = plan.timestamp
     if stamp is None:
-        return "no timestamp, so the time is this machine's word alone"
+        return "no timestamp, so the time comes only from the machine that sealed the plan"
     if certificates is None:
-        return f"{stamp}; its signature was not checked: name the authority's certificates (--certificates)"
+        return f"{stamp}; its signature was not verified, which needs the authority's certificates (--certificates)"
     require_signature(stamp.response, plan.content.encode(), certificates)
     return f"{stamp}; its signature is confirmed"
 
 
 def _refuse_to_run(model: TokenizedModel) -> Backend:
-    raise ModelError(f"the pack lacks cached statistics of {model.entry.name}, which would have to be run")
+    raise ModelError(f"The pack lacks cached statistics of {model.entry.name}, so findings cannot be computed again.")
 
 
 def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
-    """Say what differs between the rows of a table as packed and as computed again, whatever their order and run;
-    None where nothing does.
+    """Return the first difference between packed rows and rows that were computed again, or None.
+
+    The order and the run of the rows do not matter.
     """
     names = [name for name in table.names if name not in ("run_id", *_GENERATED)]
     key = [(name, "ascending") for name in table.key if name in names]
-    mine, theirs = (rows.select(names).sort_by(key).combine_chunks() for rows in (packed, again))
-    if len(mine) != len(theirs):
-        return f"{len(mine):,} rows are packed, {len(theirs):,} are computed again"
+    packed = packed.select(names).sort_by(key).combine_chunks()
+    again = again.select(names).sort_by(key).combine_chunks()
+    if len(packed) != len(again):
+        return f"{len(packed):,} rows are packed, {len(again):,} are computed again"
     for name in names:
-        if not mine[name].equals(theirs[name]):
-            if not pa.types.is_floating(mine[name].type):
-                return f"{name} differs"
-            ours, others = (rows[name].to_numpy(zero_copy_only=False).astype(float) for rows in (mine, theirs))
-            return f"{name} differs, by up to {np.nanmax(np.abs(ours - others), initial=0.0):.3g}"
+        if packed[name].equals(again[name]):
+            continue
+        if not pa.types.is_floating(packed[name].type):
+            return f"{name} differs"
+        packed_values = packed[name].to_numpy(zero_copy_only=False).astype(float)
+        new_values = again[name].to_numpy(zero_copy_only=False).astype(float)
+        return f"{name} differs, by up to {np.nanmax(np.abs(packed_values - new_values), initial=0.0):.3g}"
     return None

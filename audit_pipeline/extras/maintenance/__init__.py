@@ -1,1 +1,1 @@
-"""Keep a workspace in order: doctor, forget, alerts."""
+"""The upkeep of a workspace: its checks (doctor), removals (forget), and alerts about changed findings."""

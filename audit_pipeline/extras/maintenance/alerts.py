@@ -1,35 +1,28 @@
-"""Alerts: findings that changed since the last check, and the delivery of a message to a webhook or a file.
+"""Alerts about changed findings: the comparison of two versions of the leaderboard, and a POST request to a webhook.
 
-The address of a webhook is a secret at most chat services, so messages contain its host only.
+The address of a webhook is a secret at most chat services, so no message contains it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
-from audit_pipeline.http.client import HttpClient, require_success
+from audit_pipeline.errors import DataError
+from audit_pipeline.http.client import HttpClient
 from audit_pipeline.http.faults import HttpError
-from audit_pipeline.http.retry import RetryPolicy, build_retryer
 from audit_pipeline.statistics.claims import find_claim_source, format_claim_level
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import open_read_only
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
+"""The environment variable with the address that changes are posted to."""
 SMALLEST_MOVE = 0.02
 """Maximum change of an AUROC that is not reported, even if the interval is narrower."""
 
-# Dagster reports at most five failed runs per tick, and a tick may last one minute.
-RETRY_POLICY = RetryPolicy(attempts=2, first_pause=1.0)
-TIMEOUT = 5.0
-_LINES_OF_TEXT = 30
+_TIMEOUT_SECONDS = 5.0
 _ROWS = """
 SELECT model, benchmark, if(parameters = '{}', detector, detector || ' ' || parameters), auroc, auroc_low, auroc_high,
     split_verdict, is_current, claim_level, design_stated_by, blind_auroc
@@ -147,66 +140,25 @@ def _format_auroc(finding: WatchedFinding) -> str:
     return f"{finding.auroc:.3f} (95% interval {finding.low:.3f} to {finding.high:.3f})"
 
 
-@dataclass(frozen=True)
-class Alert:
-    """A message to people and programs.
+def post_changes(changes: Mapping[tuple[str, str], str], url: str) -> None:
+    """Send the changes of findings to a webhook, as JSON in a POST request.
 
-    Attributes:
-        kind: Kind of the alert for programs, such as "run_failed".
-        title: Title for people.
-        lines: Lines below the title.
-        details: The same information for programs.
-        at: Time of the alert in ISO 8601, in UTC.
+    The payload has a ``text``, which chat services show, and a list of ``changes`` for programs.
+
+    Args:
+        changes: A description by model and benchmark.
+        url: The address of the webhook.
+
+    Raises:
+        DataError: If the webhook does not accept the request.
     """
-
-    kind: str
-    title: str
-    lines: tuple[str, ...]
-    details: Mapping[str, object]
-    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-
-
-def build_payload(alert: Alert) -> dict[str, object]:
-    """Return the body of the request: ``text``, which chat services show, and the fields of the alert."""
-    shown = list(alert.lines[:_LINES_OF_TEXT])
-    if len(alert.lines) > len(shown):
-        shown.append(f"... and {len(alert.lines) - len(shown)} more")
-    return {"text": "\n".join([alert.title, *shown]), **asdict(alert)}
-
-
-def deliver(alert: Alert, paths: DataPaths) -> str:
-    """Send the alert to the webhook in CORPUS_AUDIT_WEBHOOK, and return a description of the delivery.
-
-    A request with a transient fault is repeated, so an alert may arrive twice. If no webhook is set or the delivery
-    fails, the alert is appended to the file of alerts with the reason.
-    """
-    url = os.environ.get(WEBHOOK, "").strip()
-    content = build_payload(alert)
-    fault = f"{WEBHOOK} is not set"
-    if url:
-        host = urlsplit(url).hostname
-        try:
-            build_retryer(RETRY_POLICY)(_post, url, content)
-        except HttpError as error:
-            fault = f"{host} answered with status {error.status}: check {WEBHOOK}"
-            if error.status is None:
-                # The message of the cause could contain the address, which is a secret.
-                cause = type(error.__cause__ or error).__name__
-                fault = f"the request to {host} failed ({cause}): check {WEBHOOK}"
-        else:
-            return f"sent to {host}"
-    paths.alerts.parent.mkdir(parents=True, exist_ok=True)
-    with paths.alerts.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**content, "not_delivered": fault}) + "\n")
-    return f"written to {paths.alerts}: {fault}"
-
-
-def _post(url: str, content: Mapping[str, object]) -> None:
-    headers = {"Content-Type": "application/json"}
-    body = json.dumps(content).encode()
-    with (
-        HttpClient(timeout_seconds=TIMEOUT) as client,
-        client.stream("POST", url, content=body, headers=headers) as response,
-    ):
-        # Nothing in the body of the response is needed, so it is not read.
-        require_success(response)
+    listed = [{"model": model, "benchmark": benchmark, "change": text} for (model, benchmark), text in changes.items()]
+    payload = {"text": "\n".join(changes.values()), "changes": listed}
+    try:
+        with HttpClient(timeout_seconds=_TIMEOUT_SECONDS) as client:
+            client.request(
+                "POST", url, content=json.dumps(payload).encode(), headers={"Content-Type": "application/json"}
+            )
+    except HttpError as error:
+        # The causes of the error may contain the address. Its message does not.
+        raise DataError(f"The webhook did not accept the changes ({error}). Check {WEBHOOK}.") from None

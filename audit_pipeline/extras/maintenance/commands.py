@@ -23,13 +23,12 @@ from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.maintenance.forgetting import Forgotten
+    from audit_pipeline.extras.maintenance.forgetting import Removal
 
 
 _REMOVED: Columns = (
     ("removed", "what"),
     ("files", "files", format_thousands),
-    ("bytes", "bytes", format_thousands),
 )
 _FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
 
@@ -37,7 +36,7 @@ _FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "wha
 @click.command(cls=ListedCommand, section=Section.UPKEEP, position=30, keeps=f"Removed files stay removed. {GO_ON}")
 @click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
 @click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
-@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed. Nothing is removed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed. Nothing is removed.")
 @table_output_options
 def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """Remove a model or a benchmark with all derived data.
@@ -59,13 +58,13 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
         _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, print_step), dry_run=False)
 
 
-def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
+def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
         print_message(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
-    rows = [*removal.gone]
+    rows = removal.list_kinds()
     if removal.had_partition:
-        rows.append({"what": "partition in Dagster", "files": None, "bytes": None})
+        rows.append({"what": "partition in Dagster", "files": None})
     name = "would_go" if dry_run else "went"
     if rows:
         show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)

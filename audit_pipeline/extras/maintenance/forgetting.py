@@ -1,9 +1,15 @@
-"""The command `corpus-audit forget`: remove a benchmark or a model, with its partition and all that came of it.
+"""The removal of a benchmark or a model with all derived data, for the command `corpus-audit forget`.
 
-Nothing is removed while an audit is at work or any run is unfinished that may write findings. The partition goes first:
-from then on no run can be requested for it. What says what there is to remove goes last: the examples, which name the
-texts, and the lines of the ledger, which name the fingerprints. Warehouse and report, which name all of it, go before
-the lines. So the same command finishes a removal that was killed.
+Nothing is removed while an audit is running, or while an unfinished run may write findings. The removal has five steps:
+
+1. Delete the Dagster partition, so that no run can be requested for it.
+2. Delete cached rows of texts that no other benchmark has.
+3. Delete files. Files with texts come last.
+4. Delete warehouse and report, and empty lines of the ledger.
+5. Rebuild warehouse and report.
+
+The files with texts and the ledger determine what is removed, so they are the last to change. Therefore the same
+command finishes a removal that was killed.
 """
 
 from __future__ import annotations
@@ -44,13 +50,22 @@ from audit_pipeline.token_statistics.cache import discard_rows
 
 Dimension = Literal["benchmark", "model"]
 
-_ABANDONED_SECONDS = 3600.0
-"""No living process writes to a temporary file that is older."""
+# No running process writes to a temporary file that is older.
+_MAX_WRITE_SECONDS = 3600.0
+# Fetches of documents write no findings.
+_FETCHING_JOB = "refresh_sources"
+_UNFINISHED_BACKFILLS = {"REQUESTED", "CANCELING", "FAILING"}
+_MAX_QUOTED_RUNS = 3
 
 
 @dataclass(frozen=True)
 class RemovalTarget:
-    """A benchmark or a model, by the name of its partition."""
+    """A benchmark or a model.
+
+    Attributes:
+        dimension: The partition dimension.
+        name: The name of the partition.
+    """
 
     dimension: Dimension
     name: str
@@ -61,11 +76,18 @@ class RemovalTarget:
 
 @dataclass
 class Removal:
-    """What goes with a name.
+    """The data of a benchmark or a model.
 
-    ``files``: by what they hold, in the order in which they go. ``texts``: the digests of those whose rows go from
-    every cache. ``lines``: the digests of the ledger's lines. ``renamed_cards``: cards of models that keep another
-    name, by that name. ``kept``: in words, what stays although it has to do with the target.
+    Attributes:
+        target: The benchmark or the model.
+        files: Files by kind, in the order of their deletion.
+        texts: Digests of the texts whose rows are deleted from all caches.
+        lines: Digests of the ledger's lines that are emptied.
+        renamed_cards: Cards of models that stay under another name, with this name.
+        kept: Descriptions of related data that stay.
+        had_partition: The target had a Dagster partition.
+        configured: The configuration contains the target. None if the configuration is unreadable.
+        dead_runs: Identifiers of dead runs that were marked as failed.
     """
 
     target: RemovalTarget
@@ -74,32 +96,161 @@ class Removal:
     lines: set[str] = field(default_factory=set)
     renamed_cards: dict[Path, str] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
+    had_partition: bool = False
+    configured: bool | None = None
+    dead_runs: Sequence[str] = ()
 
-    def measure(self) -> list[dict[str, Any]]:
-        """What goes, how many files or lines that is, and their bytes; None where they are shared with others."""
-        rows: list[dict[str, Any]] = [
-            {"what": what, "files": len(files), "bytes": sum(file.stat().st_size for file in files if file.exists())}
-            for what, files in self.files.items()
-            if files
-        ]
+    def list_kinds(self) -> list[dict[str, Any]]:
+        """Return the kinds of data with their number of files, or None if the data are parts of shared files."""
+        rows: list[dict[str, Any]] = []
+        for kind, files in self.files.items():
+            if files:
+                rows.append({"what": kind, "files": len(files)})
         if self.texts:
-            rows.append({"what": f"token statistics of {len(self.texts)} texts", "files": None, "bytes": None})
+            rows.append({"what": f"token statistics of {len(self.texts)} texts", "files": None})
         if self.lines:
-            rows.append({"what": f"{len(self.lines)} lines of the ledger", "files": None, "bytes": None})
+            rows.append({"what": f"{len(self.lines)} lines of the ledger", "files": None})
         return rows
 
 
+def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Removal:
+    """Return the data that :func:`forget` would remove. Nothing changes, and no Dagster home is created.
+
+    Raises:
+        AuditError: If the name is unknown, or a file that determines the removal is unreadable.
+    """
+    partitions: Sequence[str] = ()
+    home = dagster_home(paths)
+    if (home / "dagster.yaml").exists():
+        with open_existing_instance(home) as instance:
+            partitions = instance.get_dynamic_partitions(named_target.dimension)
+    return _find_named_removal(named_target, partitions, paths)
+
+
+def forget(
+    named_target: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> Removal:
+    """Remove a benchmark or a model, and rebuild warehouse and report.
+
+    Args:
+        named_target: The target, by a name that the user may have abbreviated.
+        definitions: The Dagster definitions, for the rebuild.
+        paths: The data folder.
+        on_step: Receives a description of each step.
+
+    Raises:
+        AuditError: If the name is unknown, an audit is unfinished, or a file that determines the removal is unreadable.
+            Nothing is removed.
+    """
+    with hold_removal_lock(paths), open_instance(paths) as instance:
+        dead_runs = mark_dead_runs_failed(instance, paths)
+        partitions = instance.get_dynamic_partitions(named_target.dimension)
+        removal = _find_named_removal(named_target, partitions, paths)
+        removal.dead_runs = dead_runs
+        target = removal.target
+        _require_finished_runs(target, instance)
+        instance.delete_dynamic_partition(target.dimension, target.name)
+        try:
+            # A run may have been requested just before the partition was deleted.
+            _require_finished_runs(target, instance)
+        except AuditError:
+            if removal.had_partition:
+                instance.add_dynamic_partitions(target.dimension, [target.name])
+            raise
+        on_step(f"removing {target}")
+        execute_removal(removal, paths)
+        on_step("rebuilding warehouse and report")
+        publish(definitions, paths, on_step, include_text=is_text_output_allowed())
+        return removal
+
+
+def _find_named_removal(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> Removal:
+    target = _resolve_target(named_target, partitions, paths)
+    removal = find_removal(target, paths)
+    removal.had_partition = target.name in partitions
+    entries = _load_entries(target)
+    if entries is not None:
+        removal.configured = target.name in entries or entries.is_broken(target.name)
+    return removal
+
+
+def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Return descriptions of the unfinished runs and backfills that may read or write findings."""
+    descriptions: list[str] = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        if run.job_name != _FETCHING_JOB:
+            descriptions.append(f"run {run.run_id} ({run.job_name}, {run.status.value.lower()})")
+    for backfill in instance.get_backfills():
+        if backfill.status.value in _UNFINISHED_BACKFILLS:
+            descriptions.append(f"backfill {backfill.backfill_id} ({backfill.status.value.lower()})")
+    return descriptions
+
+
+def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) -> None:
+    runs = find_unfinished_runs(instance)
+    if not runs:
+        return
+    listing = ", ".join(runs[:_MAX_QUOTED_RUNS])
+    if len(runs) > _MAX_QUOTED_RUNS:
+        listing += f" and {len(runs) - _MAX_QUOTED_RUNS} more"
+    raise AuditError(
+        f"{target} cannot be removed while an audit is unfinished: {listing}. Wait for its end or cancel it, then "
+        "repeat the command. Nothing was removed."
+    )
+
+
+def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
+    """Return the target with the name of its partition.
+
+    A model may be named by a relative path. A benchmark may be named by its family if the family has no other.
+
+    Raises:
+        DataError: If no data, no partition and no entry has the name.
+    """
+    dimension = named_target.dimension
+    name = named_target.name
+    known_names = list_stored_names(dimension, paths) | set(partitions)
+    entries = _load_entries(named_target)
+    if entries is not None:
+        known_names |= set(entries.names)
+    known = sorted(known_names)
+    if name in known:
+        return named_target
+    path = str(Path(name).expanduser().resolve())
+    if dimension == "model" and path in known:
+        return RemovalTarget("model", path)
+    if dimension == "benchmark" and list_family_partitions(name, known):
+        return RemovalTarget("benchmark", resolve_partition(name, known))
+    raise DataError(
+        f"Unknown {dimension} '{name}': config/{dimension}s.yaml, Dagster's partitions and {paths.root} do not contain "
+        f"it; {did_you_mean(name, known)}"
+    )
+
+
+def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
+    try:
+        return load_benchmarks() if target.dimension == "benchmark" else load_models()
+    except ConfigError:
+        return None
+
+
 def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
-    """The benchmarks, or models, of which anything is kept."""
-    found = [_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)]
-    found += [_find_name_in_line(line, dimension) for line in read_ledger(paths).lines]
-    cards = [str(card.get("name")) for card in _read_cards(paths).values()] if dimension == "model" else []
-    return {name for name in [*found, *cards] if name is not None}
+    """Return the benchmarks or models that the data folder contains data of."""
+    names = {_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
+    names |= {_find_name_in_line(line, dimension) for line in read_ledger(paths).lines}
+    if dimension == "model":
+        names |= {str(card.get("name")) for card in _read_cards(paths).values()}
+    return {name for name in names if name is not None}
 
 
 def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
-    """Find what goes with ``target``; raises DataError where a file that decides it cannot be read."""
-    removal, ledger = Removal(target), read_ledger(paths)
+    """Return the data of a benchmark or a model.
+
+    Raises:
+        DataError: If a file that determines the removal is unreadable.
+    """
+    removal = Removal(target)
+    ledger = read_ledger(paths)
     if target.dimension == "model":
         _add_model_files(removal, ledger, paths)
     else:
@@ -109,23 +260,24 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
         for table, partition, folder in _iterate_folders(paths)
         if _find_name(table, partition, target.dimension) == target.name
     ]
-    for holds_text in (False, True):
-        for table, folder in folders:
-            if bool(table.holds_text) == holds_text:
-                removal.files[table.name] += _list_files_below(folder)
+    # Files with texts are deleted last. A repeated command needs them to find the cached rows.
+    for table, folder in sorted(folders, key=lambda pair: bool(pair[0].holds_text)):
+        removal.files[table.name] += _list_files_below(folder)
     removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
-    if damaged := sum(line.fields is None for line in ledger.lines):
-        removal.kept.append(f"{damaged} damaged lines of the ledger: what they name is not known")
-    logs = sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside"))
-    removal.kept += [f"{log}, the log of a session that wrote to an earlier warehouse" for log in logs]
+    n_damaged = sum(line.fields is None for line in ledger.lines)
+    if n_damaged:
+        removal.kept.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
+    for log in sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside")):
+        removal.kept.append(f"{log}, the log of a session that wrote to an earlier warehouse")
     return removal
 
 
 def execute_removal(removal: Removal, paths: DataPaths) -> None:
-    """Take all of it away, and warehouse and report, which are to be built again."""
-    for folder in list_cache_folders(paths) if removal.texts else ():
-        discard_rows(folder, removal.texts)
-        _remove_files(_list_damaged_parts(folder), paths)
+    """Delete the data, and the warehouse and the report, which must be rebuilt."""
+    if removal.texts:
+        for folder in list_cache_folders(paths):
+            discard_rows(folder, removal.texts)
+            _remove_files(_list_damaged_parts(folder), paths)
     for files in removal.files.values():
         _remove_files(files, paths)
     for card, name in removal.renamed_cards.items():
@@ -135,26 +287,31 @@ def execute_removal(removal: Removal, paths: DataPaths) -> None:
 
 
 def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:
-    """Every partition of every table with files of its own, and its folder; what is made of others comes first."""
+    """Yield table, partition and folder of all stored partitions. Derived tables precede their sources."""
     for table in reversed([*TABLES.values()]):
         if table.has_files:
-            yield from ((table, partition, folder) for partition, folder in iterate_partitions(paths, table))
+            for partition, folder in iterate_partitions(paths, table):
+                yield table, partition, folder
 
 
 def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None:
-    """The benchmark, or model, that a partition is of; None where it is of none."""
-    first, _, second = partition.partition("|")
+    """Return the benchmark or the model of a partition, or None if the partition belongs to none."""
+    first_key, _, second_key = partition.partition("|")
     names = {
         "benchmark": {"benchmark": partition},
-        "pair": {"benchmark": first, "model": second},
-        "overlap": {"benchmark": first},
+        "pair": {"benchmark": first_key, "model": second_key},
+        "overlap": {"benchmark": first_key},
     }
     return names.get(table.partitioned_by, {}).get(dimension)
 
 
 def _find_name_in_line(line: Line, dimension: Dimension) -> str | None:
-    table = TABLES.get((line.fields or {}).get("table", ""))
-    return _find_name(table, line.fields["partition"], dimension) if table is not None and line.fields else None
+    if not line.fields:
+        return None
+    table = TABLES.get(line.fields.get("table", ""))
+    if table is None:
+        return None
+    return _find_name(table, line.fields["partition"], dimension)
 
 
 def _list_files_below(folder: Path) -> list[Path]:
@@ -162,7 +319,7 @@ def _list_files_below(folder: Path) -> list[Path]:
 
 
 def _remove_files(files: Iterable[Path], paths: DataPaths) -> None:
-    """Remove files, and the folders that this leaves empty."""
+    """Delete files, and the folders that become empty."""
     for file in files:
         file.unlink(missing_ok=True)
         folder = file.parent
@@ -172,69 +329,82 @@ def _remove_files(files: Iterable[Path], paths: DataPaths) -> None:
 
 
 def _list_damaged_parts(folder: Path) -> list[Path]:
-    """Parts that were set aside, and what killed writers left: they may hold any text."""
-    abandoned = time.time() - _ABANDONED_SECONDS
-    temporary = [path for path in folder.glob(".part-*.tmp") if path.stat().st_mtime < abandoned]
-    return [*folder.glob("part-*.unreadable"), *temporary]
+    """Return the parts that were set aside, and the files of killed writers. They may contain any text."""
+    parts = list(folder.glob("part-*.unreadable"))
+    for path in folder.glob(".part-*.tmp"):
+        if path.stat().st_mtime < time.time() - _MAX_WRITE_SECONDS:
+            parts.append(path)
+    return parts
 
 
 def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
-    """Find the texts that no other benchmark holds, and all that models are run on for them."""
-    digests: dict[str, str] = {}
+    """Add the texts that no other benchmark has, with the texts that detectors derive from them."""
+    document_digests: dict[str, str] = {}
     for _, folder in iterate_partitions(paths, DOCUMENTS):
         for file in folder.glob("*.parquet"):
             rows = read_parquet(file, ["document_id", "sha256"])
-            digests |= dict(zip(rows["document_id"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
-    own, of_others = set[str](), set[str]()
+            document_digests.update(zip(rows["document_id"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
+    target_texts: set[str] = set()
+    other_texts: set[str] = set()
     for table, partition, folder in _iterate_folders(paths):
-        name = _find_name(table, partition, "benchmark")
-        if name is None or not table.holds_text:
+        benchmark = _find_name(table, partition, "benchmark")
+        if benchmark is None or not table.holds_text:
             continue
-        found = own if name == removal.target.name else of_others
+        digests = target_texts if benchmark == removal.target.name else other_texts
         for file in folder.glob("*.parquet"):
-            try:
-                rows = read_parquet(file)
-            except (OSError, ValueError) as error:
-                raise DataError(
-                    f"{file} cannot be read, and it decides what may be removed ({error}): build it again, or move it "
-                    "away"
-                ) from error
-            texts = table.texts(rows)
-            found.update(map(text_sha256, [*texts, *list_derived_texts(texts)]))
-            if "document_id" in rows.column_names:
-                # Whole documents may have been searched.
-                found.update(digests[name] for name in rows["document_id"].to_pylist() if name in digests)
-    removal.texts = own - of_others
-    removal.kept.append("the documents of its sources, which are no benchmark's own")
-    if shared := len(own & of_others):
-        removal.kept.append(f"token statistics of {shared} of its texts, which other benchmarks hold too")
+            digests |= _read_text_digests(table, file, document_digests)
+    removal.texts = target_texts - other_texts
+    removal.kept.append("the documents of its sources, which other benchmarks may use")
+    n_shared = len(target_texts & other_texts)
+    if n_shared:
+        removal.kept.append(f"token statistics of {n_shared} of its texts, which other benchmarks contain, too")
+
+
+def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, str]) -> set[str]:
+    """Return the digests of the texts, derived texts and documents that a file of a table names."""
+    try:
+        rows = read_parquet(file)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file} is unreadable ({error}). It determines what is removed. Rebuild it, or move it to another folder."
+        ) from error
+    texts = table.texts(rows)
+    digests = set(map(text_sha256, [*texts, *list_derived_texts(texts)]))
+    if "document_id" in rows.column_names:
+        # A search for passages may have cached rows of whole documents.
+        document_ids = rows["document_id"].to_pylist()
+        digests |= {document_digests[name] for name in document_ids if name in document_digests}
+    return digests
 
 
 def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None:
-    """Find what is kept by the fingerprints of a model, where no other name has them."""
-    name, cards = removal.target.name, _read_cards(paths)
-    by_name = _group_fingerprints(ledger, cards)
-    own = by_name.pop(name, set())
-    shared = own & {fingerprint for others in by_name.values() for fingerprint in others}
-    for kind, fingerprint in sorted(own - shared):
-        for what, places in _list_places(kind, fingerprint, paths).items():
-            for place in places:
-                removal.files[what] += _list_files_below(place) if place.is_dir() else [place] if place.exists() else []
-    # They name the other fingerprints, and so they go last.
+    """Add the files that are stored by the fingerprints of a model, except fingerprints of other models."""
+    name = removal.target.name
+    cards = _read_cards(paths)
+    other_models = _group_fingerprints(ledger, cards)
+    fingerprints = other_models.pop(name, set())
+    shared = fingerprints & {fingerprint for others in other_models.values() for fingerprint in others}
+    for kind, fingerprint in sorted(fingerprints - shared):
+        for what, stored in _list_stored_paths(kind, fingerprint, paths).items():
+            for path in stored:
+                if path.is_dir():
+                    removal.files[what] += _list_files_below(path)
+                elif path.exists():
+                    removal.files[what].append(path)
+    # A repeated command finds the other fingerprints in the cards, so the cards are deleted last.
     removal.files["cards"] = removal.files.pop("cards", [])
     for kind, fingerprint in sorted(shared):
-        if kind == "model":
-            users = sorted(other for other, theirs in by_name.items() if (kind, fingerprint) in theirs)
-            removal.kept.append(
-                f"token statistics and card of {fingerprint}, which are those of {', '.join(users)} too"
-            )
-            card = paths.model_card(fingerprint)
-            if cards.get(card, {}).get("name") == name:
-                removal.renamed_cards[card] = users[0]
+        if kind != "model":
+            continue
+        users = sorted(other for other, theirs in other_models.items() if (kind, fingerprint) in theirs)
+        removal.kept.append(f"token statistics and card of {fingerprint}, which {', '.join(users)} uses, too")
+        card = paths.model_card(fingerprint)
+        if cards.get(card, {}).get("name") == name:
+            removal.renamed_cards[card] = users[0]
 
 
-def _list_places(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, list[Path]]:
-    """The files and folders that are kept by a fingerprint of this kind."""
+def _list_stored_paths(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, list[Path]]:
+    """Return the files and folders that are named after a fingerprint of this kind."""
     if kind == "tokenizer":
         return {"converted tokenizers": [paths.kept_tokenizers(fingerprint)]}
     if kind == "weights":
@@ -242,159 +412,51 @@ def _list_places(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, 
     if kind == "endpoint":
         return {"probes of endpoints": [paths.endpoint(fingerprint)]}
     suffix = paths.token_statistics("any", fingerprint).name
-    caches = [folder for folder in list_cache_folders(paths) if folder.name == suffix]
     return {
-        "token statistics": caches,
+        "token statistics": [folder for folder in list_cache_folders(paths) if folder.name == suffix],
         "checks at loading": paths.load_checks(fingerprint),
         "cards": [paths.model_card(fingerprint)],
     }
 
 
 def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]]) -> dict[str, set[tuple[str, str]]]:
-    """The fingerprints that the ledger and the cards name, each with its kind, by model."""
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    """Return kind and value of the fingerprints in the ledger and the cards, by model."""
+    fingerprints: dict[str, set[tuple[str, str]]] = defaultdict(set)
+
+    def add(model: str, kind: str, fingerprint: object) -> None:
+        if fingerprint:
+            fingerprints[model].add((kind, str(fingerprint)))
+
     for entry in ledger.entries:
         table = TABLES.get(entry.table)
-        if table is not None and (name := _find_name(table, entry.partition, "model")) is not None:
-            named = {"model": entry.model_fingerprint, "tokenizer": entry.tokenizer_fingerprint}
-            found[name] |= {(kind, value) for kind, value in named.items() if value}
-    keys = {"tokenizer": "tokenizer_fingerprint", "weights": "weights_digest", "endpoint": "endpoint"}
+        model = _find_name(table, entry.partition, "model") if table is not None else None
+        if model is not None:
+            add(model, "model", entry.model_fingerprint)
+            add(model, "tokenizer", entry.tokenizer_fingerprint)
     for path, card in cards.items():
-        named = {"model": path.stem, **{kind: card.get(key) for kind, key in keys.items()}}
-        found[str(card.get("name"))] |= {(kind, str(value)) for kind, value in named.items() if value}
-    return found
+        model = str(card.get("name"))
+        add(model, "model", path.stem)
+        add(model, "tokenizer", card.get("tokenizer_fingerprint"))
+        add(model, "weights", card.get("weights_digest"))
+        add(model, "endpoint", card.get("endpoint"))
+    return fingerprints
 
 
 def _read_cards(paths: DataPaths) -> dict[Path, Mapping[str, Any]]:
-    """The cards of all models, by path; raises DataError where one cannot be read."""
-    found: dict[Path, Mapping[str, Any]] = {}
+    """Return the cards of all models by path.
+
+    Raises:
+        DataError: If a card is unreadable.
+    """
+    cards: dict[Path, Mapping[str, Any]] = {}
     for path in sorted(paths.model_card("any").parent.glob("*.json")):
-        if path != paths.digest_cache:
-            try:
-                found[path] = dict(read_json(path))
-            except (OSError, ValueError, TypeError) as error:
-                raise DataError(
-                    f"{path} cannot be read, and it decides what may be removed ({error}): move it away; the next "
-                    "audit of its model writes it anew"
-                ) from error
-    return found
-
-
-_FETCHING_JOB = "refresh_sources"
-_UNFINISHED_BACKFILLS = {"REQUESTED", "CANCELING", "FAILING"}
-_NAMED_RUNS = 3
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What went, or in a dry run would go, and what stays.
-
-    ``had_partition``: whether Dagster knew it. ``configured``: whether the configuration still names it, None where
-    that cannot be read.
-    """
-
-    target: RemovalTarget
-    gone: Sequence[dict[str, Any]]
-    kept: Sequence[str]
-    had_partition: bool
-    configured: bool | None
-    dead_runs: Sequence[str] = ()
-
-
-def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Forgotten:
-    """Find what forgetting would remove; nothing is changed, no Dagster home is made.
-
-    Raises AuditError for an unknown name.
-    """
-    partitions: Sequence[str] = ()
-    home = dagster_home(paths)
-    if (home / "dagster.yaml").exists():
-        with open_existing_instance(home) as instance:
-            partitions = instance.get_dynamic_partitions(named_target.dimension)
-    return _describe_removal(find_removal(_resolve_target(named_target, partitions, paths), paths), partitions)
-
-
-def forget(
-    named_target: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
-) -> Forgotten:
-    """Remove ``named_target``, then build warehouse and report again.
-
-    Raises AuditError for an unknown name and, with everything as it was, while an audit is at work.
-    """
-    with hold_removal_lock(paths), open_instance(paths) as instance:
-        dead_runs = mark_dead_runs_failed(instance, paths)
-        partitions = instance.get_dynamic_partitions(named_target.dimension)
-        target = _resolve_target(named_target, partitions, paths)
-        _refuse_while_unfinished(target, instance)
-        removal = find_removal(target, paths)
-        forgotten = _describe_removal(removal, partitions, dead_runs)
-        instance.delete_dynamic_partition(target.dimension, target.name)
+        if path == paths.digest_cache:
+            continue
         try:
-            _refuse_while_unfinished(target, instance)
-        except AuditError:
-            # A run was requested just before the partition went.
-            instance.add_dynamic_partitions(target.dimension, [target.name] if target.name in partitions else [])
-            raise
-        on_step(f"removing {target}")
-        execute_removal(removal, paths)
-        on_step("rebuilding warehouse and report")
-        publish(definitions, paths, on_step, include_text=is_text_output_allowed())
-        return forgotten
-
-
-def _describe_removal(removal: Removal, partitions: Sequence[str], dead_runs: Sequence[str] = ()) -> Forgotten:
-    target, entries = removal.target, _load_entries(removal.target)
-    configured = None if entries is None else target.name in entries or entries.is_broken(target.name)
-    return Forgotten(target, removal.measure(), removal.kept, target.name in partitions, configured, dead_runs)
-
-
-def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
-    """The unfinished runs and backfills that may read or write findings, in words: all but fetches of documents."""
-    runs = [
-        f"run {run.run_id} ({run.job_name}, {run.status.value.lower()})"
-        for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-        if run.job_name != _FETCHING_JOB
-    ]
-    backfills = [
-        f"backfill {backfill.backfill_id} ({backfill.status.value.lower()})"
-        for backfill in instance.get_backfills()
-        if backfill.status.value in _UNFINISHED_BACKFILLS
-    ]
-    return [*runs, *backfills]
-
-
-def _refuse_while_unfinished(target: RemovalTarget, instance: dg.DagsterInstance) -> None:
-    if runs := find_unfinished_runs(instance):
-        more = f" and {len(runs) - _NAMED_RUNS} more" if len(runs) > _NAMED_RUNS else ""
-        raise AuditError(
-            f"{target} cannot be forgotten while an audit is unfinished: {', '.join(runs[:_NAMED_RUNS])}{more}. "
-            "Wait for it or end it, then forget again; nothing was removed"
-        )
-
-
-def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
-    """Return ``named_target`` by the name of its partition.
-
-    A model may be given by a path that leads to it, the only benchmark of a family by the family's name.
-    """
-    dimension, name = named_target.dimension, named_target.name
-    configured = _load_entries(named_target)
-    in_entries = configured.names if configured is not None else ()
-    known = sorted({*partitions, *list_stored_names(dimension, paths), *in_entries})
-    if name in known:
-        return named_target
-    if dimension == "model" and (path := str(Path(name).expanduser().resolve())) in known:
-        return RemovalTarget("model", path)
-    if dimension == "benchmark" and list_family_partitions(name, known):
-        return RemovalTarget("benchmark", resolve_partition(name, known))
-    raise DataError(
-        f"there is no {dimension} '{name}': not in config/{dimension}s.yaml, not among Dagster's partitions, and "
-        f"nothing of it under {paths.root}; {did_you_mean(name, known)}"
-    )
-
-
-def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
-    try:
-        return load_benchmarks() if target.dimension == "benchmark" else load_models()
-    except ConfigError:
-        return None
+            cards[path] = dict(read_json(path))
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(
+                f"{path} is unreadable ({error}). It determines what is removed. Move it to another folder. The next "
+                "audit of its model writes it again."
+            ) from error
+    return cards

@@ -1,1 +1,1 @@
-"""Running one model on several machines: the workers of a Ray cluster hold it and run texts in shards."""
+"""The back end for one model on several machines: workers of a Ray cluster run the texts in shards."""

@@ -1,8 +1,8 @@
-"""The back end of a model that actors of a Ray cluster run: texts in shards, rows written by the actors.
+"""The back end of a model that actors of a Ray cluster run. The actors run shards of texts and write the rows.
 
-Ray starts an actor that died again, with the model loaded anew, and gives it its shard again, however often: a machine
-that goes down takes several actors within seconds, so no number of tries would be right. A shard that is run twice is
-harmless: its rows have the same keys, and readers take one.
+If an actor dies, Ray restarts it, and the new actor loads the model and repeats the shard. The number of restarts is
+unlimited, because one failed machine ends several actors within seconds. A repeated shard is harmless. Its rows have
+the same keys, and readers use one row per key.
 """
 
 from __future__ import annotations
@@ -36,79 +36,101 @@ from audit_pipeline.token_statistics.engine_choice import Engine
 from audit_pipeline.token_statistics.run import run_prepared
 from audit_pipeline.token_statistics.tokens import Window
 
-MOST_TOKENS = {"cpu": 20_000, "cuda": 200_000}
-"""The most tokens of a shard, but for one longer text: some minutes of a small model on one core, or of a large one on
-a GPU."""
-_LEAST_TOKENS = 2_000
-_SHARDS_A_WORKER = 4
-_NOTICE_SECONDS, _LIMIT_SECONDS = 120.0, 12 * 3600.0
-"""How long no shard may be finished before that is reported, and before the run ends."""
-_GO_ON = "What is done is kept: run the same again"
+MAX_SHARD_TOKENS = {"cpu": 20_000, "cuda": 200_000}
+"""Maximum number of tokens of a shard by device, except for a single longer text.
+
+A shard takes some minutes: of a small model on one core, or of a large model on a GPU.
+"""
+_MIN_SHARD_TOKENS = 2_000
+_SHARDS_PER_WORKER = 4
+# Time without a finished shard before a report.
+_NOTICE_SECONDS = 120.0
+# Time without a finished shard before the run ends.
+_LIMIT_SECONDS = 12 * 3600.0
+_CONTINUE = "Finished shards are stored. Repeat the command to continue."
 _OBJECT_STORE_BYTES = 256 << 20
-# Read when Ray starts a machine's processes. Workers run at nice 15 by default: other work would go first.
+# Ray reads these variables when it starts the processes of a machine. By default its workers run at nice 15, so that
+# other work would precede them.
 _LOCAL_SETTINGS = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 
 @dataclass(frozen=True, eq=False)
 class TextShard:
-    """Some texts of a run: ``work`` is theirs alone, their windows renumbered, and ``windows`` are the run's own."""
+    """Some texts of a run.
+
+    Attributes:
+        work: The work on these texts. Texts and windows are numbered within the shard.
+        windows: The windows of these texts, with the numbers of the whole run.
+    """
 
     work: Work
     windows: Sequence[Window]
 
 
 def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[TextShard]:
-    """The work in shards of about ``max_tokens`` tokens or less, texts of like length together, the longest first.
+    """Split work into shards of texts with similar lengths. The shard with the longest texts is the first.
 
-    Each worker gets several, so that none waits long for the last; a text is never cut. Every window of ``work`` is in
-    one shard. Texts without a window are in none.
+    Each window belongs to one shard. A text is not split, and a text without a window belongs to no shard. Each worker
+    gets several shards, so that no worker waits long for the last one.
+
+    Args:
+        work: The work.
+        workers: Number of workers.
+        max_tokens: Approximate maximum number of tokens of a shard.
     """
     windows: dict[int, list[Window]] = {}
     for window in work.prepared.windows:
         windows.setdefault(window.text, []).append(window)
-    tokens = {text: _estimate_tokens(work, text, own) for text, own in windows.items()}
-    even = math.ceil(sum(tokens.values()) / (workers * _SHARDS_A_WORKER))
-    size = max(min(even, max_tokens), min(_LEAST_TOKENS, max_tokens))
-    piles: list[list[int]] = []
-    height = size
+    tokens = {text: _estimate_tokens(work, text, text_windows) for text, text_windows in windows.items()}
+    tokens_per_shard = math.ceil(sum(tokens.values()) / (workers * _SHARDS_PER_WORKER))
+    shard_size = max(min(tokens_per_shard, max_tokens), min(_MIN_SHARD_TOKENS, max_tokens))
+    texts_of_shards: list[list[int]] = []
+    n_tokens = shard_size
     for text in sorted(tokens, key=lambda text: (-tokens[text], text)):
-        if height + tokens[text] > size:
-            piles.append([])
-            height = 0
-        piles[-1].append(text)
-        height += tokens[text]
-    return [
-        TextShard(_select_work_for_texts(work, pile, windows), [window for text in pile for window in windows[text]])
-        for pile in piles
-    ]
+        if n_tokens + tokens[text] > shard_size:
+            texts_of_shards.append([])
+            n_tokens = 0
+        texts_of_shards[-1].append(text)
+        n_tokens += tokens[text]
+    return [_build_shard(work, texts, windows) for texts in texts_of_shards]
 
 
 def _estimate_tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
-    """About how many tokens are run of a text at most, branches and prefixes included."""
+    """Estimate the maximum number of tokens that a text needs, with branches and prefixes."""
     branches = SHARE_WITH_BRANCH * work.steps if work.prepared.wants_branches(text) else 0.0
     return round(sum((window.length + len(work.before)) * (1 + branches) for window in windows))
 
 
-def _select_work_for_texts(work: Work, texts: Sequence[int], windows: Mapping[int, Sequence[Window]]) -> Work:
-    whole = work.prepared
-    prepared = Prepared(
-        distinct=len(texts),
-        keys=[whole.keys[text] for text in texts],
-        encoded=[whole.encoded[text] for text in texts],
-        missing=[whole.missing[text] for text in texts],
-        windows=[replace(window, text=number) for number, text in enumerate(texts) for window in windows[text]],
-        prefix=whole.prefix,
-    )
-    modes = {number: work.modes[text] for number, text in enumerate(texts) if text in work.modes}
-    return replace(work, prepared=prepared, modes=modes)
+def _build_shard(work: Work, texts: Sequence[int], windows: Mapping[int, Sequence[Window]]) -> TextShard:
+    shard = Prepared(distinct=len(texts), keys=[], encoded=[], missing=[], windows=[], prefix=work.prepared.prefix)
+    shard_windows: list[Window] = []
+    modes: dict[int, Any] = {}
+    for number, text in enumerate(texts):
+        shard.keys.append(work.prepared.keys[text])
+        shard.encoded.append(work.prepared.encoded[text])
+        shard.missing.append(work.prepared.missing[text])
+        shard.windows.extend(replace(window, text=number) for window in windows[text])
+        shard_windows += windows[text]
+        if text in work.modes:
+            modes[number] = work.modes[text]
+    return TextShard(replace(work, prepared=shard, modes=modes), shard_windows)
 
 
 @dataclass
 class Worker:
-    """An actor that holds a model, and loads it with its first shard: Ray passes on the errors of calls alone.
+    """An actor with a model.
 
-    ``data``: the data folder. ``identity`` and ``versions`` are those of the process that asks:
-    a worker that has others would write other numbers under the same keys, and refuses.
+    It loads the model with its first shard, because Ray reports only the errors of calls. It refuses to work if its
+    model or packages differ from those of the main process. Otherwise it would write different numbers under the same
+    keys.
+
+    Attributes:
+        entry: The entry of the model.
+        identity: The fingerprints of the model in the main process.
+        versions: The versions of the packages in the main process.
+        data: The data folder.
+        device: The device.
+        threads: The number of threads.
     """
 
     entry: ModelEntry
@@ -119,9 +141,13 @@ class Worker:
     threads: int
 
     def run(self, number: int, work: Work) -> tuple[int, int]:
-        """Run a shard and write its rows; they are on disk when this returns its number and its tokens of branches.
+        """Run a shard, and write its rows to disk. The cache is not read, because the work contains only missing rows.
 
-        The cache is not read: what is missing has been found out, and is given.
+        Returns:
+            The number of the shard, and the number of its tokens in branches.
+
+        Raises:
+            AuditError: If the shard cannot be run. It is a TransientError if another attempt may succeed.
         """
         try:
             model, backend, caches = self._loaded
@@ -129,30 +155,40 @@ class Worker:
                 model, work.prepared, caches, lambda: backend, modes=work.modes, branch_steps=work.steps
             )
         except AuditError as error:
-            # Pickling drops the cause of an error, which says whether trying again may help.
-            raise TransientError(str(error)) if is_transient_fault(error) else error from None
+            # Pickling removes the cause of an error, so the type must show that another attempt may succeed.
+            if is_transient_fault(error):
+                raise TransientError(str(error)) from None
+            raise error from None
         return number, summary.branch_tokens
 
     @cached_property
     def _loaded(self) -> tuple[TokenizedModel, Backend, Caches]:
-        # Read when torch is loaded, which nothing has done in this process yet.
+        # torch reads the variable at its import. This process has not imported torch yet.
         os.environ["OMP_NUM_THREADS"] = str(self.threads)
         paths = DataPaths(Path(self.data))
         model = load_tokenized(self.entry, paths)
-        expected, actual = {**self.versions, **vars(self.identity)}, {**package_versions(), **vars(model.identity)}
-        if differing := sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name)):
-            raise ClusterError(
-                f"a worker on {socket.gethostname()} has other packages, or other files of {self.entry.name}, than the "
-                f"process that asks: {differing[0]} is {actual.get(differing[0])} there and "
-                f"{expected.get(differing[0])} here; install and share the same everywhere"
-            )
+        expected = {**self.versions, **vars(self.identity)}
+        actual = {**package_versions(), **vars(model.identity)}
+        for name in sorted({*expected, *actual}):
+            if expected.get(name) != actual.get(name):
+                raise ClusterError(
+                    f"A worker on {socket.gethostname()} has other packages, or other files of {self.entry.name}, than "
+                    f"the main process: {name} is {actual.get(name)} there and {expected.get(name)} here. Install the "
+                    "same packages and share the same files on all machines."
+                )
         from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
         return model, load_forward_pass(model, paths, self.device), Caches(paths)
 
 
 class WorkerPlan(NamedTuple):
-    """How many workers a model has, and what each takes of the cluster."""
+    """The number of workers of a model, and the resources of a worker.
+
+    Attributes:
+        workers: Number of workers.
+        cpus: Number of CPUs per worker.
+        gpus: Number of GPUs per worker.
+    """
 
     workers: int
     cpus: int
@@ -160,36 +196,51 @@ class WorkerPlan(NamedTuple):
 
 
 def plan_workers(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str | None) -> WorkerPlan:
-    """One worker a GPU where the cluster has some, else one a node, unless the engine says how many; at most as many
-    as the nodes have room for.
+    """Return the workers that fit into the cluster.
 
-    A worker on CPUs takes OMP_NUM_THREADS of them, else its share of the smallest node. Raises ClusterError where no
-    node has room for one worker.
+    By default each GPU has one worker. Without GPUs, each node has one worker. A worker without a GPU gets
+    OMP_NUM_THREADS CPUs. If the variable is not set, the workers of the smallest node share its CPUs.
+
+    Args:
+        engine: The engine, which may set the number of workers.
+        nodes: The resources of each node.
+        device: The device of the user, or None.
+
+    Raises:
+        ClusterError: If no node has the resources of a worker.
     """
-    gpus = 0 if device == "cpu" else sum(int(node.get("GPU", 0)) for node in nodes)
-    if gpus:
-        return WorkerPlan(min(engine.workers or gpus, gpus), 1, 1)
+    n_gpus = 0
+    if device != "cpu":
+        n_gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+    if n_gpus:
+        return WorkerPlan(min(engine.workers or n_gpus, n_gpus), 1, 1)
     if device == "cuda":
-        raise ClusterError("the Ray cluster has no GPU: leave --device cuda out")
+        raise ClusterError("The Ray cluster has no GPU. Remove --device cuda.")
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [0]
     workers = engine.workers or len(cpus)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, min(cpus) // math.ceil(workers / len(cpus))))
-    fitting = sum(count // threads for count in cpus)
-    if not fitting:
+    workers_per_node = math.ceil(workers / len(cpus))
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, min(cpus) // workers_per_node))
+    max_workers = sum(count // threads for count in cpus)
+    if not max_workers:
         raise ClusterError(
-            f"a worker takes {threads} CPUs of one node (OMP_NUM_THREADS), and the largest node of the Ray cluster "
-            f"offers {max(cpus)}"
+            f"A worker needs {threads} CPUs of one node (OMP_NUM_THREADS), but the largest node of the Ray cluster "
+            f"offers {max(cpus)}. Reduce OMP_NUM_THREADS."
         )
-    return WorkerPlan(min(workers, fitting), threads, 0)
+    return WorkerPlan(min(workers, max_workers), threads, 0)
 
 
 def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
-    """Connect to the cluster at RAY_ADDRESS, or to one on this machine that ends with this process; the resources of
-    its nodes. Raises ClusterError where it cannot be reached.
+    """Connect to the cluster at RAY_ADDRESS, or start a cluster on this machine that ends with this process.
+
+    Returns:
+        The resources of each node.
+
+    Raises:
+        ClusterError: If the cluster cannot be reached or started.
     """
     address = os.environ.get("RAY_ADDRESS", "").strip() or "local"
     if address == "local" and "ray" not in sys.modules:
-        # Read when Ray is imported, and inherited by its processes: only those that have this token can use it.
+        # Ray reads the variables at its import, and its processes inherit them. Only they know the token.
         for name, value in {**_LOCAL_SETTINGS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
             os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415
@@ -203,13 +254,14 @@ def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
             ray.init(**options)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise ClusterError(
-                f"the Ray cluster at RAY_ADDRESS={address} cannot be reached or started: {to_one_line(error)}"
+                f"The Ray cluster at RAY_ADDRESS={address} cannot be reached or started: {to_one_line(error)}. Check "
+                "RAY_ADDRESS."
             ) from error
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def start_workers(worker: Worker, plan: WorkerPlan) -> Any:
-    """An ActorPool of workers like this one."""
+    """Return a ray.util.ActorPool of copies of a worker."""
     import ray  # noqa: PLC0415
     from ray.util import ActorPool  # noqa: PLC0415
 
@@ -220,10 +272,10 @@ def start_workers(worker: Worker, plan: WorkerPlan) -> Any:
 
 
 class RayBackend:
-    """A model that actors of a Ray cluster hold, which write the rows themselves.
+    """The back end of a model that actors of a Ray cluster run. The actors write the rows.
 
-    ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there, and used
-    by one model at a time: the actors of another are ended before.
+    The back end connects to the cluster when the first texts must run. One model uses the cluster at a time, so the
+    actors of another model are ended before.
     """
 
     _with_workers: ClassVar[weakref.WeakSet[RayBackend]] = weakref.WeakSet()
@@ -237,9 +289,23 @@ class RayBackend:
         notify: Callable[[str], None],
         load: Callable[[], Backend],
     ) -> None:
+        """Create the back end without a connection.
+
+        Args:
+            model: The model.
+            paths: The data folder.
+            engine: The engine, which may set the number of workers.
+            device: The device of the user, or None.
+            notify: Receives messages about the workers.
+            load: Loads the model in this process.
+        """
         self.branch_tokens_run = 0
-        self._model, self._paths, self._engine, self._device = model, paths, engine, device
-        self._notify, self._load = notify, load
+        self._model = model
+        self._paths = paths
+        self._engine = engine
+        self._device = device
+        self._notify = notify
+        self._load = load
         self._pool: Any = None
 
     @cached_property
@@ -248,45 +314,47 @@ class RayBackend:
 
     @property
     def described(self) -> str:
-        """See :class:`Backend`."""
+        """Return a description of the back end (:class:`Backend`)."""
         return f"run by {self._engine.workers or 'the'} workers of a Ray cluster"
 
     @cached_property
     def local_backend(self) -> Backend:
-        """The model in this process. Workers that hold it are ended first: they may have the memory that it takes."""
+        """Load the model in this process. Its workers are ended before, because they may use the same memory."""
         self.end_workers()
         return self._load()
 
     def end_workers(self) -> None:
-        """End the workers; the next run starts others."""
-        # Ray ends actors that nothing refers to.
+        """End the workers. The next run starts new ones."""
+        # Ray ends actors without a reference.
         self._pool = None
         self._with_workers.discard(self)
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
-        """Have every window run by a worker, shard by shard: see :class:`Backend`. The rows are on disk by then.
+        """Run the windows in shards, and yield the results of a shard after its rows are on disk (:class:`Backend`).
 
-        Raises the AuditError that a worker raised, and ClusterError where the cluster cannot be reached, has no room,
-        or finishes no shard for hours.
+        Raises:
+            AuditError: If a worker raised it.
+            ClusterError: If the cluster cannot be reached, lacks resources, or finishes no shard for 12 hours.
         """
         import ray  # noqa: PLC0415
 
-        shards = split_into_shards(work, self._plan.workers, MOST_TOKENS["cuda" if self._plan.gpus else "cpu"])
+        shards = split_into_shards(work, self._plan.workers, MAX_SHARD_TOKENS["cuda" if self._plan.gpus else "cpu"])
         pool = self._ensure_workers()
         for number, shard in enumerate(shards):
             pool.submit(lambda actor, task: actor.run.remote(*task), (number, shard.work))
-        finished, is_reduced = time.monotonic(), False
+        last_result_time = time.monotonic()
+        is_reduced = False
         try:
             while pool.has_next():
                 try:
                     number, branch_tokens = pool.get_next_unordered(timeout=_NOTICE_SECONDS)
                 except TimeoutError:
-                    self._report_wait(time.monotonic() - finished)
-                    # Where no shard waits, Ray can start a worker whose machine is gone in the place of an idle one.
+                    self._report_wait(time.monotonic() - last_result_time)
+                    # Idle workers are ended. Ray can use their resources to restart the workers of a failed machine.
                     while pool.pop_idle() is not None:
                         is_reduced = True
                 else:
-                    finished = time.monotonic()
+                    last_result_time = time.monotonic()
                     self.branch_tokens_run += branch_tokens
                     yield [WindowResult(window, written=True) for window in shards[number].windows]
         except ray.exceptions.RayTaskError as error:
@@ -294,7 +362,7 @@ class RayBackend:
                 raise error.cause from None
             raise
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"the Ray cluster lost a shard: {to_one_line(error)}. {_GO_ON}") from error
+            raise ClusterError(f"The Ray cluster lost a shard: {to_one_line(error)}. {_CONTINUE}") from error
         finally:
             if pool.has_next() or is_reduced:
                 self.end_workers()
@@ -303,9 +371,10 @@ class RayBackend:
         for other in set(self._with_workers) - {self}:
             other.end_workers()
         if self._pool is None:
-            entry, plan = self._model.entry, self._plan
+            entry = self._model.entry
+            plan = self._plan
             if entry.path is not None:
-                # A worker begins in a folder of its own.
+                # A worker has another working directory, so relative paths would be wrong.
                 entry = entry.model_copy(update={"path": entry.path.expanduser().absolute()})
             worker = Worker(
                 entry,
@@ -315,22 +384,24 @@ class RayBackend:
                 self._device or ("cuda" if plan.gpus else "cpu"),
                 plan.cpus,
             )
-            self._notify(
-                f"{entry.name}: {plan.workers} workers of {plan.gpus or plan.cpus} "
-                f"{'GPU' if plan.gpus else 'CPU'} each in the Ray cluster"
-            )
+            resources = f"{plan.gpus} GPU" if plan.gpus else f"{plan.cpus} CPU"
+            self._notify(f"{entry.name}: {plan.workers} workers of {resources} each in the Ray cluster")
             self._pool = start_workers(worker, plan)
             self._with_workers.add(self)
         return self._pool
 
     def _report_wait(self, seconds: float) -> None:
-        """Report that no shard was finished for so long; raises ClusterError after many hours."""
+        """Report a long time without a finished shard.
+
+        Raises:
+            ClusterError: If the time reaches the limit.
+        """
         if seconds >= _LIMIT_SECONDS:
             raise ClusterError(
-                f"the Ray cluster finished no shard for {seconds / 3600:.0f} hours. See in ray status whether it has "
-                f"room for the workers. {_GO_ON}"
+                f"The Ray cluster finished no shard for {seconds / 3600:.0f} hours. Check with `ray status` that it "
+                f"has resources for the workers. {_CONTINUE}"
             )
         self._notify(
-            f"no shard was finished for {seconds / 60:.0f} minutes: workers load the model, wait for room, or died and "
-            "are started again"
+            f"no shard was finished for {seconds / 60:.0f} minutes: the workers load the model, wait for resources, or "
+            "are being restarted"
         )

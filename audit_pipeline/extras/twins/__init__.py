@@ -1,7 +1,8 @@
-"""Twins: versions of an item of which chance publishes one, and the test whether a model prefers what was published.
+"""Twins: versions of a text, one of them published at random, and the test whether a model prefers that version.
 
-What belongs here: drawing and keeping the versions, canaries (versions that are random words), the test of a model, its
-stage and commands. What does not: the statistics of ranks (statistics/twin_ranks.py).
+The package contains the draw and the secret files, canaries (versions that are random words), the test of a model, its
+stage and its commands. The statistics of ranks belong to statistics/twin_ranks.py.
 """
 
 DETECTORS = ("loss",)
+"""The default detectors of the test."""

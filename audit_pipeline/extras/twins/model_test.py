@@ -1,4 +1,4 @@
-"""The test of a model with twins: scores of all versions, ranks of the published versions, the rows that are kept."""
+"""The test of a model with twins: scores of all versions, ranks of the published versions, and the stored rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ from audit_pipeline.token_statistics.backend import BackendOf
 
 @dataclass(frozen=True)
 class TwinsTest:
-    """A test of one model: ``test`` is the row of CORPUS_TESTS, ``rows`` those of TWINS, both but for the run."""
+    """The result of a test of one model.
+
+    Attributes:
+        test: The row of CORPUS_TESTS without its run.
+        rows: The rows of TWINS without model, benchmark and run.
+    """
 
     test: CorpusTest
     rows: Sequence[Mapping[str, Any]]
@@ -45,31 +50,47 @@ def run_twins_test(
     detectors: Sequence[str] = DETECTORS,
     on_progress: OnProgress | None = None,
 ) -> TwinsTest:
-    """Test whether ``model`` scores the published version of each item above the others (statistics/twin_ranks.py).
+    """Test whether a model scores the published version of each item above its other versions.
 
-    ``name``: what the items are called in the tables. ``detectors``: those that decide together, at their default
-    settings, named before scores are looked at; each has rows of its own, too. ``backend_of`` loads the model, where a
-    text is not in the cache. Raises ConfigError for a detector that needs more than the text's own pass.
+    The statistic and its p-value are in statistics/twin_ranks.py.
+
+    Args:
+        model: The model.
+        twins: The items and their published versions.
+        paths: The data folder.
+        backend_of: Loads the model if a text is not in the cache.
+        name: Name of the items in the tables.
+        detectors: Names of the detectors that decide together, at their default settings. They must be chosen before
+            any score is seen. Each detector has rows of its own, too.
+        on_progress: Receives the progress of the passes.
+
+    Raises:
+        ConfigError: If a detector needs more than the pass of the text itself.
     """
-    chosen = [detector for detector, _ in select(detectors)]
-    if beyond := [detector.name for detector in chosen if detector.needs]:
-        raise ConfigError(f"{beyond[0]} needs more than the text's own pass; take one of {', '.join(ONE_PASS)}")
-    texts = [text for item in twins.items for text in item.versions]
-    session = Session(model, [(detector, [detector.default]) for detector in chosen], paths)
+    selected = [detector for detector, _ in select(detectors)]
+    for detector in selected:
+        if detector.needs:
+            raise ConfigError(
+                f"{detector.name} needs more than the text's own pass. Choose from: {', '.join(ONE_PASS)}."
+            )
+    texts: list[str] = []
+    for item in twins.items:
+        texts += item.versions
+    session = Session(model, [(detector, [detector.default]) for detector in selected], paths)
     session.run(texts, backend_of, on_progress=on_progress)
-    places = [str(place) for place in range(len(texts))]
-    table = session.score(places, texts).select(["example_id", "detector", "score"])
+    example_ids = [str(number) for number in range(len(texts))]
+    table = session.score(example_ids, texts).select(["example_id", "detector", "score"])
     scores = {(row["detector"], row["example_id"]): row["score"] for row in table.to_pylist()}
     ends = np.cumsum([0, *(len(item.versions) for item in twins.items)])
-    shares = {
-        (detector.name, detector.to_json(detector.default)): [
-            compute_rank_shares([scores[detector.name, place] for place in places[begin:end]])
-            for begin, end in pairwise(ends)
-        ]
-        for detector in chosen
-    }
+    shares: dict[tuple[str, str], list[Floats]] = {}
+    for detector in selected:
+        shares_of_detector: list[Floats] = []
+        for start, end in pairwise(ends):
+            scores_of_item = [scores[detector.name, example_id] for example_id in example_ids[start:end]]
+            shares_of_detector.append(compute_rank_shares(scores_of_item))
+        shares[detector.name, detector.to_json(detector.default)] = shares_of_detector
     together = compare_twins(list(shares.values()), twins.published)
-    named = ", ".join(f"{detector} {parameters}" for detector, parameters in shares)
+    detector_names = ", ".join(f"{detector} {parameters}" for detector, parameters in shares)
     return TwinsTest(
         CorpusTest(
             model=model.entry.name,
@@ -84,8 +105,8 @@ def run_twins_test(
             assumption=ASSUMPTION,
             claim_level="sound test",
             method=(
-                f"{together.method}; by {named}; statistic: share of the secret versions that the published version "
-                f"scores above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
+                f"{together.method}; by {detector_names}; statistic: share of the secret versions that the published "
+                f"version scores above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
             ),
             detectable_auroc=together.detectable_auroc,
         ),
@@ -96,21 +117,32 @@ def run_twins_test(
 def _build_detector_group_rows(
     twins: Twins, shares: Mapping[tuple[str, str], Sequence[Floats]], together: TwinComparison
 ) -> list[dict[str, Any]]:
-    """Return a row of all items and of each group, by each detector, and by all where there are several."""
-    groups = [item.group for item in twins.items]
-    several = list(dict.fromkeys(groups)) if len(set(groups)) < len(groups) else []
-    chosen = {key: [of_detector] for key, of_detector in shares.items()}
+    """Return the rows of all items and of each group, per detector and for all detectors together.
+
+    Groups have rows only if a group has two items. The row for all detectors exists only if there are several.
+    """
+    item_groups = [item.group for item in twins.items]
+    groups = [""]
+    if len(set(item_groups)) < len(item_groups):
+        groups += dict.fromkeys(item_groups)
+    combinations: dict[tuple[str, str], list[Sequence[Floats]]] = {}
     if len(shares) > 1:
-        chosen = {("all", "{}"): list(shares.values()), **chosen}
-    rows = []
-    for (detector, parameters), of_detectors in chosen.items():
-        for group in ("", *several):
-            within = [place for place, own in enumerate(groups) if group in ("", own)]
-            own_shares = [[row[place] for place in within] for row in of_detectors]
-            compared = compare_twins(own_shares, [twins.published[place] for place in within], alpha=1.0)
-            rows.append({"detector": detector, "parameters": parameters, "group": group, **vars(compared)})
-    # The answer's own row is refused where the answer is.
-    return [{**rows[0], **vars(together)}, *rows[1:]]
+        combinations["all", "{}"] = list(shares.values())
+    for key, shares_of_detector in shares.items():
+        combinations[key] = [shares_of_detector]
+    rows: list[dict[str, Any]] = []
+    for (detector, parameters), combined in combinations.items():
+        for group in groups:
+            indices = [index for index, item_group in enumerate(item_groups) if group in ("", item_group)]
+            group_shares: list[list[Floats]] = []
+            for item_shares in combined:
+                group_shares.append([item_shares[index] for index in indices])
+            published = [twins.published[index] for index in indices]
+            comparison = compare_twins(group_shares, published, alpha=1.0)
+            rows.append({"detector": detector, "parameters": parameters, "group": group, **vars(comparison)})
+    # The first row is the answer. It contains the reason if the answer is refused.
+    rows[0] |= vars(together)
+    return rows
 
 
 def write_twins_test(
@@ -121,19 +153,30 @@ def write_twins_test(
     upstream: Mapping[str, str],
     settings: Mapping[str, object] | None = None,
 ) -> str:
-    """Write the rows of a test with their lines in the ledger; returns the data version of those of TWINS.
+    """Write the rows of a test with their lines in the ledger.
 
-    ``upstream``: the versions of what it was made of; ``settings``: the options of its stage. Raises DataError for a
-    name with a bar.
+    Args:
+        result: The result of the test.
+        model: The model.
+        paths: The data folder.
+        step: The step of the lineage.
+        upstream: Data versions of the sources by asset key.
+        settings: The options of the stage.
+
+    Returns:
+        The data version of the rows of TWINS.
+
+    Raises:
+        DataError: If the name of the items contains a bar.
     """
     write_corpus_test(result.test, model, paths, run_id=step.run_id)
-    named = {"model": result.test.model, "benchmark": result.test.benchmark, "run_id": step.run_id}
+    keys = {"model": result.test.model, "benchmark": result.test.benchmark, "run_id": step.run_id}
     return store.write(
         paths,
         step,
         TWINS,
         Pair(result.test.benchmark, result.test.model),
-        table_from_rows([{**named, **row} for row in result.rows], TWINS),
+        table_from_rows([{**keys, **row} for row in result.rows], TWINS),
         upstream=upstream,
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,

@@ -1,10 +1,10 @@
-"""Drawing twins: the items' versions, the draw of what to publish, and the secret file that the test needs later.
+"""The draw of twins: the versions of items, the published versions, and the secret file for the later test.
 
-The draw is HMAC-SHA256 of the item's name under a random key, taken modulo the number of its versions. Who has the
-secret file, key and versions, draws the same again: that chance alone drew can be checked, as far as the key is known
-to be random. A timestamp of the file, obtained before anything is published, shows that neither was chosen later.
+The draw is HMAC-SHA256 of the item's name under a random key, modulo the number of its versions. The secret file
+contains the key and the versions, so its owner can repeat the draw. Others can verify the draw if they trust that the
+key is random. A timestamp of the file before the publication proves that key and versions were not chosen later.
 
-Canaries are twins whose versions are random words, to be planted in texts before these are published.
+Canaries are twins whose versions are random words. An author adds them to texts before the publication.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 
 from audit_pipeline.errors import ConfigError, DataError
@@ -27,14 +28,22 @@ from audit_pipeline.store.files import read_json, write_atomically
 from audit_pipeline.store.integrity import add_json_digest, format_json
 
 ITEM_COLUMNS = ("item", "id", "item_id")
-VERSIONS_COLUMN, NUMBERED_COLUMNS, GROUP_COLUMN = "versions", "version_", "group"
+VERSIONS_COLUMN = "versions"
+NUMBERED_COLUMNS = "version_"
+GROUP_COLUMN = "group"
+# Maximum number of unusable rows that an error message quotes.
+_MAX_QUOTED_ROWS = 5
 
 
 @dataclass(frozen=True)
 class TwinItem:
-    """An item and its ``versions``, two texts or more; ``group``: what it belongs to, by default itself.
+    """An item with its versions.
 
-    ``rest``: the row's other columns, which are published as they are.
+    Attributes:
+        item: Its name.
+        group: Name of the group of dependent items, by default the name of the item.
+        versions: At least two texts.
+        rest: The other columns of its row, which are published unchanged.
     """
 
     item: str
@@ -45,9 +54,13 @@ class TwinItem:
 
 @dataclass(frozen=True)
 class Twins:
-    """Items and the places of their published versions, as a secret file has them.
+    """The content of a secret file.
 
-    ``origin``: when they were drawn and what shows it, in words.
+    Attributes:
+        items: The items.
+        published: Index of the published version of each item.
+        sha256: Digest of the secret file.
+        origin: A description of the time of the draw and its timestamp.
     """
 
     items: Sequence[TwinItem]
@@ -57,97 +70,136 @@ class Twins:
 
     @property
     def published_texts(self) -> list[str]:
-        """The published version of each item."""
-        return [item.versions[place] for item, place in zip(self.items, self.published, strict=True)]
+        """Return the published version of each item."""
+        return [item.versions[index] for item, index in zip(self.items, self.published, strict=True)]
 
     def require_published(self, texts: Collection[str], label: object) -> None:
-        """Raise DataError unless the published version of every item is among ``texts``, which ``label`` names."""
+        """Check that the texts contain the published version of each item.
+
+        Args:
+            texts: The published texts.
+            label: Name of the texts in the error message.
+
+        Raises:
+            DataError: If a published version is missing.
+        """
         known = set(texts)
-        lacking = [item.item for item, text in zip(self.items, self.published_texts, strict=True) if text not in known]
-        if lacking:
+        missing = [item.item for item, text in zip(self.items, self.published_texts, strict=True) if text not in known]
+        if missing:
             raise DataError(
-                f"{label} lacks the published version of {len(lacking):,} of {len(self.items):,} items (the first: "
-                f"{lacking[0]}): the secret file is of other items; take the file that was written with them"
+                f"{label} lacks the published version of {len(missing):,} of {len(self.items):,} items (the first: "
+                f"{missing[0]}). The secret file belongs to other items. Use the secret file of this draw."
             )
 
 
 def read_items(path: Path) -> list[TwinItem]:
-    """Read the items of a file of rows: a name in ``item`` or ``id``, texts in ``versions`` (a list) or in columns
-    ``version_1``, ``version_2`` … (blank: the item has fewer), and, if it has one, a ``group``.
+    """Read the items of a file with one row per item.
 
-    Raises DataError, naming the rows, where one cannot be read, an item has no name or that of another, a version is no
-    text, or the same as another of any item (a version that is published elsewhere is no secret), or there is only one.
+    The columns are ``item`` or ``id`` (name), ``versions`` (a list), and ``group`` (optional). Instead of ``versions``
+    a file may have columns ``version_1``, ``version_2`` and so on. An empty cell is no version.
+
+    Raises:
+        DataError: If a row is unusable. All names and all versions must differ, because a version of two items would be
+            published by one of them.
     """
     file = read_rows(path)
     problems = [(skipped.location, skipped.reason) for skipped in file.skipped]
     items: list[TwinItem] = []
-    seen: dict[tuple[str, str], str] = {}
+    # The first row with each name, and the first row with each version.
+    row_of_name: dict[str, str] = {}
+    row_of_version: dict[str, str] = {}
     for row in file.rows:
         item, problem = _parse_item(row)
-        for what, value in (("name", item.item), *(("version", text) for text in dict.fromkeys(item.versions))):
-            if problem is None and (what, value) in seen:
-                problem = f"has a {what} that {seen[what, value]} has too"
-            seen.setdefault((what, value), row.location)
+        if problem is None and item.item in row_of_name:
+            problem = f"has a name that {row_of_name[item.item]} has, too"
+        shared = [text for text in item.versions if text in row_of_version]
+        if problem is None and shared:
+            problem = f"has a version that {row_of_version[shared[0]]} has, too"
+        row_of_name.setdefault(item.item, row.location)
+        for text in item.versions:
+            row_of_version.setdefault(text, row.location)
         if problem is None:
             items.append(item)
         else:
             problems.append((row.location, problem))
     if problems:
-        named = "; ".join(f"{location} {why}" for location, why in problems[:5])
-        raise DataError(f"{path}: {len(problems):,} row(s) cannot be used: {named}; nothing was drawn")
+        listing = "; ".join(f"{location} {problem}" for location, problem in problems[:_MAX_QUOTED_ROWS])
+        raise DataError(
+            f"{path}: {len(problems):,} row(s) are unusable: {listing}. Correct the file. Nothing was drawn."
+        )
     return items
 
 
 def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
-    """Return the item of a row, as far as it has one, and what is wrong with it."""
+    """Return the item of a row and its problem. An item with a problem may be incomplete."""
     columns = list(row.values)
-    name_column = next((found for name in ITEM_COLUMNS if (found := find_column(columns, name))), None)
-    listed, grouped = find_column(columns, VERSIONS_COLUMN), find_column(columns, GROUP_COLUMN)
-    numbered = [column for column in columns if column.casefold().startswith(NUMBERED_COLUMNS)]
-    given = row.values[listed] if listed else [row.values[column] for column in numbered]
-    versions = list(given) if isinstance(given, list | tuple) else []
-    if not listed:
-        versions = [text for text in versions if text is not None and str(text).strip()]
-    name, group = (row.values.get(column) if column else None for column in (name_column, grouped))
-    taken = {name_column, listed, grouped, *numbered}
-    rest = {column: value for column, value in row.values.items() if column not in taken}
+    name_columns = list(filter(None, (find_column(columns, name) for name in ITEM_COLUMNS)))
+    versions_column = find_column(columns, VERSIONS_COLUMN)
+    group_column = find_column(columns, GROUP_COLUMN)
+    numbered_columns = [column for column in columns if column.casefold().startswith(NUMBERED_COLUMNS)]
+    versions: list[object] = []
+    if versions_column is None:
+        cells = [row.values[column] for column in numbered_columns]
+        versions = [text for text in cells if text is not None and str(text).strip()]
+    else:
+        cell = row.values[versions_column]
+        if isinstance(cell, list | tuple):
+            versions = list(cell)
+    name = row.values.get(name_columns[0]) if name_columns else None
     label = "" if name is None else str(name).strip()
+    group = row.values.get(group_column) if group_column else None
+    used_columns = {*name_columns[:1], versions_column, group_column, *numbered_columns}
+    rest = {column: value for column, value in row.values.items() if column not in used_columns}
     item = TwinItem(label, label if group is None else str(group), tuple(map(str, versions)), rest)
-    faults = [reason for text in versions if (reason := explain_unusable_text(text)) is not None]
     if not label:
         return item, f"has no name in a column {', '.join(ITEM_COLUMNS)}"
-    if faults:
-        return item, f"has a version that {faults[0]}"
+    for text in versions:
+        reason = explain_unusable_text(text)
+        if reason is not None:
+            return item, f"has a version that {reason}"
     if len(versions) < 2:
-        place = f"{VERSIONS_COLUMN} (a list) or {NUMBERED_COLUMNS}1, {NUMBERED_COLUMNS}2 …"
-        return item, f"has {len(versions)} version(s) in {place}; two are needed"
-    return item, "has the same version twice" if len(set(versions)) < len(versions) else None
+        expected = f"{VERSIONS_COLUMN} (a list) or {NUMBERED_COLUMNS}1, {NUMBERED_COLUMNS}2 …"
+        return item, f"has {len(versions)} version(s) in {expected}; two are required"
+    if len(set(versions)) < len(versions):
+        return item, "has the same version twice"
+    return item, None
 
 
 def draw_places(items: Sequence[TwinItem], key: str) -> list[int]:
-    """Return the place of the version of each item that ``key`` (hex) draws: each with the same chance, but for a
-    deviation below k / 2^256.
+    """Return the index of the drawn version of each item.
+
+    The probabilities of k versions are equal up to k / 2^256.
+
+    Args:
+        items: The items.
+        key: The key as hexadecimal digits.
     """
-    places = []
+    indices: list[int] = []
     for item in items:
-        drawn = hmac.new(bytes.fromhex(key), item.item.encode(), hashlib.sha256).digest()
-        places.append(int.from_bytes(drawn) % len(item.versions))
-    return places
+        number = hmac.new(bytes.fromhex(key), item.item.encode(), hashlib.sha256).digest()
+        indices.append(int.from_bytes(number) % len(item.versions))
+    return indices
 
 
 def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = None) -> Twins:
-    """Draw the published versions of ``items``, and write the ``secret`` file, readable by its owner alone.
+    """Draw the published versions of items, and write the secret file. Only its owner may read it.
 
-    The timestamp of the ``authority`` at a URL, which gets the file's digest alone, is written next to it. Raises
-    DataError where the file exists (versions that were published cannot be tested without the key that drew them), and
-    AuthorityError where the authority does not answer; nothing is written then.
+    Args:
+        items: The items.
+        secret: The secret file.
+        authority: The URL of a timestamp authority, or None. It receives only the digest of the secret file. Its
+            timestamp is written next to the secret file.
+
+    Raises:
+        DataError: If the secret file or its timestamp exists.
+        AuthorityError: If the authority does not respond. Nothing is written.
     """
-    for file in (secret, build_stamp_path(secret)):
-        require_new(file)
+    require_new(secret)
+    require_new(build_stamp_path(secret))
     document = {
         "drawn_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "key": secrets.token_hex(32),
-        "items": [{name: value for name, value in vars(item).items() if name != "rest"} for item in items],
+        "items": [{"item": item.item, "group": item.group, "versions": item.versions} for item in items],
     }
     content = format_json(add_json_digest(document)).encode()
     if authority is not None:
@@ -163,11 +215,15 @@ def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = 
 
 
 def require_new(file: Path) -> None:
-    """Raise DataError where there is such a file."""
+    """Check that a file does not exist.
+
+    Raises:
+        DataError: If the file exists.
+    """
     if file.exists():
         raise DataError(
-            f"{file}: exists already; published versions cannot be tested without the file of their draw, so take "
-            "another name"
+            f"{file} exists already. Choose another name: published versions cannot be tested without the file of "
+            "their draw."
         )
 
 
@@ -177,68 +233,88 @@ def build_stamp_path(secret: Path) -> Path:
 
 
 def write_published(path: Path, twins: Twins) -> None:
-    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns."""
-    lines = [
-        {ITEM_COLUMNS[0]: item.item, "text": text, **({} if item.group == item.item else {GROUP_COLUMN: item.group})}
-        | {name: value for name, value in item.rest.items() if name not in (ITEM_COLUMNS[0], "text")}
-        for item, text in zip(twins.items, twins.published_texts, strict=True)
-    ]
+    """Write a JSON line per item to publish: its name, the drawn version as ``text``, and its other columns."""
+    lines: list[str] = []
+    for item, text in zip(twins.items, twins.published_texts, strict=True):
+        fields: dict[str, object] = {ITEM_COLUMNS[0]: item.item, "text": text}
+        if item.group != item.item:
+            fields[GROUP_COLUMN] = item.group
+        for name, value in item.rest.items():
+            if name not in (ITEM_COLUMNS[0], "text"):
+                fields[name] = value
+        lines.append(json.dumps(fields, ensure_ascii=False, default=str) + "\n")
     with write_atomically(path) as temporary:
-        encoded = (json.dumps(line, ensure_ascii=False, default=str) for line in lines)
-        temporary.write_text("".join(f"{line}\n" for line in encoded), encoding="utf-8")
+        temporary.write_text("".join(lines), encoding="utf-8")
 
 
 def read_twins(secret: Path) -> Twins:
-    """Read a secret file, draw from its key again, and compare it with its timestamp, where that is next to it.
+    """Read a secret file, repeat its draw, and compare it with its timestamp if the timestamp exists.
 
-    Raises DataError where it cannot be read, is not as it was written, or its timestamp is of another file.
+    Raises:
+        DataError: If the file is missing, unreadable or changed, or the timestamp belongs to another file.
     """
     try:
-        content, document = read_regular_file(secret), read_json(secret)
+        content = read_regular_file(secret)
+        document = read_json(secret)
         items = [TwinItem(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
-        places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
+        published = draw_places(items, document["key"])
+        drawn_at = document["drawn_at"]
     except FileNotFoundError as error:
-        raise DataError(f"{secret}: no such file") from error
+        raise DataError(f"{secret} does not exist. Check the path of the secret file.") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{secret}: no secret file of twins ({error}); take the file as it was written") from error
+        raise DataError(
+            f"{secret} is no secret file of twins ({error}). Use the unchanged file of the draw."
+        ) from error
     stamp: object = "without a timestamp"
-    if (file := build_stamp_path(secret)).exists():
+    stamp_path = build_stamp_path(secret)
+    if stamp_path.exists():
         from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
 
-        stamp = read_timestamp(file.read_bytes(), content)
-    return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {stamp}")
+        stamp = read_timestamp(stamp_path.read_bytes(), content)
+    return Twins(items, published, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {stamp}")
 
 
 SLOT = "{canary}"
-N_WORDS = 12
-MOST_TEXTS = 1_000_000
+CANARY_WORDS = 12
+MAX_CANARIES = 1_000_000
 
 WORDS: tuple[str, ...] = tuple((files(__package__) / "canary_words.txt").read_text(encoding="utf-8").split())
-"""256 common English words: eight bits each."""
+"""256 common English words. A random word has eight bits of entropy."""
 
 
 def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[TwinItem]:
-    """Make ``n_sets`` items of 1 + ``alternatives`` random texts each.
+    """Draw items of random texts. No two texts are equal.
 
-    The random part of a text is 12 draws from the list of common words (96 random bits), by the operating system's
-    source of random numbers; ``template`` is the text around it, with ``{canary}`` in its place. Texts are distinct
-    over all sets.
+    A text has 12 random words, which are 96 random bits from the operating system.
 
-    Raises ConfigError for a number below 1, or far above what is of use, and for a template without exactly one
-    ``{canary}``.
+    Args:
+        n_sets: Number of items.
+        alternatives: Number of unpublished versions per item.
+        template: The text around the random words, which replace ``{canary}``.
+
+    Raises:
+        ConfigError: If a number is below 1, there would be too many texts, or the template does not contain
+            ``{canary}`` exactly once.
     """
     if min(n_sets, alternatives) < 1:
-        raise ConfigError(f"canaries need at least one set and one alternative: {n_sets}, {alternatives}")
-    size = alternatives + 1
-    if n_sets * size > MOST_TEXTS:
         raise ConfigError(
-            f"{n_sets:,} sets of {size:,} canaries are too many: at most {MOST_TEXTS:,} canaries are drawn"
+            f"Canaries need at least one set and one alternative, but got {n_sets} and {alternatives}. Increase them."
+        )
+    n_versions = alternatives + 1
+    if n_sets * n_versions > MAX_CANARIES:
+        raise ConfigError(
+            f"{n_sets:,} sets of {n_versions:,} canaries are too many. Draw at most {MAX_CANARIES:,} canaries."
         )
     if template.count(SLOT) != 1:
-        raise ConfigError(f"the template must hold {SLOT} exactly once, where the random part goes")
+        raise ConfigError(f"The template must contain {SLOT} exactly once, at the position of the random words.")
+    # A dictionary removes equal texts and keeps their order.
     texts: dict[str, None] = {}
-    while len(texts) < n_sets * size:
-        texts[template.replace(SLOT, " ".join(secrets.choice(WORDS) for _ in range(N_WORDS)))] = None
-    every = list(texts)
-    names = [f"{number:04d}" for number in range(1, n_sets + 1)]
-    return [TwinItem(name, name, tuple(every[place * size : (place + 1) * size])) for place, name in enumerate(names)]
+    while len(texts) < n_sets * n_versions:
+        words = " ".join(secrets.choice(WORDS) for _ in range(CANARY_WORDS))
+        texts[template.replace(SLOT, words)] = None
+    remaining_texts = iter(texts)
+    items: list[TwinItem] = []
+    for number in range(1, n_sets + 1):
+        name = f"{number:04d}"
+        items.append(TwinItem(name, name, tuple(islice(remaining_texts, n_versions))))
+    return items

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.extras.chat.matching import (
-    LEAST,
-    MISMATCHES,
-    NEXT_WORDS,
-    PHRASE,
-    RUN,
+    MAX_MISMATCHES,
+    MAX_PHRASE_WORDS,
+    MIN_NEAR_WORDS,
+    MIN_RUN_WORDS,
     AnswerMeasures,
     DocumentMatcher,
-    NearStretches,
     hash_normalised_words,
 )
+from audit_pipeline.extras.chat.sequence_matching import NearStretches
 
 NOTHING = AnswerMeasures(0, 0, None, None, None, 0, 0.0, None, 0, None)
 DOCUMENT = "The miller rose at four. He lit the lamp, fed the grey cat and opened the sluice before anyone woke."
@@ -77,8 +76,8 @@ def test_a_near_stretch_has_five_words_that_differ_and_forty_in_all() -> None:
     words = numbers(50, 90).split()
     for at in (1, 9, 17, 25, 33):
         words[at] = "x"
-    assert document.measure(" ".join(words), None, None).near_span == LEAST
-    assert document.measure(f"y z {' '.join(words)} y z", None, None).near_span == LEAST
+    assert document.measure(" ".join(words), None, None).near_span == MIN_NEAR_WORDS
+    assert document.measure(f"y z {' '.join(words)} y z", None, None).near_span == MIN_NEAR_WORDS
     assert document.measure(" ".join(words[1:]), None, None).near_span == 0
     sixth = [*words[:37], "x", *words[38:]]
     assert document.measure(" ".join(sixth), None, None).near_span == 0
@@ -128,7 +127,7 @@ def test_a_hundred_thousand_words_given_back() -> None:
     found = matcher.measure(text, None, (0, len(text)))
     assert found == AnswerMeasures(whole, whole, 0, len(text), 0, whole, 1.0, 1.0, whole, 0)
     assert matcher.measure(text, text, (0, len(text))) == replace(
-        NOTHING, answer_words=whole, passage_coverage=0.0, edits=NEXT_WORDS
+        NOTHING, answer_words=whole, passage_coverage=0.0, edits=MIN_NEAR_WORDS
     )
 
 
@@ -177,13 +176,13 @@ def is_in(run: list[str], words: list[str]) -> bool:
 
 def said_over(prompt: list[str]) -> list[str]:
     """What a prompt stands for."""
-    return prompt if len(prompt) >= RUN else prompt * RUN
+    return prompt if len(prompt) >= MIN_RUN_WORDS else prompt * MIN_RUN_WORDS
 
 
 def quoted_by_force(case: Case) -> set[int]:
     prompt = said_over(case.prompt)
     spans = [(a, b) for a in range(len(case.answer)) for b in range(a + 1, len(case.answer) + 1)]
-    long = [(a, b) for a, b in spans if b - a >= RUN and is_in(case.answer[a:b], prompt)]
+    long = [(a, b) for a, b in spans if b - a >= MIN_RUN_WORDS and is_in(case.answer[a:b], prompt)]
     said_again = max(k for k in range(len(case.answer) + 1) if k == 0 or case.answer[:k] == prompt[-k:])
     quoted = {at for a, b in [*long, (0, said_again)] for at in range(a, b)}
     return quoted - phrases_by_force(case, quoted)
@@ -200,14 +199,20 @@ def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
         new = [at for at in range(a, b) if at not in quoted]
         midst = [] if not new else [at for at in range(new[0], new[-1]) if at in quoted]
         if len(midst) < len(new):
-            found |= {at for at in midst if new[RUN - 1 : RUN] < [at] and new[-RUN] > at and len(new) >= 2 * RUN}
+            found |= {
+                at
+                for at in midst
+                if new[MIN_RUN_WORDS - 1 : MIN_RUN_WORDS] < [at]
+                and new[-MIN_RUN_WORDS] > at
+                and len(new) >= 2 * MIN_RUN_WORDS
+            }
     for at in set(found):
         phrase = [at]
         while phrase[0] - 1 in quoted:
             phrase.insert(0, phrase[0] - 1)
         while phrase[-1] + 1 in quoted:
             phrase.append(phrase[-1] + 1)
-        if len(phrase) > PHRASE:
+        if len(phrase) > MAX_PHRASE_WORDS:
             found.discard(at)
     return found
 
@@ -233,7 +238,7 @@ def runs_by_force(words: list[str], others: list[list[str]], quoted: set[int], p
 
 
 def covered(runs: list[range]) -> int:
-    return len({at for run in runs if len(run) >= RUN for at in run})
+    return len({at for run in runs if len(run) >= MIN_RUN_WORDS for at in run})
 
 
 def edits_by_force(target: list[str], answer: list[str | None]) -> int:
@@ -286,10 +291,10 @@ def test_measures_are_those_of_brute_force(case: Case) -> None:
             if not quoted & set(range(a, b))
         ]
         assert found.passage_coverage == covered(runs_by_force(target, segments, set(), case.prompt)) / len(target)
-        assert found.edits == edits_by_force(target[:NEXT_WORDS], masked)
+        assert found.edits == edits_by_force(target[:MIN_NEAR_WORDS], masked)
     else:
         assert (found.passage_coverage, found.edits) == (None, None)
-    assert found.near_span == near_by_force(case.document, masked, MISMATCHES, LEAST)
+    assert found.near_span == near_by_force(case.document, masked, MAX_MISMATCHES, MIN_NEAR_WORDS)
 
 
 LIMITS = [(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]
@@ -324,10 +329,10 @@ def repeated_prompts(draw: st.DrawFn) -> Case:
         at = draw(st.integers(0, len(whole) - size))
         return whole[at : at + size]
 
-    answer = draw_stretch(0, RUN - 1)
+    answer = draw_stretch(0, MIN_RUN_WORDS - 1)
     for _ in range(draw(st.integers(0, 5))):
-        answer += draw_stretch(RUN, len(whole))
-    answer += draw_stretch(0, RUN - 1)
+        answer += draw_stretch(MIN_RUN_WORDS, len(whole))
+    answer += draw_stretch(0, MIN_RUN_WORDS - 1)
     return Case([*case.document, *answer, *case.document], answer, prompt, case.passage)
 
 

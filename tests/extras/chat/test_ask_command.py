@@ -20,7 +20,7 @@ from made_workspace import (
 )
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.extras.chat.prompt_styles import WINDOW
+from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.dagster.partitions import register
@@ -37,7 +37,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
         yield made
 
 
-def text_of(name: str, words: int = 2 * WINDOW) -> str:
+def text_of(name: str, words: int = 2 * PASSAGE_WORDS) -> str:
     return " ".join(f"{name}{number}" for number in range(words))
 
 
@@ -143,17 +143,17 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
     [
         (["--model", "nobody", "--texts", "{books}"], "no chat model 'nobody' in config/chat_models.yaml"),
         (["--model", "talker"], "say which documents: either --texts FILES or --benchmark NAME"),
-        (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "there is no rung 'ladder'"),
+        (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "Unknown prompt style 'ladder'"),
         (
             ["--model", "talker", "--texts", "{books}", "--rungs", "title"],
-            "'instruction' is to answer and is not asked",
+            "'instruction' is not among the asked styles",
         ),
         (
             ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
             "with --outputs nothing is asked",
         ),
         (["--model", "talker", "--texts", "{books}", "--name", "a|b"], "cannot name a benchmark"),
-        (["--model", "talker", "--texts", "{books}/short.txt"], "no audited document has 90 words"),
+        (["--model", "talker", "--texts", "{books}/short.txt"], "All audited documents have fewer than 90 words"),
         (["--model", "talker", "--benchmark", "none"], "none"),
     ],
 )
@@ -169,15 +169,15 @@ def test_what_cannot_be_asked(workspace: Workspace, chat_server: Servers, argume
 
 @pytest.fixture
 def benchmark(workspace: Workspace) -> Workspace:
-    workspace.write_benchmarks(made=temporal([WINDOW], windows_per_document=1))
-    workspace.fetch(*made_documents(2, 2 * WINDOW))
-    workspace.build(f"made_{WINDOW}")
+    workspace.write_benchmarks(made=temporal([PASSAGE_WORDS], windows_per_document=1))
+    workspace.fetch(*made_documents(2, 2 * PASSAGE_WORDS))
+    workspace.build(f"made_{PASSAGE_WORDS}")
     return workspace
 
 
 @pytest.mark.usefixtures("no_report")
 def test_the_asset_asks_and_the_weekly_audit_does_not(benchmark: Workspace, chat_server: Servers) -> None:
-    server, name = chat_server(go_on), f"made_{WINDOW}"
+    server, name = chat_server(go_on), f"made_{PASSAGE_WORDS}"
     write_entry(benchmark, server, max_requests=1000)
     with partitions_of_controls(), open_instance(benchmark.paths) as instance:
         register(instance, benchmarks=[name])

@@ -50,5 +50,5 @@ def test_a_damaged_line_is_told_by_file_and_number(damaged: bytes, journal: AskJ
     with journal.path.open("ab") as file:
         file.write(damaged + b"\n")
     journal.append(row(2))
-    with pytest.raises(DataError, match=r"answers\.jsonl, line 2: cannot be read"):
+    with pytest.raises(DataError, match=r"answers\.jsonl, line 2: The line is corrupt"):
         journal.read()

@@ -122,7 +122,7 @@ def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
     assert len(set(asked)) == len(asked)
     fewer = ask(plan_asking(FEW, replace(OPTIONS, rungs=("instruction",))), server, paths, "4")
     assert fewer.documents == report.documents, "what was asked in the same way before counts as well"
-    with pytest.raises(ConfigError, match="the rung 'instruction' was named to answer before made was asked"):
+    with pytest.raises(ConfigError, match="asked made about 'works' with the headline style 'instruction'"):
         ask(plan_asking(FEW, replace(OPTIONS, headline="title")), server, paths, "5")
 
 
@@ -264,8 +264,8 @@ def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPath
         with pytest.raises(DataError, match="cannot name a model"):
             write_outputs(FEW, outputs, name, paths, "run", keeps_text=True)
     write_outputs(FEW, outputs, "made", paths, "run", keeps_text=True)
-    with pytest.raises(DataError, match="outputs of made were handed over under works"):
+    with pytest.raises(DataError, match="'works' already contains imported outputs of made"):
         ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths)
     ask(plan_asking(replace(FEW, name="others"), OPTIONS), chat_server(go_on), paths)
-    with pytest.raises(DataError, match="made was asked about others here"):
+    with pytest.raises(DataError, match="'others' already contains answers that made gave to corpus-audit"):
         write_outputs(replace(FEW, name="others"), outputs, "made", paths, "run", keeps_text=True)

@@ -83,7 +83,7 @@ def test_a_passage_is_a_number_or_found_by_its_words(
     ("row", "reason"),
     [
         ({"output": "x"}, "column 'document': Field required"),
-        ({"document": "sea", "output": "x"}, "there is no document 'sea'; the first are lake.v1, mill"),
+        ({"document": "sea", "output": "x"}, "Unknown document 'sea'. The first documents are: lake.v1, mill."),
         ({"document": ["mill"], "output": "x"}, "column 'document': Input should be a valid string"),
         ({"document": "mill"}, "column 'output': Field required"),
         ({"document": "mill", "output": 5}, "column 'output': Input should be a valid string"),
@@ -91,7 +91,10 @@ def test_a_passage_is_a_number_or_found_by_its_words(
         ({"document": "mill", "output": "x", "passage": -1}, "column 'passage': Input should be greater than or equal"),
         ({"document": "mill", "output": "x", "passage": 2**31}, "column 'passage': Input should be less than"),
         ({"document": "mill", "output": "x", "passage": True}, "column 'passage': Input should be a valid integer"),
-        ({"document": "mill", "output": "x", "settings": "{broken"}, "column 'settings': Value error, no JSON"),
+        (
+            {"document": "mill", "output": "x", "settings": "{broken"},
+            "column 'settings': Value error, The settings are no valid JSON",
+        ),
         ({"document": "mill", "output": "x", "asked_at": "yesterday"}, "column 'asked_at': Input should be a valid"),
     ],
 )
@@ -146,7 +149,7 @@ def test_a_name_goes_before_a_title_and_a_shared_title_names_none() -> None:
     ]
     lookup = DocumentLookup(documents)
     assert [lookup.find_document(label) for label in ("a", "b", "books/c.txt")] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="2 documents have the title or file 'SAME'"):
+    with pytest.raises(ValueError, match="2 documents have the title or file name 'SAME'"):
         lookup.find_document("SAME")
 
 

@@ -98,7 +98,7 @@ def test_what_was_not_packed_is_named(packed: Path, tmp_path: Path, kind: str) -
         files, *others = checks_of(file)
         assert (files.what, files.ok) == ("files", False)
         # What a changed manifest of manifests names is what it no longer names rightly.
-        assert named in files.words or named.endswith("tagmanifest-sha256.txt")
+        assert named in files.message or named.endswith("tagmanifest-sha256.txt")
         assert [check.ok for check in others] == [None]
 
 

@@ -48,7 +48,7 @@ def verify(file: Path, rerun: PackRerun | None = None, certificates: Path | None
 
 
 def failed(checks: list[PackCheck]) -> dict[str, str]:
-    return {check.what: check.words for check in checks if check.ok is False}
+    return {check.what: check.message for check in checks if check.ok is False}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
     checks = verify(file)
     assert failed(checks) == {}
     assert loads == []
-    told = {check.what: check.words for check in checks}
+    told = {check.what: check.message for check in checks}
     assert told["scores of made_8"].endswith("computed again are equal to the last digit")
     assert told["document_memorisation of made_8"].endswith("computed again are equal to the last digit")
     assert "no timestamp" in told["plan of made_8"]
@@ -188,11 +188,11 @@ def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Worksp
         "texts of made_8 run again": True,
         "windows of made_8 run again": True,
     }
-    assert all(check.words.startswith("3, drawn by the seed 11") for check in again.values())
+    assert all(check.message.startswith("3, drawn by the seed 11") for check in again.values())
     other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
     [refused] = [check for check in verify(file, PackRerun(3, 11, other)) if "run again" in check.what]
     assert refused.ok is False
-    assert "is another model" in refused.words
+    assert "is another model" in refused.message
 
 
 def test_a_pack_names_no_server_and_no_code_that_is_used(
@@ -240,7 +240,7 @@ def seal_another(workspace: Workspace, suffix: int, **changes: object) -> Sealed
 def plan_checks(file: Path) -> dict[str, PackCheck]:
     """The checks of plans, by the sha256 that each names."""
     checks = [check for check in verify(file) if check.what.startswith("plan")]
-    return {re.search("sha256 ([0-9a-f]{64})", check.words)[1]: check for check in checks}  # type: ignore[index]
+    return {re.search("sha256 ([0-9a-f]{64})", check.message)[1]: check for check in checks}  # type: ignore[index]
 
 
 def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Workspace, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Works
     file = pack(workspace, tmp_path / "pack.zip")
     checks = plan_checks(file)
     assert {sha256: check.ok for sha256, check in checks.items()} == {first.sha256: True, late.sha256: None}
-    assert checks[late.sha256].words.startswith("not planned beforehand: by the lineage it came after ")
+    assert checks[late.sha256].message.startswith("not planned beforehand: by the lineage it came after ")
     result = workspace.run("verify", file)
     assert result.exit_code == 0, result.output
     assert "--  plan of made_8" in result.output
@@ -262,8 +262,8 @@ def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspac
     score_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
     checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
     words = "another plan was sealed after it and before the findings"
-    assert words in checks[replaced.sha256].words
-    assert words not in checks[last.sha256].words
+    assert words in checks[replaced.sha256].message
+    assert words not in checks[last.sha256].message
     assert checks[last.sha256].ok is None, "the model had been run on its texts before"
 
 
@@ -275,7 +275,7 @@ def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace
     write_plan(other, PAIR, workspace.model("tiny"), workspace.paths)
     check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
     assert check.ok is None
-    assert "the findings have another model fingerprint" in check.words
+    assert "the findings have another model fingerprint" in check.message
 
 
 def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:

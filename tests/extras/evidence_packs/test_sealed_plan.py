@@ -96,7 +96,7 @@ def test_a_plan_without_a_timestamp_is_sealed_anew_with_one(workspace: Workspace
 
 def test_a_timestamp_that_was_changed_is_named(workspace: Workspace) -> None:
     [row] = rows_of_plans(workspace)
-    with pytest.raises(DataError, match="no answer of a timestamp authority"):
+    with pytest.raises(DataError, match="no response of a timestamp authority"):
         plan_from_row({**row, "timestamp": "bm90IGEgdGltZXN0YW1w"})
 
 

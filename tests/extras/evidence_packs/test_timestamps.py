@@ -50,7 +50,7 @@ def test_a_changed_signature_is_refused(authority: TimestampAuthority) -> None:
 
 
 def test_bytes_that_are_no_timestamp_are_refused() -> None:
-    with pytest.raises(DataError, match="no answer of a timestamp authority"):
+    with pytest.raises(DataError, match="no response of a timestamp authority"):
         read_timestamp(b"<html>not found</html>", CONTENT)
 
 

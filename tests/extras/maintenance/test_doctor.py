@@ -99,11 +99,11 @@ def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
         *("config/sources.yaml", "config/models.yaml", "config/benchmarks.yaml", "model tiny"),
         *("ledger", "cache", "every file", "warehouse"),
     ]
-    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, 0 of them forgotten; ")
-    assert found["cache"].words.startswith("1 part files, ")
-    assert found["warehouse"].words.endswith("0 evaluations")
-    assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].words
-    assert "torch 2." in found["packages"].words
+    assert found["ledger"].message.startswith(f"{len(read_ledger(kept.paths).lines)} lines, 0 of them forgotten; ")
+    assert found["cache"].message.startswith("1 part files, ")
+    assert found["warehouse"].message.endswith("0 evaluations")
+    assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].message
+    assert "torch 2." in found["packages"].message
 
 
 # What is kept.
@@ -115,7 +115,7 @@ def test_a_damaged_part_is_named_and_set_aside_and_run_again(workspace: Workspac
     flip(part, where)
     found = look(workspace, deep=True)
     assert list_faults(found) == {"cache": [part]}
-    assert "the next audit runs their texts again" in found["cache"].words
+    assert "The next audit runs their texts again" in found["cache"].message
     assert list_faults(look(workspace)) == {"set aside": [part.with_suffix(".unreadable")]}
 
 
@@ -167,14 +167,14 @@ def test_a_line_of_the_ledger_that_is_not_as_it_was_is_told(kept: Workspace) -> 
     finding = look(kept)["ledger"]
     assert not finding.ok
     assert finding.items
-    assert finding.words.startswith(f"put {kept.paths.ledger} back from a backup")
+    assert finding.message.startswith(f"The ledger was changed. Restore {kept.paths.ledger} from a backup.")
 
 
 def test_forgotten_lines_are_counted(kept: Workspace) -> None:
     paths = kept.paths
     erase_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
     found = look(kept)
-    assert found["ledger"].words.startswith("6 lines, 1 of them forgotten")
+    assert found["ledger"].message.startswith("6 lines, 1 of them forgotten")
     assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_is_gone_is_named_until_a_later_run_wrote_it(kept: Workspace
         file.unlink()
     found = look(kept)
     assert list_faults(found) == {"missing files": sorted(files)}
-    assert "run again what made them" in found["missing files"].words
+    assert "Repeat the runs" in found["missing files"].message
     write_rows(kept.paths, "scores", "again")
     kept.build("made_8")
     assert list_faults(look(kept)) == {}
@@ -208,8 +208,8 @@ def test_a_warehouse_that_cannot_be_read(workspace: Workspace, broken: str) -> N
         warehouse.with_name("audit.duckdb.wal").write_bytes(b"of somebody's session")
     finding = look(workspace)["warehouse"]
     assert not finding.ok
-    assert "build it again: corpus-audit report" in finding.words
-    assert (broken == "log") == ("audit.duckdb.wal" in finding.words)
+    assert "to rebuild it: corpus-audit report" in finding.message
+    assert (broken == "log") == ("audit.duckdb.wal" in finding.message)
 
 
 # Installation and configuration.
@@ -224,8 +224,8 @@ def test_a_model_that_is_gone_or_cut_short(workspace: Workspace, tmp_path: Path)
     )
     found = look(workspace)
     assert list(list_faults(found)) == ["model gone", "model missing"], "hub models are not fetched for a look"
-    assert f"no model at {tmp_path / 'nowhere'}" in found["model gone"].words
-    assert "pip install --no-deps no-such-distribution" in found["model missing"].words
+    assert f"no model at {tmp_path / 'nowhere'}" in found["model gone"].message
+    assert "pip install --no-deps no-such-distribution" in found["model missing"].message
     (tmp_path / "model" / "config.json").write_text("{")
     assert not look(workspace)["model tiny"].ok
 
@@ -235,7 +235,7 @@ def test_every_configuration_file_is_read(workspace: Workspace, name: str) -> No
     workspace.write_config(name, f"{name}: [")
     found = look(workspace)
     assert list(list_faults(found)) == [f"config/{name}.yaml"], "the rest is looked at all the same"
-    assert f"{name}.yaml" in found[f"config/{name}.yaml"].words
+    assert f"{name}.yaml" in found[f"config/{name}.yaml"].message
 
 
 def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path) -> None:
@@ -243,15 +243,15 @@ def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path)
     nowhere = tmp_path / "not" / "yet"
     found = {check.what: check for check in run_checks(DataPaths(nowhere), deep=True)}
     assert list_faults(found) == {}
-    assert found["data folder"].words == f"{nowhere}, made by the first audit"
-    assert "fingerprint" in found["model here"].words
+    assert found["data folder"].message == f"{nowhere}, which the first audit will create"
+    assert "fingerprint" in found["model here"].message
     assert not (tmp_path / "not").exists()
 
 
 def test_a_data_folder_that_is_a_file(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     found = {check.what: check for check in run_checks(DataPaths(tmp_path / "file"))}
-    assert found["data folder"].words.endswith("is not a folder); set CORPUS_AUDIT_DATA to a folder of yours")
+    assert found["data folder"].message.endswith("is not a folder. Set CORPUS_AUDIT_DATA to another folder.")
     assert not found["data folder"].ok
 
 
@@ -260,9 +260,12 @@ def test_a_folder_that_others_can_read_is_named_and_is_no_fault(workspace: Works
     root.chmod(0o755)
     finding = look(workspace)["data folder"]
     assert finding.ok
-    assert finding.words == f"{root}; others on this machine can read it, and it holds full texts: chmod 700 {root}"
+    assert (
+        finding.message
+        == f"{root}. Other users can read it, and it contains full texts. To prevent that: chmod 700 {root}"
+    )
     root.chmod(0o700)
-    assert look(workspace)["data folder"].words == str(root)
+    assert look(workspace)["data folder"].message == str(root)
 
 
 def test_little_disk_and_a_package_of_another_version(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +277,7 @@ def test_little_disk_and_a_package_of_another_version(workspace: Workspace, monk
     assert list(faults) == ["packages", "free disk"]
     [numpy, absent] = faults["packages"]
     assert str(numpy).startswith("numpy is 2.")
-    assert str(numpy).endswith("needed is >=900")
+    assert str(numpy).endswith("required is >=900")
     assert absent == "no-such-distribution is missing"
 
 
@@ -283,7 +286,7 @@ def test_a_control_that_was_never_trained_is_no_fault(workspace: Workspace) -> N
     workspace.write_config("controls", {"controls": {"check": tiny_control()}})
     finding = look(workspace)["model exposed"]
     assert finding.ok
-    assert finding.words == "trained when it is first asked for: corpus-audit control check"
+    assert finding.message == "not trained yet; to train it: corpus-audit control check"
     write_json(workspace.paths.control_pointer("check"), {"version": "gone"})
     assert not look(workspace)["model exposed"].ok, "it was trained, and its folder is gone"
 

@@ -133,7 +133,7 @@ def forget(target: RemovalTarget, paths: DataPaths) -> Removal:
 
 
 def count_files(removal: Removal) -> dict[str, int]:
-    return {row["what"]: row["files"] for row in removal.measure()}
+    return {row["what"]: row["files"] for row in removal.list_kinds()}
 
 
 def mentions(paths: DataPaths, *words: str) -> list[Path]:
@@ -163,7 +163,7 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
     copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
-    assert any("which other benchmarks hold too" in line for line in removal.kept)
+    assert any("which other benchmarks contain, too" in line for line in removal.kept)
     assert read_tree(paths).items() >= untouched.items(), "looking changes nothing"
     counted = count_files(removal)
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
@@ -207,7 +207,7 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "one")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [f"token statistics and card of {fingerprint}, which are those of one too"]
+    assert removal.kept == [f"token statistics and card of {fingerprint}, which one uses, too"]
     assert cached(workspace, "base", "one") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "one", "no card has the removed name"
     assert list_stored_names("model", paths) == {"one", "two"}
@@ -245,17 +245,18 @@ class Killed(BaseException):
 def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     workspace: Workspace, target: RemovalTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove, steps = removal_module.remove, 0
+    remove_files, steps = removal_module._remove_files, 0
     lines = find_removal(target, workspace.paths).lines
 
-    def count_down(path: Path) -> None:
+    def count_down(files: Iterable[Path], paths: DataPaths) -> None:
         nonlocal steps
-        if steps == 0:
-            raise Killed
-        steps -= 1
-        remove(path)
+        for file in files:
+            if steps == 0:
+                raise Killed
+            steps -= 1
+            remove_files([file], paths)
 
-    monkeypatch.setattr(removal_module, "remove", count_down)
+    monkeypatch.setattr(removal_module, "_remove_files", count_down)
     whole = DataPaths(shutil.copytree(workspace.paths.root, tmp_path / "whole"))
     steps = 10_000
     forget(target, whole)
@@ -306,10 +307,10 @@ def test_a_file_that_decides_and_cannot_be_read_stops_it_before_anything_goes(wo
     paths = workspace.paths
     paths.examples("twin_8").write_bytes(b"no Parquet")
     before = read_tree(paths)
-    with pytest.raises(DataError, match=r"examples\.parquet cannot be read, and it decides what may be removed"):
+    with pytest.raises(DataError, match=r"examples\.parquet is unreadable .* It determines what is removed"):
         forget(MADE_8, paths)
     paths.model_card("0" * LENGTH).write_text("{")
-    with pytest.raises(DataError, match=r"0000\.json cannot be read"):
+    with pytest.raises(DataError, match=r"0000\.json is unreadable"):
         forget(ONE, paths)
     paths.model_card("0" * LENGTH).unlink()
     assert read_tree(paths) == before
@@ -360,8 +361,8 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
 
 
 def test_a_benchmark_that_was_never_built_has_nothing(workspace: Workspace) -> None:
-    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).measure() == []
-    assert forget(RemovalTarget("model", "nobody"), workspace.paths).measure() == []
+    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_kinds() == []
+    assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_kinds() == []
 
 
 # The cache's own part of it.

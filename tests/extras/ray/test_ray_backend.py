@@ -179,7 +179,7 @@ def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) ->
     model, paths = llama("there")
     other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
     local = make_local_backend(monkeypatch, other, paths)
-    with pytest.raises(ClusterError, match=f"or other files of llama, than the process that asks: {changed} is"):
+    with pytest.raises(ClusterError, match=f"or other files of llama, than the main process: {changed} is"):
         compute(other, TEXTS, paths, lambda: local.backend)
     assert keys_of(model, paths, "base") == []
 
@@ -213,7 +213,7 @@ def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
     assert "no shard was finished for 0 minutes" in local.messages[1]
     monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
     slow = make_local_backend(monkeypatch, model, paths, timeouts=1)
-    with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*run the same again"):
+    with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*Repeat the command"):
         compute(model, TEXTS[2:4], paths, lambda: slow.backend)
     assert slow.backend._pool is None
 

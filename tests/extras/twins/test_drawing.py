@@ -75,7 +75,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert lines[0] == {"item": "q0", "text": drawn.published_texts[0], "group": "g0"}
     assert lines[4] == {"item": "alone", "text": drawn.published_texts[4], "answer": "B"}
     found.require_published({line["text"] for line in lines}, out)
-    with pytest.raises(DataError, match=r"lacks the published version of 1 of 5 items \(the first: q0\): the secret"):
+    with pytest.raises(DataError, match=r"lacks the published version of 1 of 5 items \(the first: q0\)\. The secret"):
         found.require_published({line["text"] for line in lines[1:]}, out)
     with pytest.raises(DataError, match="exists already"):
         draw_twins(items, secret)
@@ -112,7 +112,7 @@ def test_what_is_no_secret_file_is_refused(tmp_path: Path, content: bytes) -> No
     secret.write_bytes(content)
     with pytest.raises(DataError, match=r"secret\.json"):
         read_twins(secret)
-    with pytest.raises(DataError, match=r"none\.json: no such file"):
+    with pytest.raises(DataError, match=r"none\.json does not exist"):
         read_twins(tmp_path / "none.json")
 
 
@@ -124,7 +124,7 @@ def test_a_timestamp_is_of_this_file(tmp_path: Path) -> None:
     assert build_stamp_path(secret).exists()
     draw_twins(made_items(), other)
     build_stamp_path(secret).rename(build_stamp_path(other))
-    with pytest.raises(DataError, match="the timestamp is of another digest"):
+    with pytest.raises(DataError, match="The timestamp is of another digest"):
         read_twins(other)
 
 
@@ -155,7 +155,7 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* two are needed"),
+        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* two are required"),
         ([{"id": "a", "versions": []}], "has 0 version"),
         ([{"id": "a", "text": "x"}], "has 0 version"),
         ([{"id": "a", "versions": "x"}], "has 0 version"),
@@ -166,11 +166,11 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
         ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
-            r"v\.jsonl:2 has a name that v\.jsonl:1 has too",
+            r"v\.jsonl:2 has a name that v\.jsonl:1 has, too",
         ),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "b", "versions": ["v", "x"]}],
-            r"v\.jsonl:2 has a version that v\.jsonl:1 has too",
+            r"v\.jsonl:2 has a version that v\.jsonl:1 has, too",
         ),
     ],
 )

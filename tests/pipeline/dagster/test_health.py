@@ -54,8 +54,8 @@ def test_a_storage_that_cannot_be_opened(workspace: Workspace, content: str) -> 
     (workspace.paths.dagster_home / "dagster.yaml").write_text(content)
     finding = examine_dagster(workspace.paths)
     assert not finding.ok
-    assert finding.words.startswith(f"the storage that {workspace.paths.dagster_home / 'dagster.yaml'} names cannot be")
-    assert "\n" not in finding.words
+    assert finding.message.startswith(f"The storage in {workspace.paths.dagster_home / 'dagster.yaml'} is unusable")
+    assert "\n" not in finding.message
 
 
 def test_the_command_ends_with_zero_or_one(workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""The ladder: passages, prompts, and how much of the work each prompt holds."""
+"""Prompt styles: passages, prompts, and how much of the work each prompt holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from profiles import max_examples
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.prompt_styles import LADDER, AskOptions, AskRequest, choose_passages, list_requests
+from audit_pipeline.extras.chat.prompt_styles import (
+    PROMPT_STYLES,
+    AskOptions,
+    AskRequest,
+    choose_passages,
+    list_requests,
+)
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 ENTRY = ChatModel(name="m", model="openai/m", url="http://127.0.0.1:1/v1")
@@ -26,8 +32,8 @@ def document(text: str, title: str | None = "A Title", name: str = "book.txt") -
     return SearchedDocument(name, text, title)
 
 
-def by_rung(requests: list[AskRequest]) -> dict[str, AskRequest]:
-    return {request.rung: request for request in requests}
+def by_style(requests: list[AskRequest]) -> dict[str, AskRequest]:
+    return {request.style: request for request in requests}
 
 
 def text_of(text: str, span: tuple[int, int]) -> str:
@@ -44,9 +50,9 @@ def test_passages_never_overlap(count: int, most: int) -> None:
     assert all(len(text_of(text, span).split()) == 90 for span in spans)
 
 
-def test_each_rung_gives_more_and_asks_for_the_forty_words_after_it() -> None:
+def test_each_style_gives_more_and_asks_for_the_forty_words_after_it() -> None:
     text = words(10) + "\n" + words(140, 10)
-    first = by_rung(list_requests([document(text)], AskOptions(draws=0, passages=1)))
+    first = by_style(list_requests([document(text)], AskOptions(draws=0, passages=1)))
     assert list(first) == ["title", "first line", "prefix", "instruction"]
     assert [request.words_in for request in first.values()] == [0, 10, 50, 50]
     assert first["title"].prompt.startswith('How does "A Title" begin?')
@@ -68,7 +74,7 @@ def test_later_passages_are_asked_for_by_the_ten_words_before() -> None:
 def test_a_first_line_has_five_to_twelve_words() -> None:
     for given_words, expected in ((3, 12), (5, 5), (11, 11), (20, 12)):
         text = words(given_words) + "\n" + words(200, given_words)
-        line = by_rung(list_requests([document(text)], AskOptions(draws=0, passages=1)))["first line"]
+        line = by_style(list_requests([document(text)], AskOptions(draws=0, passages=1)))["first line"]
         assert line.words_in == expected
         assert len(line.prompt.split()) == expected
 
@@ -86,7 +92,7 @@ def test_the_likeliest_answers_come_before_all_draws() -> None:
     assert len(requests) == 3 * 3 * 4
     digests = {request.compute_digest(ENTRY) for request in requests}
     assert len(digests) == len(
-        {(request.document.text, request.passage, request.rung, request.draw) for request in requests}
+        {(request.document.text, request.passage, request.style, request.draw) for request in requests}
     )
 
 
@@ -112,10 +118,10 @@ def test_another_setting_is_another_request() -> None:
 
 
 def test_options_name_what_there_is() -> None:
-    assert AskOptions.from_names("chat", LADDER, "title", 0, 1).rungs == LADDER
+    assert AskOptions.from_names("chat", PROMPT_STYLES, "title", 0, 1).rungs == PROMPT_STYLES
     assert AskOptions.from_names("chat", ["title", "title"], "title", 0, 1).rungs == ("title",)
-    with pytest.raises(ConfigError, match="there is no rung 'titles'; the ladder has title, first line"):
+    with pytest.raises(ConfigError, match=r"Unknown prompt style 'titles'\. Choose from: title, first line"):
         AskOptions.from_names("chat", ["titles"], "titles", 0, 1)
-    with pytest.raises(ConfigError, match="'instruction' is to answer and is not asked"):
+    with pytest.raises(ConfigError, match="'instruction' is not among the asked styles"):
         AskOptions.from_names("chat", ["title"], None, 0, 1)
-    assert AskOptions.from_names("completions", LADDER, None, 0, 1).headline == "prefix"
+    assert AskOptions.from_names("completions", PROMPT_STYLES, None, 0, 1).headline == "prefix"
