@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.alignment import Flags, flag_run_starts
-from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
+from audit_pipeline.extras.corpora.rules import MIN_WORDS
 from audit_pipeline.extras.corpora.text_index import FoundPassage, HashTable, PassageSet, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
@@ -211,7 +211,7 @@ class EvidenceJudge:
         """Return whether an answer near the question is more than chance puts there."""
         words = self._list_words(answer, None)
         begin, end = self._index.first_word[answer : answer + 2].tolist()
-        if end - begin < FEWEST_WORDS:
+        if end - begin < MIN_WORDS:
             words = np.setdiff1d(words, self._list_words(question, None))
         words = words[~self._evidence.is_label[words]]
         return bool(2.0 ** -self._bits[words].sum() <= CHANCE)
@@ -223,7 +223,7 @@ class EvidenceJudge:
         first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
         everything = np.unique(self._evidence.word_at[first:end]).astype(np.int64)
         least = self._compute_sentence_share(everything) * self._expect_documents(everything)
-        if least > CHANCE or end - first < FEWEST_WORDS:
+        if least > CHANCE or end - first < MIN_WORDS:
             return TextEvidence("too short to tell")
         candidates: list[tuple[float, OverlapPart]] = []
         has_evidence = answer >= 0 and self._is_evidence(answer, question)

@@ -1,4 +1,4 @@
-"""How often each token occurs in a reference corpus."""
+"""The requirement for token frequencies: how often each token occurs in a reference corpus."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from audit_pipeline.store.paths import DataPaths
 
 
 class FrequenciesProvider(Provider[TokenFrequencies]):
-    """The table that the user gives, else that of the corpus which the model's entry names; the same for every text.
+    """The provider of token frequencies. All texts share one table.
 
-    Raises DataError where the user's table cannot be read or was counted with another tokenizer.
+    The table comes from the user, or else from the reference corpus of the model's entry. A user's table that is
+    unreadable or belongs to another tokenizer raises DataError.
     """
 
     need = FREQUENCY_TABLE
@@ -33,10 +34,11 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     @cached_property
     def _lookup(self) -> tuple[TokenFrequencies | None, Mapping[str, str], str | None]:
-        """The table, the data version that it is of, for the lineage; and why there is none."""
-        given = self._scope.user_inputs.frequencies if self._scope.user_inputs is not None else None
-        if given is not None and self._model.entry.start_token_policy == "always":
-            return read_frequencies(given, self._model), {}, None
+        """Return the table, its data version for the lineage, and the reason if the table is missing."""
+        inputs = self._scope.user_inputs
+        is_usable = self._model.entry.start_token_policy == "always"
+        if inputs is not None and inputs.frequencies is not None and is_usable:
+            return read_frequencies(inputs.frequencies, self._model), {}, None
         try:
             return *find_frequencies(self._model, self._scope.paths), None
         except TransientError:
@@ -53,5 +55,5 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
         table = self._lookup[0]
-        assert table is not None, "asked only where nothing is missing"
+        assert table is not None, "callers check explain_missing() before"
         return lambda scored: table

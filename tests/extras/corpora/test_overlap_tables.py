@@ -165,7 +165,7 @@ def test_every_column_is_what_its_declaration_says(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(tables, "COMMON_FROM", common_from)
-        patch.setattr(text_index, "MOST_PLACES", most_places)
+        patch.setattr(text_index, "MAX_PLACES", most_places)
         expected_rows, expected_spans = describe_by_definition(texts, documents, common_from, most_places)
         if not any(row["runs"] for row in expected_rows):
             return
