@@ -98,11 +98,11 @@ PARTLY = {"is_complete": False, "shards_read": 3}
         (("found", {}), [span(0, 50)], "contaminated", "question and answer (50% of its words, in 2 document(s))"),
         (("found", PARTLY), [span(0, 50)], "contaminated", "in the 3 of 4 shards that were read"),
         (("found", {"part": "question"}), [span(0, 20)], "suspect", "found: question (50%"),
-        (("found", {"contaminated": False}), [span(0, 50)], "suspect", "by the rule gpt-3 this is too little"),
+        (("found", {"contaminated": False}), [span(0, 50)], "suspect", "this is too little for the rule gpt-3"),
         (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
-        (("not found", {}), [], "clean", "nothing of its own"),
-        (("not found", PARTLY), [], "unknown", "does not say that it is not in the others"),
-        (("not found", {"runs": 0}), [], "unknown", "all of it is in many items"),
+        (("not found", {}), [], "clean", "no unshared text of it is in the corpus"),
+        (("not found", PARTLY), [], "unknown", "; it can be in the unread part"),
+        (("not found", {"runs": 0}), [], "unknown", "all of its text is in many items"),
         (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
     ],
 )
@@ -143,7 +143,7 @@ def test_what_a_model_shows_makes_an_item_suspect_and_none_clean() -> None:
     assert first.p_value_of == "min_k of its group, against 99 held-out groups"
     assert "q = 0.03, statistical evidence" in first.reason
     assert second.verdict == "unknown"
-    assert "does not say that it never read it" in second.reason
+    assert "shows no sign of it, but can have read it" in second.reason
 
 
 def test_a_detector_that_runs_against_training_is_no_sign() -> None:
@@ -159,7 +159,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("nothing of its own is in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("no unshared text of it is in the corpus; m gives 80 characters of it")
 
 
 MANIFEST: dict[str, Any] = {
