@@ -10,14 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.extras.corpora.corpus_shards import ShardedCorpus
 from audit_pipeline.extras.corpora.rules import OverlapRule
-from audit_pipeline.extras.corpora.search import (
-    SEARCH_VERSION,
-    AuditedTexts,
-    SearchResult,
-    ShardedCorpus,
-    search_corpus,
-)
+from audit_pipeline.extras.corpora.search import SEARCH_VERSION, AuditedTexts, SearchResult, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep

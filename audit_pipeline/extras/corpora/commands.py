@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.benchmark_search import OverlapReport
-    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, TestItem
+    from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, CorpusFindings
     from audit_pipeline.extras.corpora.model_results import MatchedResults
     from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult
     from audit_pipeline.readers.text_rows import TextRow
@@ -167,8 +167,8 @@ def overlap(
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.benchmark_search import search_benchmarks
+    from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
     from audit_pipeline.extras.corpora.rules import choose_rule
-    from audit_pipeline.extras.corpora.search import open_sharded_corpus
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
 
@@ -402,9 +402,10 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
     import joblib
     import pyarrow as pa
 
+    from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
     from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, judge_items
     from audit_pipeline.extras.corpora.rules import choose_rule
-    from audit_pipeline.extras.corpora.search import open_sharded_corpus, search_corpus
+    from audit_pipeline.extras.corpora.search import search_corpus
     from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
@@ -503,7 +504,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     return file.task or str(manifest["family"]), matched
 
 
-def _show_items(judged: Sequence[TestItem]) -> None:
+def _show_items(judged: Sequence[BenchmarkItem]) -> None:
     """Show the items that are not clean (the first of them), worst first, and the counts."""
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
@@ -521,9 +522,9 @@ def _show_items(judged: Sequence[TestItem]) -> None:
     print_result(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
 
 
-def _show_accuracy(judged: Sequence[TestItem]) -> None:
+def _show_accuracy(judged: Sequence[BenchmarkItem]) -> None:
+    from audit_pipeline.extras.corpora.accuracy import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
-    from audit_pipeline.extras.corpora.model_results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]

@@ -64,7 +64,7 @@ class ModelEvidence:
 
 
 @dataclass(frozen=True)
-class TestItem:
+class BenchmarkItem:
     """An item of a test set with its verdict. ``--json`` prints its fields.
 
     Attributes:
@@ -102,7 +102,7 @@ def judge_items(
     corpus: CorpusFindings | None,
     evidence: ModelEvidence | None = None,
     correct: Mapping[str, float] | None = None,
-) -> list[TestItem]:
+) -> list[BenchmarkItem]:
     """Judge each item of ``examples`` (schema EXAMPLES), in their order.
 
     The stronger of the corpus's and the model's verdict counts. An item that was not found is *clean* only if the whole
@@ -135,7 +135,7 @@ def judge_items(
             facts |= model_facts
             verdict = min(verdict, model_verdict, key=VERDICTS.index)
             reason = "; ".join(filter(None, (reason, model_reason)))
-        items.append(TestItem(**row, verdict=verdict, reason=reason, **facts))
+        items.append(BenchmarkItem(**row, verdict=verdict, reason=reason, **facts))
     return items
 
 
@@ -167,9 +167,7 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
             return "unknown", f"not found{scope}; it can be in the unread part"
         case "not found":
             return "clean", "no unshared text of it is in the corpus"
-    found = (
-        f"found: {row['part']} ({row['covered'] or 0:.0%} of its words, in {row['documents']:,} document(s){scope})"
-    )
+    found = f"found: {row['part']} ({row['covered'] or 0:.0%} of its words, in {row['documents']:,} document(s){scope})"
     if not row["contaminated"]:
         return "suspect", f"{found}; this is too little for the rule {row['rule']}"
     if row["part"] in ("question and answer", "text"):
@@ -202,9 +200,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
     test = evidence.tests.get(row["group"])
     if test is not None:
         facts["p_value"] = test["p_value"]
-        facts["p_value_of"] = (
-            f"{test['detector']} of its group, against {test['n_calibration_groups']} held-out groups"
-        )
+        facts["p_value_of"] = f"{test['detector']} of its group, against {test['n_calibration_groups']} held-out groups"
         if test["q_bh"] <= LEVEL and test["direction"] != "opposite":
             reason = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
             signs.append(("suspect", reason))
@@ -302,9 +298,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     windows_of_document = defaultdict(list)
     for window in windows:
         windows_of_document[window["document_id"]].append(window)
-    return ModelEvidence(
-        pair.model, test_of_group, {row["document_id"]: row for row in documents}, windows_of_document
-    )
+    return ModelEvidence(pair.model, test_of_group, {row["document_id"]: row for row in documents}, windows_of_document)
 
 
 def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:

@@ -94,9 +94,7 @@ def _describe_items(
         else:
             verdict = _classify_by_runs(n_runs, n_found_runs, n_copied)
             border = result.audited.borders[question]
-            evidence = TextEvidence(
-                verdict, part=_find_matched_part(index, border, copies[question] or item_passages)
-            )
+            evidence = TextEvidence(verdict, part=_find_matched_part(index, border, copies[question] or item_passages))
             contaminated = None
             if n_runs:
                 contaminated = rule.is_contaminated(n_found_runs / n_runs, covered or 0.0)

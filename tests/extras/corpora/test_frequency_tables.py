@@ -164,7 +164,9 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
         "is not a readable table": b"PAR1",
         "lacks the metadata tokens, tokenizer_fingerprint, corpus_digest": table.replace_schema_metadata(None),
         "its rows are not the ids": table.slice(1).replace_schema_metadata(metadata),
-        "the sum of its counts is": table.set_column(2, "count", pa.array(counts * 2)).replace_schema_metadata(metadata),
+        "the sum of its counts is": table.set_column(2, "count", pa.array(counts * 2)).replace_schema_metadata(
+            metadata
+        ),
         "the checksum of its counts does not match": table.set_column(
             2, "count", pa.array(moved)
         ).replace_schema_metadata(metadata),

@@ -22,20 +22,25 @@ from made_workspace import Workspace, make_workspace, quick_folder
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
+from audit_pipeline.extras.corpora.accuracy import compare_accuracy, compute_permutation_p_value, measure_accuracy
 from audit_pipeline.extras.corpora.commands import name_rows
-from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, ModelEvidence, TestItem, Verdict, judge_items
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.item_verdicts import (
+    BenchmarkItem,
+    CorpusFindings,
+    ModelEvidence,
+    Verdict,
+    judge_items,
+)
 from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
     MatchedResults,
     ResultsFile,
-    compare_accuracy,
-    compute_permutation_p_value,
     list_clean_positions,
     match_results,
-    measure_accuracy,
 )
 from audit_pipeline.extras.corpora.rules import choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow
 from audit_pipeline.store import store
@@ -183,7 +188,9 @@ def test_results_are_matched_by_names(name: str) -> None:
     results = results_of(named(name, 1.0), named("of another set"), named(name, 0.0))
     matched = match_results(results, examples_of("a", "b"), MANIFEST)
     assert (matched.correct, matched.averaged, matched.unmatched) == ({"b": 0.5}, 1, 1)
-    with pytest.raises(DataError, match=r"none of the 1 results is of an item of made, whose items .* made:a"):
+    with pytest.raises(
+        DataError, match=r"none of the 1 results matches an item of made\. A name of its items is made:a"
+    ):
         match_results(results_of(named("7")), examples_of("a", "b"), MANIFEST)
 
 
@@ -199,27 +206,27 @@ def test_results_are_matched_by_the_text_that_the_entry_makes() -> None:
     assert match_results(results_of(*results), examples_of("a", "b"), MANIFEST).correct == {"b": 1.0}
 
 
-def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> TestItem:
-    return TestItem(name, f"made:{name}", group or name, verdict, "", correct=correct)
+def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> BenchmarkItem:
+    return BenchmarkItem(name, f"made:{name}", group or name, verdict, "", correct=correct)
 
 
 def test_places_of_clean_items() -> None:
     items = [item("a", "clean"), item("b", "unknown"), item("c", "clean")]
     assert list_clean_positions(items, MANIFEST, None) == ([0, 2], 0)
     lost = {**MANIFEST, "texts_left_out": {"over max_texts": 9}}
-    with pytest.raises(DataError, match="give --results of lm-evaluation-harness"):
+    with pytest.raises(DataError, match="pass --results with samples of lm-evaluation-harness"):
         list_clean_positions(items, lost, None)
     matched = MatchedResults({"a": 1, "b": 1}, {"a": 31, "b": 5}, 0, 0)
     assert list_clean_positions(items, lost, matched) == ([31], 1)
-    with pytest.raises(DataError, match="places of none are known"):
+    with pytest.raises(DataError, match="the positions of clean items are unknown"):
         list_clean_positions([item("c", "clean")], lost, matched)
     with pytest.raises(DataError, match="no item is clean"):
         list_clean_positions(items[1:2], MANIFEST, None)
-    with pytest.raises(DataError, match="not every row of one data set is an item of made"):
+    with pytest.raises(DataError, match="not every row of the data set is an item of made"):
         list_clean_positions(items, {**MANIFEST, "spec": {"builder": "temporal"}}, None)
 
 
-def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[TestItem]:
+def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[BenchmarkItem]:
     return [
         *(item(f"m{at}", "contaminated", value) for at, value in enumerate(contaminated)),
         *(item(f"c{at}", "clean", value) for at, value in enumerate(clean)),

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.corpora import tables, text_index
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.rules import RULES, OverlapRule, choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
