@@ -95,6 +95,7 @@ def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[s
         values: Float array of shape (n_items,).
         flags: Bool array of shape (n_items,) with both values.
         groups: Group of each item.
+        seed: Seed of the permutations.
     """
     _, group_at = np.unique(np.array(groups, dtype=object), return_inverse=True)
     order = np.argsort(group_at, kind="stable")

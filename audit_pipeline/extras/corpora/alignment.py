@@ -1,8 +1,8 @@
 """Alignment of a text with the copies of it that a document holds.
 
-The seeds of a text in a document are the runs of n words that both contain. Seeds on neighbouring diagonals (word of the
-document minus word of the text) form one copy. The alignment of a copy starts with the longest chain of equal words in
-the same order. Gaps in the chain, the words before it and the words after it are aligned by longest common subsequence.
+The seeds of a text in a document are the runs of n words that both contain. Seeds on neighbouring diagonals (word of
+the document minus word of the text) form one copy. The alignment of a copy starts with the longest chain of equal
+words in the same order. Gaps in the chain, the words before it and the words after it are aligned by longest common subsequence.
 Words can be replaced, added or omitted, but words in another order do not match.
 
 The alignment is hand-written, because it compares 64-bit hashes and only near the seeds. Libraries such as ``difflib``
@@ -73,6 +73,7 @@ def align_copies(text: Hashes, document: Hashes, seeds: Seeds, share: float, min
     Args:
         text: Hashes of the text's words, uint64 array of shape (n_words,).
         document: Hashes of the document's words, uint64 array of shape (n_document_words,).
+        seeds: The seeds of the text in the document.
         share: Minimum share of equal words in an alignment. Between two neighbouring seeds, 1 - share of the text's
             words can be added or omitted, and always five words.
         min_seeds: Minimum number of distinct words of the text at which the seeds of a copy begin.

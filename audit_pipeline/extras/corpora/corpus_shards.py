@@ -141,6 +141,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
 
     Args:
         corpus: The name or the path of the corpus.
+        text_column: The text column, if it differs from the column in the entry.
         only: A pattern for the names of the shards that the search reads.
 
     Raises:

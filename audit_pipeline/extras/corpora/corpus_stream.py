@@ -107,6 +107,7 @@ class FileStream:
             self._row = 0
 
     def state(self) -> State:
+        """Return the numbers of the current file and of the last yielded row."""
         return {"file": self._file, "row": self._row}
 
 
@@ -123,6 +124,7 @@ class TextsInMemory:
             yield TextRow(f"document {self._next}", self._next - 1, self._texts[self._next - 1], {})
 
     def state(self) -> State:
+        """Return the index of the next document."""
         return {"next": self._next}
 
 
@@ -317,6 +319,7 @@ class HubStream:
         return read_text_row(parse_json_row(row["text"].encode(), location, index), self._column)
 
     def state(self) -> State:
+        """Return the numbers of the current group and of the last row, and the state of ``datasets``."""
         inner = self._begin
         if self._rows is not None:
             inner = self._rows.state_dict()

@@ -1,11 +1,12 @@
 """The rule of evidence: a text is found if a corpus contains more of it than chance explains.
 
-**The statistic.** ``by_chance`` is the number of documents that are expected to contain the found words of a text under
-independence of words: D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. D is the number of documents, and
-d(w) is the number of documents that contain w. The audited text counts as one more document, which contains all of its
-words. The factor is thus the share of documents with w among the corpus and the text together. Exchangeable documents
-justify this share. Without the added document, a word that no document contains would be infinite evidence. A text is
-found if ``by_chance`` is at most ``CHANCE``.
+**The statistic.** ``by_chance`` is the expected number of documents with the found words of a text if words are
+independent. It is D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. D is the number of documents, and d(w)
+is the number of documents that contain w. A text is found if ``by_chance`` is at most ``CHANCE``.
+
+The audited text counts as one more document, which contains all of its words. The factor is thus the share of documents
+with w among the corpus and the text together. Exchangeable documents justify this share. Without the added document, a
+word that no document contains would be infinite evidence.
 
 Words are not independent, because a document on the subject of a text contains several of its words. This dependence is
 offset by facts that the statistic ignores: the words are at one position and in the order of the text.
@@ -20,9 +21,9 @@ languages do not contain it. Repeated words, numbers and single letters are igno
 ``compute_shared_threshold`` returns is a quotation or a licence. Such a run is no evidence about the text, unless a
 document also contains a run across its border.
 
-**Answers.** An answer near its question raises the verdict only if it is evidence by itself: the expected share of
-documents with its words has to be at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) are no
-evidence. In answers of up to three words, words of the question are no evidence, either.
+**Answers.** An answer near its question raises the verdict only if it is evidence by itself. This means that the
+expected share of documents with its words is at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) are
+no evidence. In answers of up to three words, words of the question are no evidence, either.
 
 **Assumptions.** A leak is in fewer documents than the threshold, the items of a test set differ, and the order of words
 outweighs their dependence. No corpus can prove this. bench/bench_overlap_evidence.py measures how often the rule is
@@ -115,6 +116,7 @@ def build_evidence_index(
     Args:
         texts: The parts of the audited texts.
         words: The words of all texts.
+        index: The index of the texts.
         item_of: Item of each text, int64 array of shape (n_texts,).
         set_of: Test set of each text, int64 array of shape (n_texts,).
         answer_of: Index of each text's answer, or -1, int64 array of shape (n_texts,).

@@ -103,12 +103,15 @@ def judge_items(
     evidence: ModelEvidence | None = None,
     correct: Mapping[str, float] | None = None,
 ) -> list[BenchmarkItem]:
-    """Judge each item of ``examples`` (schema EXAMPLES), in their order.
+    """Return the verdict on each item, in the order of the items.
 
     The stronger of the corpus's and the model's verdict counts. An item that was not found is *clean* only if the whole
     corpus was read. Without a corpus no item is clean.
 
     Args:
+        examples: The items (schema EXAMPLES).
+        corpus: The findings of a corpus.
+        evidence: The findings on a model.
         correct: Correctness of the model's answers by example_id.
     """
     overlap: dict[str, Record] = {}
@@ -156,17 +159,21 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     scope = ""
     if not row["is_complete"]:
         scope = f" in the {row['shards_read']} of {row['shards']} shards that were read"
-    match row["verdict"]:
-        case "too short to tell":
-            return "unknown", f"its {row['words']} words are too few for a verdict"
-        case "shared text":
-            return "shared text", f"only text that many documents or items share was found{scope}"
-        case "not found" if not row["runs"]:
-            return "unknown", "it was not searched for: all of its text is in many items of the test set"
-        case "not found" if scope:
-            return "unknown", f"not found{scope}; it can be in the unread part"
-        case "not found":
-            return "clean", "no unshared text of it is in the corpus"
+    if row["verdict"] == "too short to tell":
+        return "unknown", f"its {row['words']} words are too few for a verdict"
+    if row["verdict"] == "shared text":
+        return "shared text", f"only text that many documents or items share was found{scope}"
+    if row["verdict"] == "found":
+        return _judge_found_item(row, scope)
+    if not row["runs"]:
+        return "unknown", "it was not searched for: all of its text is in many items of the test set"
+    if scope:
+        return "unknown", f"not found{scope}; it can be in the unread part"
+    return "clean", "no unshared text of it is in the corpus"
+
+
+def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
+    """Return the verdict on a found item, and its reason. ``scope`` describes the read part of the corpus."""
     found = f"found: {row['part']} ({row['covered'] or 0:.0%} of its words, in {row['documents']:,} document(s){scope})"
     if not row["contaminated"]:
         return "suspect", f"{found}; this is too little for the rule {row['rule']}"

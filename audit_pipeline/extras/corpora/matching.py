@@ -99,6 +99,7 @@ class Matcher:
         """Return the matches of the documents with the texts.
 
         Args:
+            held: The documents with their normalised texts.
             words: The words of all documents.
             first_word: Index of each document's first word, int64 array of shape (n_documents + 1,).
         """
@@ -125,9 +126,11 @@ class Matcher:
         """Find the passages that are equal word for word.
 
         Args:
+            held: The documents with their normalised texts.
             places: First words of the runs that the index contains, int64 array of shape (n_hits,).
             runs: Number of each run in the index, int64 array of shape (n_hits,).
             document: Index of each run's document, int64 array of shape (n_hits,).
+            words: The words of all documents.
         """
         hit, word = self._expand(runs)
         order = np.lexsort((word, places[hit] - word))
@@ -269,7 +272,7 @@ class Matcher:
         return bool(is_before or np.isin(answer_run, hash_runs(after, length)).any())
 
     def _count_words(self, words: Words, first_word: Places) -> Places:
-        """Count the documents that contain each distinct word of the texts, int64 array of shape (n_distinct_words,)."""
+        """Count the documents with each distinct word of the texts, int64 array of shape (n_distinct_words,)."""
         assert self._evidence is not None
         places, numbers = self._evidence.words.find(words.hashes)
         counts = np.zeros(len(self._evidence.words), np.int64)
@@ -335,6 +338,7 @@ def _is_sentence(normal: str, words: Words, bounds: Places, alignment: Alignment
         normal: The normalised text of the document.
         words: The words of all documents.
         bounds: The first word and the end of the document among the words.
+        alignment: The alignment in the document.
     """
     begin = int(bounds[0]) + alignment.begin
     end = int(bounds[0]) + alignment.stop

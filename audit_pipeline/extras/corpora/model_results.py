@@ -25,6 +25,8 @@ from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.tables import EXAMPLES
 
+_Kind = Literal["lm-evaluation-harness", "table"]
+
 _METRICS = ("acc", "exact_match", "pass@1", "acc_norm")
 """Preferred metrics in order. If a file has none of them, its alphabetically first metric is used."""
 _NOT_METRICS = {
@@ -65,7 +67,7 @@ class ResultsFile:
         skipped: The unusable rows.
     """
 
-    kind: Literal["lm-evaluation-harness", "table"]
+    kind: _Kind
     measure: str
     other_measures: tuple[str, ...]
     task: str | None
@@ -85,7 +87,7 @@ def read_results(path: Path) -> ResultsFile:
         skipped.add(entry)
     columns = file.rows[0].values.keys()
     if "doc_id" in columns:
-        kind: Literal["lm-evaluation-harness", "table"] = "lm-evaluation-harness"
+        kind: _Kind = "lm-evaluation-harness"
         measures_of_rows = [_list_harness_measures(row.values) for row in file.rows]
     elif {"item", "correct"} <= columns:
         kind = "table"
@@ -102,28 +104,18 @@ def read_results(path: Path) -> ResultsFile:
         if measures and measure not in measures:
             # The line belongs to another filter.
             continue
-        value, problem = to_correctness(measures.get(measure))
-        if problem is not None:
-            skipped.add(Skipped(row.location, row.index, f"{measure}: {problem}"))
+        result, problem = _read_result(row.values, kind, measure, measures.get(measure))
+        if result is None:
+            skipped.add(Skipped(row.location, row.index, problem))
             continue
-        position = _read_position(row.values)
-        name = None
-        if kind == "table":
-            name = parse_name(row.values.get("item"))
-        if name is None and position is None:
-            skipped.add(Skipped(row.location, row.index, "the row names no item"))
-            continue
-        if position is not None:
-            if position in positions:
-                raise DataError(
-                    f"{path}: {row.location} answers doc_id {position} again: several tasks or runs, or filters "
-                    "without names, are in one file. Use a file with the rows of one task, run and filter"
-                )
-            positions.add(position)
-        document = row.values.get("doc")
-        if not isinstance(document, dict):
-            document = {}
-        results.append(ItemResult(name, position, document, value))
+        if result.position in positions:
+            raise DataError(
+                f"{path}: {row.location} answers doc_id {result.position} again: several tasks or runs, or filters "
+                "without names, are in one file. Use a file with the rows of one task, run and filter"
+            )
+        if result.position is not None:
+            positions.add(result.position)
+        results.append(result)
     if not results:
         raise build_unusable_file_error(path, skipped)
     match = _TASK.match(path.name)
@@ -131,6 +123,29 @@ def read_results(path: Path) -> ResultsFile:
     if match is not None:
         task = match[1]
     return ResultsFile(kind, measure, tuple(other_measures), task, tuple(results), skipped)
+
+
+def _read_result(
+    values: Mapping[str, Any], kind: _Kind, measure: str, value: object
+) -> tuple[ItemResult, str] | tuple[None, str]:
+    """Read the result of a row.
+
+    Returns:
+        The result, or None and the problem of the row.
+    """
+    correct, problem = to_correctness(value)
+    if problem is not None:
+        return None, f"{measure}: {problem}"
+    name = None
+    if kind == "table":
+        name = parse_name(values.get("item"))
+    position = _read_position(values)
+    if name is None and position is None:
+        return None, "the row names no item"
+    document = values.get("doc")
+    if not isinstance(document, dict):
+        document = {}
+    return ItemResult(name, position, document, correct), ""
 
 
 def _read_position(values: Mapping[str, Any]) -> int | None:
@@ -227,6 +242,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     name: the example_id, or the document_id with or without the family's name.
 
     Args:
+        file: The results.
         examples: The items (schema EXAMPLES).
         manifest: The manifest of the benchmark.
 
@@ -259,8 +275,8 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
             positions[matched_id] = result.position
     if not answers:
         raise DataError(
-            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. A name of its items "
-            f"is {documents[0]}. Check that the results are of this test set and of the same split"
+            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. A name of its "
+            f"items is {documents[0]}. Check that the results are of this test set and of the same split"
         )
     # fsum rounds exactly, so the order of rows changes no digit.
     correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
@@ -317,7 +333,7 @@ def list_clean_positions(
         if not has_item_per_row or sum(manifest["texts_left_out"].values()):
             raise DataError(
                 f"not every row of the data set is an item of {manifest['benchmark']}, so the positions of its items "
-                "are unknown; pass --results with samples of lm-evaluation-harness (samples_*.jsonl), which contain them"
+                "are unknown; pass --results with samples of lm-evaluation-harness (samples_*.jsonl)"
             )
         positions = {item.example_id: position for position, item in enumerate(items)}
     clean_positions = sorted(positions[name] for name in clean if name in positions)

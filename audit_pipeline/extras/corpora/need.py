@@ -26,9 +26,12 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """Return the data version of the table, or None if the tokenizer is unknown or the table is unreadable."""
         _, tokenizer = seen[model.name]
+        if not tokenizer:
+            return None
         try:
-            return read_table_version(model, tokenizer, paths) if tokenizer else None
+            return read_table_version(model, tokenizer, paths)
         except AuditError:
             return None
 
@@ -47,13 +50,16 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
             return None, {}, str(error)
 
     def explain_missing(self) -> str | None:
+        """Return the reason if the table is missing or unreadable, or None."""
         return self._lookup[2]
 
     @property
     def upstream(self) -> Mapping[str, str]:
+        """Return the data version of the table by its name in the lineage."""
         return self._lookup[1]
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
+        """Return a function that returns the table for every text."""
         table = self._lookup[0]
         assert table is not None, "callers check explain_missing() before"
         return lambda scored: table

@@ -68,6 +68,7 @@ def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
     """Return the rule with this name.
 
     Args:
+        name: Name of the rule.
         n: Length of a searched run in words, if it differs from the rule's length.
 
     Raises:

@@ -119,6 +119,7 @@ class SearchResult:
 
     @property
     def document_count(self) -> int:
+        """Return the number of documents in the read shards."""
         return sum(report.documents for report in self.reports.values())
 
     @property
@@ -148,6 +149,10 @@ def search_corpus(
     A shard that cannot be read to its end is reported, and the search continues with the other shards.
 
     Args:
+        audited: The texts. Plain texts have no answers and belong to one test set.
+        corpus: The corpus.
+        rule: The rule of the verdicts.
+        processes: Number of processes.
         checkpoint: File with the progress. A stopped search resumes with the remaining shards.
         on_progress: Callback with a description of the progress.
 

@@ -19,7 +19,9 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, Ov
 from audit_pipeline.tables.table import Table
 
 COMMON_FROM = 100
-"""Maximum number of documents with a passage's rarest run. Above it, a passage is shared text by the published rules."""
+"""Maximum number of documents with a passage's rarest run.
+
+Above it, a passage is shared text by the published rules."""
 _EXCERPT_WORDS = 25
 
 
@@ -29,7 +31,9 @@ def build_overlap_tables(
     """Build the tables corpus_overlap and overlap_spans of the searched texts, in the order of the texts.
 
     Args:
+        result: The result of the search.
         names: The benchmark and the example_id of each text.
+        run_id: The run in the rows.
     """
     completeness = {
         "shards_read": result.whole_shards,
@@ -88,6 +92,8 @@ def _describe_items(
         item_passages: list[FoundPassage] = []
         for part in range(question, after):
             item_passages += passages.get(part, [])
+        lengths = [np.count_nonzero(passage.flags) for passage in item_passages]
+        document_counts = [passage.documents for passage in item_passages]
         if judge is not None:
             evidence = judge.classify_text(result.parts, question)
             contaminated = evidence.is_contaminated
@@ -108,8 +114,8 @@ def _describe_items(
             "covered": covered,
             "covered_by_copies": copied,
             "passages": len(item_passages),
-            "longest": max((np.count_nonzero(passage.flags) for passage in item_passages), default=0),
-            "documents": max((passage.documents for passage in item_passages), default=0),
+            "longest": max(lengths, default=0),
+            "documents": max(document_counts, default=0),
             "verdict": evidence.verdict,
             "contaminated": contaminated,
             "part": evidence.part,

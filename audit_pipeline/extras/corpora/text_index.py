@@ -1,7 +1,7 @@
 """The index of the audited texts by their runs of n words, and the passages found in a corpus.
 
-A run at more than 100 positions of the audited texts is a *template* of the test set: its instructions, or the same
-sentence in every item. A template gives no evidence about a text and is not searched for.
+A run at more than 100 positions of the audited texts is a *template* of the test set. Examples are instructions, and a
+sentence of every item. A template is no evidence about a text, so the search ignores it.
 
 The result is the longest passages of each text and the number of documents that contain them. A published rule keeps a
 passage if no document contains a longer passage around it. The rule of evidence keeps a passage if it is the largest
@@ -384,6 +384,8 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
     Args:
         words: The words of all texts.
         first_word: Index of each text's first word, int64 array of shape (n_texts + 1,).
+        n: Words per run.
+        shortest: Minimum words of a text.
 
     Raises:
         DataError: If all texts are shorter.

@@ -3,10 +3,10 @@
 The plain way encodes every text. The quick way cuts texts at blanks, counts the distinct pieces and encodes each
 distinct piece once. It is faster because natural texts repeat their words.
 
-The quick way is exact under two conditions: no token spans a cut, and the tokens after a cut do not depend on the text
-before it. Both hold for byte-level BPE with the usual pre-tokenizers if a cut is before a blank (U+0020) that follows a
-character other than white space. The patterns of these pre-tokenizers look at most one character ahead and never behind.
-None of their alternatives matches across such a blank. :func:`can_split_at_blanks` checks the tokenizer's description.
+The quick way is exact if no token spans a cut and the tokens after a cut do not depend on the text before it. Both hold
+for byte-level BPE with the usual pre-tokenizers. A cut has to be before a blank (U+0020) that follows a character other
+than white space. The patterns of these pre-tokenizers look at most one character ahead and never behind. None of their
+alternatives matches across such a blank. :func:`can_split_at_blanks` checks the tokenizer's description.
 :class:`CheckedCounter` also counts the first documents both ways.
 """
 
@@ -88,6 +88,7 @@ class TokenCounter:
         self._characters = self.uncut_characters = 0
 
     def add(self, text: str) -> None:
+        """Add a text."""
         self._characters += len(text)
         pieces = [text]
         if self._splits and _SPACE_THEN_BLANK.search(text) is None:
@@ -163,6 +164,7 @@ class CheckedCounter:
         return self._counter.counts
 
     def add(self, text: str) -> None:
+        """Add a text."""
         self._counter.add(text)
         if self._splitting is not None:
             self._splitting.add(text)

@@ -126,11 +126,10 @@ def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
 
 def concatenate_words(parts: Sequence[Words]) -> Words:
     """Concatenate one or more arrays of words."""
-    return Words(
-        np.concatenate([part.hashes for part in parts]),
-        np.concatenate([part.starts for part in parts]),
-        np.concatenate([part.ends for part in parts]),
-    )
+    hashes = [part.hashes for part in parts]
+    starts = [part.starts for part in parts]
+    ends = [part.ends for part in parts]
+    return Words(np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends))
 
 
 def iterate_batches_by_size(values: Iterable[_T], measure: Callable[[_T], int], target_size: int) -> Iterator[list[_T]]:
