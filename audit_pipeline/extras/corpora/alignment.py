@@ -2,8 +2,8 @@
 
 The seeds of a text in a document are the runs of n words that both contain. Seeds on neighbouring diagonals (word of
 the document minus word of the text) form one copy. The alignment of a copy starts with the longest chain of equal
-words in the same order. Gaps in the chain, the words before it and the words after it are aligned by longest common subsequence.
-Words can be replaced, added or omitted, but words in another order do not match.
+words in the same order. Gaps in the chain, the words before it and the words after it are aligned by longest common
+subsequence. Words can be replaced, added or omitted, but words in another order do not match.
 
 The alignment is hand-written, because it compares 64-bit hashes and only near the seeds. Libraries such as ``difflib``
 compare whole sequences, which takes too long for a corpus.

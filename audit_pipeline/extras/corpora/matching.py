@@ -344,7 +344,9 @@ def _is_sentence(normal: str, words: Words, bounds: Places, alignment: Alignment
     end = int(bounds[0]) + alignment.stop
     if begin > bounds[0] and not _BREAK.search(normal[words.ends[begin - 1] : words.starts[begin]]):
         return False
-    return end >= bounds[1] or bool(_BREAK.search(normal[words.ends[end - 1] : words.starts[end]]))
+    if end < bounds[1] and not _BREAK.search(normal[words.ends[end - 1] : words.starts[end]]):
+        return False
+    return True
 
 
 def _hash_in_pieces(normal: str) -> Words:

@@ -23,7 +23,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -127,8 +127,8 @@ def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
 def concatenate_words(parts: Sequence[Words]) -> Words:
     """Concatenate one or more arrays of words."""
     hashes = [part.hashes for part in parts]
-    starts = [part.starts for part in parts]
-    ends = [part.ends for part in parts]
+    starts: list[npt.NDArray[Any]] = [part.starts for part in parts]
+    ends: list[npt.NDArray[Any]] = [part.ends for part in parts]
     return Words(np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends))
 
 

@@ -415,7 +415,7 @@ def test_what_is_missing_is_one_line_with_its_command(built: Workspace) -> None:
     other = built.root / "wiki"
     (built.root / "web").rename(other)
     search(built, other)
-    assert "say which: --corpus web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
+    assert "choose one of --corpus web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
     missing = error_of(built.run("items", "--benchmark", "trees", "--model", "tiny"))
     assert "corpus-audit audit --model tiny --benchmark trees" in missing
     results = built.root / "other.jsonl"
