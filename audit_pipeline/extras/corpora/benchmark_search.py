@@ -1,4 +1,4 @@
-"""Looks for the texts of benchmarks in an open corpus."""
+"""The search for the texts of benchmarks in an open corpus."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.extras.corpora.corpus_shards import ShardedCorpus
 from audit_pipeline.extras.corpora.rules import OverlapRule
-from audit_pipeline.extras.corpora.search import (
-    SEARCH_VERSION,
-    AuditedTexts,
-    SearchResult,
-    ShardedCorpus,
-    search_corpus,
-)
+from audit_pipeline.extras.corpora.search import SEARCH_VERSION, AuditedTexts, SearchResult, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep
@@ -28,7 +23,12 @@ from audit_pipeline.tables.table import Table
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """What was written of a benchmark and a corpus: the row of every text, and the search."""
+    """The stored result of a benchmark and a corpus.
+
+    Attributes:
+        texts: Rows of corpus_overlap, one per text.
+        result: The result of the whole search.
+    """
 
     benchmark: str
     texts: pa.Table
@@ -37,14 +37,15 @@ class OverlapReport:
 
     @property
     def contaminated(self) -> int:
-        """How many texts count as contaminated by the rule."""
+        """Return the number of texts that count as contaminated by the rule."""
         return sum(bool(flag) for flag in self.texts.column("contaminated").to_pylist())
 
 
 def build_overlap_version(rule: OverlapRule, *, whole: bool = True) -> str:
-    """The version of the code, whether all shards were to be read, and what was looked for."""
-    of_part = "" if whole else " of a part"
-    return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words"
+    """Return the code version of a search, with its rule. ``whole`` is False if the search reads selected shards."""
+    if not whole:
+        return f"{SEARCH_VERSION} of a part: {rule.name}, {rule.n} words"
+    return f"{SEARCH_VERSION}: {rule.name}, {rule.n} words"
 
 
 def search_benchmarks(
@@ -57,25 +58,29 @@ def search_benchmarks(
     processes: int = 1,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[OverlapReport]:
-    """Look for the texts of built benchmarks in the corpus, which is read once, and keep what was found by benchmark.
+    """Search the corpus once for the texts of built benchmarks, and write the results by benchmark.
 
-    The text of an example with a context is the answer to it. A search that was stopped goes on where it was. Raises
-    DataError where a benchmark is not built, and as :func:`search_corpus` does.
+    If an example has a context, the context is the question and the text is the answer. A stopped search resumes.
+
+    Raises:
+        DataError: If a benchmark is not built, all texts are too short, or no document is readable.
     """
-    read = [read_built(paths, benchmark) for benchmark in benchmarks]
-    audited = AuditedTexts(
-        [text for built in read for text in EXAMPLES.texts(built.examples)],
-        [len(context or "") for built in read for context in built.contexts],
-        [number for number, built in enumerate(read) for _ in range(built.examples.num_rows)],
-    )
+    built_benchmarks = [read_built(paths, benchmark) for benchmark in benchmarks]
+    texts: list[str] = []
+    borders: list[int] = []
+    sets: list[int] = []
+    names: list[tuple[str, str]] = []
+    for number, built in enumerate(built_benchmarks):
+        texts += EXAMPLES.texts(built.examples)
+        borders += [len(context or "") for context in built.contexts]
+        sets += [number] * built.examples.num_rows
+        names += [(built.name, example_id) for example_id in built.examples.column("example_id").to_pylist()]
+    audited = AuditedTexts(texts, borders, sets)
     file = paths.rewritten_file(CORPUS_OVERLAP.name, CORPUS_OVERLAP.partitioned_by, f"{benchmarks[0]}|{corpus.name}")
     checkpoint = file.with_name(".search.partial")
     result = search_corpus(audited, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
-    names = [
-        (built.name, example_id) for built in read for example_id in built.examples.column("example_id").to_pylist()
-    ]
     tables = build_overlap_tables(result, names, run_id)
-    reports = [_write_report(built, tables, result, paths, run_id) for built in read]
+    reports = [_write_report(built, tables, result, paths, run_id) for built in built_benchmarks]
     checkpoint.unlink(missing_ok=True)
     return reports
 
@@ -83,11 +88,12 @@ def search_benchmarks(
 def _write_report(
     built: BuiltBenchmark, tables: Mapping[Table, pa.Table], result: SearchResult, paths: DataPaths, run_id: str
 ) -> OverlapReport:
-    """Write what was found of one benchmark."""
-    benchmark, corpus, rule = built.name, result.corpus, result.rule
+    """Write the rows of one benchmark."""
+    benchmark = built.name
+    corpus = result.corpus
     partition = f"{benchmark}|{corpus.name}"
-    own = {table: rows.filter(pc.field("benchmark") == benchmark) for table, rows in tables.items()}
-    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, whole=corpus.is_whole))
+    benchmark_tables = {table: rows.filter(pc.field("benchmark") == benchmark) for table, rows in tables.items()}
+    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(result.rule, whole=corpus.is_whole))
     upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
     settings = {
         "corpus_sha256": result.digest,
@@ -96,21 +102,24 @@ def _write_report(
         "unread": [report.name for report in result.reports.values() if report.problem is not None],
     }
     version = ""
-    # The table that the step is named after comes last.
-    for table, rows in own.items():
+    # CORPUS_OVERLAP is last, because the step has its name and the report has its version.
+    for table, rows in benchmark_tables.items():
         version = store.write(
             paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
         )
-    return OverlapReport(benchmark, own[CORPUS_OVERLAP], result, version)
+    return OverlapReport(benchmark, benchmark_tables[CORPUS_OVERLAP], result, version)
 
 
 def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -> str:
-    """What was found and how much of the corpus was read, in one line."""
-    shards, whole = len(result.corpus.shards), result.whole_shards
-    read = f"all {shards:,} shard(s)" if whole == shards else f"{whole:,} of {shards:,} shards"
-    if not result.is_complete:
-        limit = "" if whole < shards else " but not every row or file"
-        read = f"{read}{limit} (not found there is not 'not there')"
+    """Describe in one line the verdicts and the read part of the corpus."""
+    shards = len(result.corpus.shards)
+    whole = result.whole_shards
+    if whole < shards:
+        read = f"{whole:,} of {shards:,} shards (the unread part may contain further texts)"
+    elif not result.is_complete:
+        read = f"all {shards:,} shard(s) but not every row or file (the unread part may contain further texts)"
+    else:
+        read = f"all {shards:,} shard(s)"
     return (
         f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
         f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} too short to tell; "

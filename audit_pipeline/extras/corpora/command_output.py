@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.benchmark_search import OverlapReport
-    from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, TestItem
+    from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, CorpusFindings
     from audit_pipeline.extras.corpora.search import SearchResult
 
 
@@ -139,7 +139,7 @@ def print_corpus(found: CorpusFindings) -> None:
     )
 
 
-def print_items(judged: Sequence[TestItem]) -> None:
+def print_items(judged: Sequence[BenchmarkItem]) -> None:
     """Print the first items that are not clean, worst first, and the counts."""
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
@@ -158,10 +158,10 @@ def print_items(judged: Sequence[TestItem]) -> None:
     print_result(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
 
 
-def print_accuracy(judged: Sequence[TestItem]) -> None:
+def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
     """Print the accuracy per verdict, and its difference between contaminated and clean items."""
+    from audit_pipeline.extras.corpora.accuracy import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
-    from audit_pipeline.extras.corpora.model_results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]

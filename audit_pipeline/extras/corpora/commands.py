@@ -128,8 +128,8 @@ def overlap(
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.benchmark_search import search_benchmarks
+    from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
     from audit_pipeline.extras.corpora.rules import choose_rule
-    from audit_pipeline.extras.corpora.search import open_sharded_corpus
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
 
@@ -320,9 +320,10 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
     import joblib
     import pyarrow as pa
 
+    from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
     from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, judge_items
     from audit_pipeline.extras.corpora.rules import choose_rule
-    from audit_pipeline.extras.corpora.search import open_sharded_corpus, search_corpus
+    from audit_pipeline.extras.corpora.search import search_corpus
     from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 

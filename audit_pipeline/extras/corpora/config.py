@@ -1,4 +1,4 @@
-"""config/references.yaml: the corpora that token frequencies are counted in."""
+"""The file config/references.yaml: the corpora in which token frequencies are counted."""
 
 from __future__ import annotations
 
@@ -14,46 +14,54 @@ from audit_pipeline.tables import digest
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
 
-# No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
+# A bar separates the parts of a partition name. A slash, blank or dot would need quotes in paths and ranges.
 CorpusName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 HubId = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 
 
 class ReferenceEntry(StrictSettings):
-    """One corpus: where its documents are, and how much of them is counted."""
+    """A corpus: the location of its documents and the limits of its count."""
 
     name: CorpusName
     hub: HubId | None = Field(default=None, description="a data set of the hub, read as a stream")
     files: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        default=None, description="which files of the data set; * stands for anything, slashes included"
+        default=None, description="patterns of the data set's files; * matches any characters, also slashes"
     )
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
-    path: Path | None = Field(default=None, description="a file or a folder; a relative one counts from this file's")
+    path: Path | None = Field(
+        default=None, description="a file or a folder; a relative path starts at the folder of this file"
+    )
     package: Literal["sotu"] | None = Field(default=None, description="documents of a source that needs no download")
     text_column: Text | None = Field(default=None, description="None: text, else input, else the only column")
-    language: Language = Field(description="of the documents, as ISO 639-1; it should be that of the audited texts")
-    licence: Text = Field(description="of the documents")
-    max_documents: AtLeastOne | None = Field(default=None, description="only so many documents are counted; None: all")
-    max_bytes: AtLeastOne | None = Field(default=None, description="of UTF-8 text; the document that passes it counts")
-    max_tokens_per_document: AtLeastOne | None = Field(
-        default=None, description="None: all of a document; the published code of DC-PDD cuts at 1,024"
+    language: Language = Field(
+        description="language of the documents, as ISO 639-1; use the language of the audited texts"
     )
-    notes: str | None = Field(default=None, description="whatever a reader should know")
+    licence: Text = Field(description="licence of the documents")
+    max_documents: AtLeastOne | None = Field(default=None, description="maximum number of documents; None: all")
+    max_bytes: AtLeastOne | None = Field(
+        default=None, description="maximum bytes of UTF-8 text; the document that exceeds it still counts"
+    )
+    max_tokens_per_document: AtLeastOne | None = Field(
+        default=None, description="None: all tokens of a document; the published code of DC-PDD cuts at 1,024"
+    )
+    notes: str | None = Field(default=None, description="remarks for readers")
 
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
-            raise ValueError("exactly one of hub, path and package says where the corpus is")
-        if (self.hub is None) != (self.files is None):
-            raise ValueError("files goes with hub: it says which files of the data set are read")
+            raise ValueError("a corpus has exactly one of hub, path and package; set one of them and remove the others")
+        if self.hub is not None and self.files is None:
+            raise ValueError("hub requires files; add patterns of the data set's files")
+        if self.hub is None and self.files is not None:
+            raise ValueError("files requires hub; remove files or set hub")
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision goes with hub")
+            raise ValueError("revision requires hub; remove revision or set hub")
         return self
 
     @property
     def settings_digest(self) -> str:
-        """Digest of all that can change the counts, but for the documents themselves."""
+        """Compute a digest of all settings that can change the counts. The documents are not included."""
         return digest(self.model_dump(mode="json", exclude={"language", "licence", "notes"}))[:16]
 
 
@@ -68,7 +76,7 @@ FILE = EntryFile(
     FILE_NAME,
     "references",
     "corpus",
-    "it says in which corpora token frequencies are counted",
+    "it lists the corpora in which token frequencies are counted",
     _build_reference_entry,
     is_optional=True,
     affects_audits=True,
@@ -78,8 +86,9 @@ FILE = EntryFile(
 
 
 def load_references(folder: Path | None = None) -> Entries[ReferenceEntry]:
-    """The entries of references.yaml; none where there is no such file.
+    """Return the entries of references.yaml. They are empty if the file is missing.
 
-    Raises ConfigError, naming the file, where none of it can be read.
+    Raises:
+        ConfigError: If the file is unreadable.
     """
     return FILE.load(folder)

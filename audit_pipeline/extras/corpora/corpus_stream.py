@@ -1,9 +1,8 @@
-"""Reference corpora as streams of documents: one row at a time, and from where an earlier stream stopped.
+"""Reference corpora as resumable streams of documents, one row at a time.
 
-Data sets of the hub are read through ``datasets``, and nothing is kept on disk. Files of JSON lines are streamed as
-plain lines and parsed here, so that one broken line costs one document; read as JSON, it would cost the file. A file
-that is not UTF-8 stops the count with an error that says so: `datasets` decodes compressed files before their
-bytes can be checked.
+``datasets`` streams data sets of the hub without a copy on disk. It reads JSON lines as plain text, and this module
+parses the lines. A broken line thus costs one document instead of the rest of the file. A file that is not UTF-8 stops
+the count with an error, because ``datasets`` decodes compressed files before their bytes can be checked.
 """
 
 from __future__ import annotations
@@ -39,23 +38,29 @@ from audit_pipeline.tables import digest, text_sha256
 
 State = Mapping[str, Any]
 
-# How names of files begin that are no part of a corpus.
+# The first characters of file names that are no part of a corpus.
 _NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
 
 
 class DocumentStream(Protocol):
-    """Documents in a fixed order; an iterator begins where ``state`` says."""
+    """A stream of documents in a fixed order. It can start after the last document of an earlier stream."""
 
     def __iter__(self) -> Iterator[TextRow | Skipped]: ...
 
     def state(self) -> State:
-        """The place after the last document that was yielded, as values that JSON can hold."""
+        """Return the position after the last yielded document as JSON values."""
         ...
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents to be counted. ``digest`` changes with them; ``upstream`` are data versions that they come from."""
+    """A corpus of documents.
+
+    Attributes:
+        digest: Digest of the documents.
+        open: Function that opens the stream, at a state of an earlier stream if one is passed.
+        upstream: Data versions that the documents come from.
+    """
 
     digest: str
     open: Callable[[State | None], DocumentStream]
@@ -63,24 +68,33 @@ class Corpus:
 
 
 class FileStream:
-    """The documents of files, one after the other; a file that cannot be read is named, and the others go on.
+    """The documents of several files in order.
 
-    So is one that is no longer as in ``files``, which holds what each file was known by when its digest was computed.
+    An unreadable file yields a skipped row, and the stream continues with the next file. The same holds for a file that
+    differs from its identity in ``files``, which was taken when the digest was computed.
     """
 
     def __init__(
         self, files: Mapping[Path, FileIdentity], names: Sequence[str], column: str | None, state: State | None
     ) -> None:
-        self._files, self._identities = [*files], files
-        self._names, self._column = names, column
-        self._file, self._row = (0, 0) if state is None else (int(state["file"]), int(state["row"]))
+        self._files = [*files]
+        self._identities = files
+        self._names = names
+        self._column = column
+        self._file = 0
+        self._row = 0
+        if state is not None:
+            self._file = int(state["file"])
+            self._row = int(state["row"])
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
         while self._file < len(self._files):
-            begin, row = self._row, 0
-            name, path = self._names[self._file], self._files[self._file]
+            begin = self._row
+            row = 0
+            name = self._names[self._file]
+            path = self._files[self._file]
             try:
-                # Nothing is kept of what a .gz unpacks to: it may be any amount.
+                # The rows are not held in memory, because a .gz file can unpack to any size.
                 texts = open_texts(path, self._column, name=name)
                 for item in texts.entries():
                     row += 1
@@ -93,9 +107,11 @@ class FileStream:
                 if row >= begin:
                     self._row = row + 1
                     yield Skipped(name, row, error.reason)
-            self._file, self._row = self._file + 1, 0
+            self._file += 1
+            self._row = 0
 
     def state(self) -> State:
+        """Return the numbers of the current file and of the last yielded row."""
         return {"file": self._file, "row": self._row}
 
 
@@ -112,14 +128,17 @@ class TextsInMemory:
             yield TextRow(f"document {self._next}", self._next - 1, self._texts[self._next - 1], {})
 
     def state(self) -> State:
+        """Return the index of the next document."""
         return {"next": self._next}
 
 
 def corpus_from_files(path: Path, column: str | None) -> Corpus:
-    """The file at ``path``, or every file of a readable kind in that folder and the folders in it.
+    """Return the corpus of a file, or of all readable files in a folder and its subfolders.
 
-    The digest covers the names and bytes of the files: it reads all of them once. Raises DataError where there is no
-    such file, and none of a readable kind in the folder.
+    The digest covers the names and bytes of the files, so all files are read once.
+
+    Raises:
+        DataError: If the path is missing or contains no readable file.
     """
     files, _ = list_corpus_files(path)
     names = [name_corpus_file(file, path) for file in files]
@@ -132,9 +151,13 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
 
 
 def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
-    """The documents of a source as they were last fetched, or, before that, as the source has them now.
+    """Return the corpus of a source's stored documents, or fetch them if none are stored.
 
-    Only for a source that fits into memory. Raises DataError or SourceError if they cannot be read.
+    The source has to fit into memory.
+
+    Raises:
+        DataError: If the stored documents are unreadable.
+        SourceError: If the source cannot be fetched.
     """
     upstream: dict[str, str] = {}
     if paths.documents(source).exists():
@@ -152,14 +175,21 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
 
 
 def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
-    """The file at ``path``, or those of a readable kind in that folder and the folders in it, sorted; and by name what
-    else lies there, less notes and hidden files, which are no part of a corpus.
+    """List a file, or the files in a folder and its subfolders.
 
-    A data set that was saved counts as a file. Raises DataError where there is no such file, or none of such a kind.
+    A saved data set counts as a file. Notes and hidden files are no part of a corpus.
+
+    Returns:
+        The sorted readable files, and the sorted names of the ignored entries.
+
+    Raises:
+        DataError: If the path is missing or contains no readable file.
     """
-    if (kind := find_irregular_kind(path)) is not None and not path.is_dir():
-        problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file or folder"
-        raise DataError(f"{path}: {problem}")
+    kind = find_irregular_kind(path)
+    if kind is not None and not path.is_dir():
+        if os.path.lexists(path):
+            raise DataError(f"{path}: is {kind}, not a regular file")
+        raise DataError(f"{path}: no such file or folder")
     if has_row_format(path):
         return [path], []
     if not path.is_dir():
@@ -172,7 +202,7 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
         try:
             entries = list(folder.iterdir())
         except OSError as error:
-            ignored.append(f"{name_corpus_file(folder, path)} (a folder that cannot be read: {error.strerror})")
+            ignored.append(f"{name_corpus_file(folder, path)} (unreadable folder: {error.strerror})")
             continue
         for entry in entries:
             kind = find_irregular_kind(entry)
@@ -183,50 +213,68 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
             elif not any(map(_NO_DATA.match, entry.relative_to(path).parts)):
                 ignored.append(name_corpus_file(entry, path) + (f" ({kind})" if kind else ""))
     if not files:
-        raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
+        raise DataError(f"{path} contains no readable file. The readable formats are {', '.join(SUFFIXES)}")
     return sorted(files), sorted(ignored)
 
 
 def name_corpus_file(file: Path, root: Path) -> str:
-    """Return the printable name of a file from its folder ``root`` on, or its own name if it is ``root``."""
+    """Return the printable path of a file relative to ``root``, or its name if the file is ``root`` itself."""
     return escape_unprintable(file.name if file == root else str(file.relative_to(root)))
 
 
 _REMEDY = "or set path to a copy of its files"
-_MOST_UNUSABLE = 1000
-"""If none of so many rows can be used, no later one is expected to be: a corpus may be terabytes."""
+_MAX_UNUSABLE = 1000
+"""Rows after which a stream without any usable row stops. A corpus may have terabytes of unusable rows."""
 
 
 class HubStream:
-    """The documents of a data set's files (addresses or paths, all Parquet or all JSON lines), in their order."""
+    """The documents of a data set's files: first the Parquet files, then the files of JSON lines.
+
+    Args:
+        corpus_label: The name of the corpus in messages.
+        files: Addresses or paths of the files.
+        column: The text column.
+        state: The position of an earlier stream.
+        all_columns: Read all columns of Parquet files instead of the text column only.
+    """
 
     def __init__(
         self, corpus_label: str, files: Sequence[str], column: str, state: State | None, *, all_columns: bool = False
     ) -> None:
-        self._what, self._column, self._all_columns = corpus_label, column, all_columns
+        self._label = corpus_label
+        self._column = column
+        self._all_columns = all_columns
         parquet = [name for name in files if _is_parquet(name)]
         lines = [name for name in files if not _is_parquet(name)]
         self._groups = [group for group in (parquet, lines) if group]
-        self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
-        self._begin: State | None = None if state is None else state["inner"]
+        self._group = 0
+        self._row = 0
+        self._begin: State | None = None
+        if state is not None:
+            self._group = int(state["group"])
+            self._row = int(state["row"])
+            self._begin = state["inner"]
         self._rows: Any = None
-        # Whether a row could be used, and why the first could not be. A stream that goes on is past the first rows.
-        self._usable = state is not None
-        self._unusable: str | None = None
+        # A resumed stream has already had a usable row.
+        self._has_usable_row = state is not None
+        self._problem_of_row: str | None = None
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
-        # Here and not above: importing datasets takes a second, and only this needs it.
+        # The import of datasets takes a second, and only this method needs it.
         from datasets import load_dataset  # noqa: PLC0415
         from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
         while self._group < len(self._groups):
             files = self._groups[self._group]
             parquet = _is_parquet(files[0])
-            options: dict[str, Any] = {"columns": [self._column]} if parquet and not self._all_columns else {}
+            builder = "text"
+            options: dict[str, Any] = {}
+            if parquet:
+                builder = "parquet"
+                if not self._all_columns:
+                    options["columns"] = [self._column]
             try:
-                rows = load_dataset(
-                    "parquet" if parquet else "text", data_files=files, split="train", streaming=True, **options
-                )
+                rows = load_dataset(builder, data_files=files, split="train", streaming=True, **options)
                 if self._begin is not None:
                     rows.load_state_dict(dict(self._begin))
                 self._rows = rows
@@ -238,48 +286,55 @@ class HubStream:
                         yield item
             except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
                 raise self._build_stream_error(error) from error
-            self._group, self._begin, self._rows = self._group + 1, None, None
+            self._group += 1
+            self._begin = None
+            self._rows = None
 
     def _require_usable(self, item: TextRow | Skipped) -> None:
         if not isinstance(item, Skipped):
-            self._usable = True
-        elif not self._usable:
-            self._unusable = self._unusable or item.reason
-            if self._row >= _MOST_UNUSABLE:
+            self._has_usable_row = True
+        elif not self._has_usable_row:
+            self._problem_of_row = self._problem_of_row or item.reason
+            if self._row >= _MAX_UNUSABLE:
                 raise DataError(
-                    f"{self._what}: none of its first {_MOST_UNUSABLE:,} rows can be used; the first: "
-                    f"{self._unusable}; correct files or text_column, {_REMEDY}"
+                    f"{self._label}: none of its first {_MAX_UNUSABLE:,} rows can be used; the first: "
+                    f"{self._problem_of_row}; correct files or text_column, {_REMEDY}"
                 )
 
     def _build_stream_error(self, error: Exception) -> DataError:
         fault = classify_hub_error(error)
         if fault is None:
             return DataError(
-                f"{self._what} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "
+                f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "
                 f"correct files or text_column, {_REMEDY}"
             )
-        problem = f"{self._what}, after row {self._row:,}, {fault.why}"
+        problem = f"{self._label}, after row {self._row:,}, {fault.why}"
         if fault.passing:
-            return HubDataUnreachableError(f"{problem} (counting again goes on from the last checkpoint), {_REMEDY}")
+            return HubDataUnreachableError(f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}")
         return DataError(f"{problem}, {_REMEDY}")
 
     def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> TextRow | Skipped | None:
-        location = f"{self._what}:{self._row}"
-        if not parquet and not row["text"].strip():
-            return None
+        location = f"{self._label}:{self._row}"
         index = self._row - 1
-        found = Row(location, index, row) if parquet else parse_json_row(row["text"].encode(), location, index)
-        return read_text_row(found, self._column)
+        if parquet:
+            return read_text_row(Row(location, index, row), self._column)
+        if not row["text"].strip():
+            return None
+        return read_text_row(parse_json_row(row["text"].encode(), location, index), self._column)
 
     def state(self) -> State:
-        inner = self._begin if self._rows is None else self._rows.state_dict()
+        """Return the numbers of the current group and of the last row, and the state of ``datasets``."""
+        inner = self._begin
+        if self._rows is not None:
+            inner = self._rows.state_dict()
         return {"group": self._group, "row": self._row, "inner": inner}
 
 
 def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
-    """The files of a data set that match one of ``patterns``, at the commit that ``revision`` stands for now.
+    """Return the corpus of a data set's files that match one of the patterns, at the current commit of ``revision``.
 
-    Raises DataError if the data set cannot be read or none of its files matches.
+    Raises:
+        DataError: If the data set is unreadable or none of its files matches.
     """
     commit, files = list_hub_files(hub, patterns, revision)
     addresses = [build_hub_address(hub, commit, name) for name in files]
@@ -291,20 +346,26 @@ def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, col
 
 
 def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> tuple[str, list[str]]:
-    """The commit, and those of the data set's files that match one of ``patterns``; DataError where none does."""
+    """Return the commit of a data set and its sorted files that match one of the patterns.
+
+    Raises:
+        DataError: If the data set is unreadable or none of its files matches.
+    """
     with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
-        found = HfApi().dataset_info(hub, revision=revision)
-    names = sorted(file.rfilename for file in found.siblings or [])
-    files = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        data_set = HfApi().dataset_info(hub, revision=revision)
+    files: list[str] = []
+    for name in sorted(file.rfilename for file in data_set.siblings or []):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            files.append(name)
     if not files:
         raise DataError(
             f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
         )
-    return str(found.sha), files
+    return str(data_set.sha), files
 
 
 def build_hub_address(hub: str, commit: str, name: str) -> str:
-    """Where a file of a data set is, for `datasets`."""
+    """Return the address of a data set's file for ``datasets``."""
     return f"hf://datasets/{hub}@{commit}/{name}"
 
 

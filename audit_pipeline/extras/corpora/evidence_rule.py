@@ -1,30 +1,33 @@
-"""The rule of evidence: whether a corpus holds so much of a text that chance does not explain it.
+"""The rule of evidence: a text is found if a corpus contains more of it than chance explains.
 
-**The statistic.** ``by_chance`` is the number of documents that are expected to hold the found words of a text if words
-fell independently: D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. Of the D documents, d(w) hold the word
-w. The audited text is counted as one document more that holds all of its words: of D + 1 documents, d(w) + 1 hold w.
-That is the share among the corpus and the text together, and the one share that exchangeable documents justify. Without
-the one more, a word that no document holds would be infinite evidence. D of these documents could hold the words by
-chance. A text is found if ``by_chance`` is at most ``CHANCE``.
+**The statistic.** ``by_chance`` is the expected number of documents with the found words of a text if words are
+independent. It is D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. D is the number of documents, and d(w)
+is the number of documents that contain w. A text is found if ``by_chance`` is at most ``CHANCE``.
 
-Words are not independent: a document on a text's subject holds its words together. The statistic leaves out what works
-against that: the words are in one place, in the text's order. A copy of all of a text that is a sentence or a line by
-itself counts for more. About one word in ten begins a sentence, and one in ten ends one; and its k distinct words could
-stand in k! orders (k up to seven). For a script without spaces D is the number of documents that hold its most common
-character, as a document in another language holds none. Repeated words, numbers and single letters count for nothing,
-as other words predict them.
+The audited text counts as one more document, which contains all of its words. The factor is thus the share of documents
+with w among the corpus and the text together. Exchangeable documents justify this share. Without the added document, a
+word that no document contains would be infinite evidence.
 
-**What documents share.** A run of words that is in several items of a test set, or in as many documents as
-``compute_shared_threshold`` returns, is a quotation, a licence or a template. It says nothing about the text, unless a
-document also holds a run across its border.
+Words are not independent, because a document on the subject of a text contains several of its words. This dependence is
+offset by facts that the statistic ignores: the words are at one position and in the order of the text.
 
-**Answers.** An answer near its question raises the verdict only if it is evidence by itself: the share of documents
-that hold its words has to be at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) never are, nor are
-up to three words that the question holds, too.
+A copy of a whole text counts for more if it is a sentence or a line by itself. About one word in ten begins a sentence,
+and one in ten ends a sentence. The k distinct words of the sentence have k! possible orders (k is at most seven).
 
-The rule assumes that a leak is in fewer documents than the threshold, that the items of a test set differ, and that the
-order of words outweighs the dependence of words. None of this can be shown for a corpus;
-bench/bench_overlap_evidence.py measures how often the rule is right.
+For a script without spaces, D is the number of documents with its most common character, because documents in other
+languages do not contain it. Repeated words, numbers and single letters are ignored, because other words predict them.
+
+**Shared text.** A run of words in several items of a test set is a template. A run in as many documents as
+``compute_shared_threshold`` returns is a quotation or a licence. Such a run is no evidence about the text, unless a
+document also contains a run across its border.
+
+**Answers.** An answer near its question raises the verdict only if it is evidence by itself. This means that the
+expected share of documents with its words is at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) are
+no evidence. In answers of up to three words, words of the question are no evidence, either.
+
+**Assumptions.** A leak is in fewer documents than the threshold, the items of a test set differ, and the order of words
+outweighs their dependence. No corpus can prove this. bench/bench_overlap_evidence.py measures how often the rule is
+right.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,44 +43,49 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.alignment import Flags, flag_run_starts
-from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
+from audit_pipeline.extras.corpora.rules import MIN_WORDS
 from audit_pipeline.extras.corpora.text_index import FoundPassage, HashTable, PassageSet, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
 
 CHANCE = 0.01
-"""A text is found where at most so many documents are expected to hold what was found of it by chance."""
+"""Maximum number of documents that are expected to contain the found words of a text by chance."""
 _SENTENCE = 0.01
-"""How often words begin and end where a sentence does: one in ten each."""
-_MOST_ORDERED = 7
-"""Words whose order counts, at most."""
+"""Probability that words begin and end with a sentence: one in ten each."""
+_MAX_ORDERED = 7
+"""Maximum number of words whose order counts."""
 _LABEL_WORDS = (
     "yes no true false none all both neither either any correct incorrect right wrong positive negative neutral maybe "
     "unknown other entailment contradiction option answer choice zero one two three four five six seven eight nine "
     "ten ja nein oui non vrai faux wahr falsch sí si verdadero falso да нет نعم لا はい いいえ 是 否 对 錯 错 正 确 不"
 )
 _LABELS = frozenset(_LABEL_WORDS.split())
-"""Words by which an answer only names a choice: they are near any question."""
-LEAST_SHARE = 0.6
-"""It counts as contaminated where what was found is at least this share of what is its own, in bits."""
-NEAR = 50
-"""Words between a question and its answer, at most."""
+"""Words of answers that only name a choice. They occur near any question."""
+MIN_SHARE = 0.6
+"""Minimum share of a contaminated text's unshared words that was found, in bits."""
+MAX_ANSWER_DISTANCE = 50
+"""Maximum number of words between a question and its answer."""
 
 
 def compute_shared_threshold(documents: int) -> int:
-    """Return how many documents hold a shared run, at least: 3 of 400, 10 of a million, 32 of 10^9."""
+    """Return the minimum number of documents with a shared run: 3 of 400, 10 of a million, 32 of 10^9."""
     return max(3, round(math.pow(documents, 1 / 6)))
 
 
 @dataclass(frozen=True, eq=False)
 class EvidenceIndex:
-    """What the rule of evidence knows of texts before any document is read.
+    """The properties of the texts' words and runs, which are known before the search.
 
-    ``words`` (v of them): the distinct words; ``word_at`` (int32 [w]) which one each word is; ``is_plain`` (bool [v])
-    whether it is a number or a single letter; ``is_label`` (bool [v]) whether it may only name a choice;
-    ``is_character`` (bool [v]) of a script without spaces. ``is_repeated`` (bool [r]): runs of several items of one
-    test set. ``answer_of`` (int64 [t]): of a question's text the answer's; -1.
-    ``share``: the least share of equal words in an alignment.
+    Attributes:
+        words: The distinct words of all texts.
+        word_at: Index of each word among the distinct words, int32 array of shape (n_words,).
+        is_plain: The distinct word is a number or a single letter, bool array of shape (n_distinct_words,).
+        is_label: The distinct word can name a choice, bool array of shape (n_distinct_words,).
+        is_character: The distinct word is a character of a script without spaces, bool array of shape
+            (n_distinct_words,).
+        is_repeated: The run is in several items of a test set, bool array of shape (n_runs,).
+        answer_of: Index of each text's answer, or -1, int64 array of shape (n_texts,).
+        share: Minimum share of equal words in an alignment.
     """
 
     words: HashTable
@@ -89,9 +97,9 @@ class EvidenceIndex:
     answer_of: Places
     share: float
 
-    def take_hashes(self, first: int, end: int) -> Hashes:
-        """Return the hashes of the words [first, end) of the texts."""
-        return self.words.values[self.word_at[first:end]]
+    def take_hashes(self, begin: int, end: int) -> Hashes:
+        """Return the hashes of the words [begin, end) of the texts."""
+        return self.words.values[self.word_at[begin:end]]
 
 
 def build_evidence_index(
@@ -103,45 +111,62 @@ def build_evidence_index(
     answer_of: Places,
     share: float,
 ) -> EvidenceIndex:
-    """Build the index of ``texts``, which were split; ``item_of`` and ``set_of`` [t]: the item and test set of each."""
-    distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
-    # A half-width kana is of a script without spaces only in NFKC.
-    found = [
+    """Build the index of texts.
+
+    Args:
+        texts: The parts of the audited texts.
+        words: The words of all texts.
+        index: The index of the texts.
+        item_of: Item of each text, int64 array of shape (n_texts,).
+        set_of: Test set of each text, int64 array of shape (n_texts,).
+        answer_of: Index of each text's answer, or -1, int64 array of shape (n_texts,).
+        share: Minimum share of equal words in an alignment.
+    """
+    distinct, example_at, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
+    # Only NFKC shows that a half-width kana belongs to a script without spaces.
+    spellings = [
         normalise(texts[text][words.starts[word] : words.ends[word]])
-        for text, word in zip(index.find_texts(firsts).tolist(), firsts.tolist(), strict=True)
+        for text, word in zip(index.find_texts(example_at).tolist(), example_at.tolist(), strict=True)
     ]
-    is_character = np.array([is_by_character(word[0]) for word in found], np.bool_)
-    is_plain = np.array([not any(map(str.isalpha, word)) or len(word) == 1 for word in found], np.bool_) & ~is_character
-    is_label = np.array([word.casefold() in _LABELS for word in found], np.bool_)
-    text_at = index.find_texts(index.places)
-    run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
-    sets = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
-    again = (sets[:2, 1:] == sets[:2, :-1]).all(axis=0)
-    is_repeated = np.zeros(len(index.runs), np.bool_)
-    is_repeated[sets[0, 1:][again]] = True
+    is_character = np.array([is_by_character(word[0]) for word in spellings], np.bool_)
+    is_short_or_number = [len(word) == 1 or not any(map(str.isalpha, word)) for word in spellings]
+    is_label = np.array([word.casefold() in _LABELS for word in spellings], np.bool_)
     return EvidenceIndex(
         build_hash_table(distinct),
         word_at.astype(np.int32),
-        is_plain,
+        np.array(is_short_or_number, np.bool_) & ~is_character,
         is_label,
         is_character,
-        is_repeated,
+        _flag_repeated_runs(index, item_of, set_of),
         answer_of,
         share,
     )
 
 
+def _flag_repeated_runs(index: TextIndex, item_of: Places, set_of: Places) -> Flags:
+    """Return for each run if it is in several items of a test set, bool array of shape (n_runs,)."""
+    text_at = index.find_texts(index.places)
+    run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
+    items_of_runs = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
+    # The columns are sorted. A column with the run and the test set of the column before has another item.
+    is_further_item = (items_of_runs[:2, 1:] == items_of_runs[:2, :-1]).all(axis=0)
+    is_repeated = np.zeros(len(index.runs), np.bool_)
+    is_repeated[items_of_runs[0, 1:][is_further_item]] = True
+    return is_repeated
+
+
 def _cover_runs(begins: Flags, length: int) -> Flags:
-    """Return which words (bool [w]) lie in the runs of ``length`` words that begin at these."""
+    """Return for each word if it is in a run of ``length`` words that starts at a flagged word."""
     return np.convolve(begins, np.ones(length))[: len(begins)] > 0
 
 
 @dataclass(frozen=True)
 class TextEvidence:
-    """What a corpus shows of one item.
+    """The evidence of a corpus about an item.
 
-    ``by_chance``: documents that are expected to hold what was found of it. ``part``: what of it was found; None:
-    nothing that is its own.
+    Attributes:
+        by_chance: Number of documents that are expected to contain the found words by chance.
+        part: The part of the item that was found, or None if only shared text or nothing was found.
     """
 
     verdict: OverlapVerdict
@@ -150,38 +175,50 @@ class TextEvidence:
 
     @property
     def is_contaminated(self) -> bool | None:
-        """Whether it counts; None where it is too short to tell."""
-        return None if self.verdict == "too short to tell" else self.part in ("question and answer", "text")
+        """Return True if the item counts as contaminated, or None if it is too short for a verdict."""
+        if self.verdict == "too short to tell":
+            return None
+        return self.part in ("question and answer", "text")
 
 
 class EvidenceJudge:
-    """Weighs what was found in ``documents`` documents of the texts of an index."""
+    """A judge that applies the rule of evidence to the passages of an index's texts.
 
-    def __init__(self, index: TextIndex, evidence: EvidenceIndex, found: PassageSet, documents: int) -> None:
-        self._index, self._evidence = index, evidence
-        held = found.documents_of_word
-        of_script = np.array([documents, held[evidence.is_character].max(initial=0)])
-        self._documents = np.maximum(of_script, 1)
-        rates = (held + 1) / (self._documents[evidence.is_character.astype(np.int64)] + 1)
+    Arrays of flags have one entry per word of a text.
+
+    Args:
+        index: The index of the texts.
+        evidence: The properties of the texts' words and runs.
+        corpus_passages: The passages in the corpus.
+        documents: Number of documents in the corpus.
+    """
+
+    def __init__(self, index: TextIndex, evidence: EvidenceIndex, corpus_passages: PassageSet, documents: int) -> None:
+        self._index = index
+        self._evidence = evidence
+        n_containing = corpus_passages.documents_of_word
+        # D for scripts with spaces, and D for scripts without spaces.
+        n_documents = np.array([documents, n_containing[evidence.is_character].max(initial=0)])
+        self._documents = np.maximum(n_documents, 1)
+        rates = (n_containing + 1) / (self._documents[evidence.is_character.astype(np.int64)] + 1)
         self._bits = np.where(evidence.is_plain, 0.0, -np.log2(np.minimum(rates, 1.0)))
-        is_shared = (found.documents_of_run >= compute_shared_threshold(documents)) | evidence.is_repeated
-        # The last is that of words at which no run begins.
+        is_shared = (corpus_passages.documents_of_run >= compute_shared_threshold(documents)) | evidence.is_repeated
+        # Words at which no run begins have the run -1, which is the appended entry.
         self._is_shared = np.append(is_shared, False)
-        self._is_held = np.append(found.documents_of_run > 0, False)
-        self._passages, self._answered = (
-            group_by_text(index, some.choose()) for some in (found.passages, found.answered)
-        )
+        self._is_found = np.append(corpus_passages.documents_of_run > 0, False)
+        self._passages = group_by_text(index, corpus_passages.passages.choose())
+        self._answered = group_by_text(index, corpus_passages.answered.choose())
 
     def flag_own_words(self, text: int, matched: Flags) -> Flags:
-        """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared.
+        """Flag the matched words of a text that are no part of shared text.
 
-        A run across the border of what is shared counts if some document holds it. In an alignment its words may be
-        matched although the document has others between them.
+        A run across the border of shared text counts if some document contains it. This is checked, because an
+        alignment can match the words of a run although the document has other words between them.
         """
         begin, end = self._index.first_word[text : text + 2].tolist()
         length = min(self._index.n, end - begin)
         runs = self._index.run_at[begin:end]
-        is_own = (runs >= 0) & ~self._is_shared[runs] & self._is_held[runs] & flag_run_starts(matched, length)
+        is_own = (runs >= 0) & ~self._is_shared[runs] & self._is_found[runs] & flag_run_starts(matched, length)
         return matched & (~self._flag_shared_words(text) | _cover_runs(is_own, length))
 
     def _flag_shared_words(self, text: int) -> Flags:
@@ -189,101 +226,120 @@ class EvidenceJudge:
         is_shared = self._index.templates[begin:end] | self._is_shared[self._index.run_at[begin:end]]
         return _cover_runs(is_shared, min(self._index.n, end - begin))
 
-    def flag_passage_words(self, text: int, kept: FoundPassage) -> Flags:
-        """Return which words of a text (bool [its words]) a passage holds."""
+    def flag_passage_words(self, text: int, passage: FoundPassage) -> Flags:
+        """Flag the words of a text that a passage contains."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         matched = np.zeros(end - begin, np.bool_)
-        matched[kept.first - begin : kept.end - begin] = kept.flags
+        matched[passage.first - begin : passage.end - begin] = passage.flags
         return matched
 
-    def is_explained_by_chance(self, text: int, kept: FoundPassage) -> bool:
-        """Return whether chance may explain what a passage holds of a text's own."""
-        return self._compute_own_chance(text, kept) > CHANCE
+    def is_explained_by_chance(self, text: int, passage: FoundPassage) -> bool:
+        """Return True if chance can explain the unshared words of a passage."""
+        return self._compute_own_chance(text, passage) > CHANCE
 
-    def _compute_own_chance(self, text: int, kept: FoundPassage) -> float:
-        """Return how many documents are expected to hold what a passage has of a text's own."""
-        matched = self.flag_passage_words(text, kept)
+    def _compute_own_chance(self, text: int, passage: FoundPassage) -> float:
+        """Compute the expected number of documents with the unshared words of a passage."""
+        matched = self.flag_passage_words(text, passage)
         words = self._list_words(text, self.flag_own_words(text, matched))
-        is_whole = kept.is_sentence and bool(matched.all())
-        return self._expect_documents(words) * (self._compute_sentence_share(words) if is_whole else 1.0)
+        chance = self._expect_documents(words)
+        if passage.is_sentence and matched.all():
+            chance *= self._compute_sentence_share(words)
+        return chance
 
     def _is_evidence(self, answer: int, question: int) -> bool:
-        """Return whether an answer near the question is more than chance puts there."""
-        words = self._list_words(answer, None)
+        """Return True if chance does not explain the words of the answer near the question."""
+        words = self._list_words(answer)
         begin, end = self._index.first_word[answer : answer + 2].tolist()
-        if end - begin < FEWEST_WORDS:
-            words = np.setdiff1d(words, self._list_words(question, None))
+        if end - begin < MIN_WORDS:
+            words = np.setdiff1d(words, self._list_words(question))
         words = words[~self._evidence.is_label[words]]
         return bool(2.0 ** -self._bits[words].sum() <= CHANCE)
 
     def classify_text(self, texts: Sequence[str], question: int) -> TextEvidence:
-        """Return what was found of the text ``question`` of ``texts`` and of its answer, where it has one."""
+        """Classify a text, together with its answer if it has one.
+
+        Args:
+            texts: The texts of the index.
+            question: Index of the text.
+        """
         answer = int(self._evidence.answer_of[question])
-        parts = [question] if answer < 0 else [question, answer]
-        first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
-        everything = np.unique(self._evidence.word_at[first:end]).astype(np.int64)
-        least = self._compute_sentence_share(everything) * self._expect_documents(everything)
-        if least > CHANCE or end - first < FEWEST_WORDS:
+        # Contains the name of a part that was found as a whole.
+        parts: dict[int, OverlapPart] = {question: "text"}
+        if answer >= 0:
+            parts = {question: "question", answer: "answer"}
+        begin, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
+        all_words = np.unique(self._evidence.word_at[begin:end]).astype(np.int64)
+        min_chance = self._compute_sentence_share(all_words) * self._expect_documents(all_words)
+        if min_chance > CHANCE or end - begin < MIN_WORDS:
             return TextEvidence("too short to tell")
         candidates: list[tuple[float, OverlapPart]] = []
-        has_evidence = answer >= 0 and self._is_evidence(answer, question)
-        for kept in self._answered.get(question, []) if has_evidence else []:
-            own = self._list_words(question, self.flag_own_words(question, self.flag_passage_words(question, kept)))
-            chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
-            part = self._classify_part(texts[question], question, kept)
-            if len(own) and chance <= CHANCE:
-                candidates.append((chance, "question and answer" if part == "text" else part))
-        for text in parts:
-            for kept in self._passages.get(text, []):
-                chance = self._compute_own_chance(text, kept)
+        if answer >= 0 and self._is_evidence(answer, question):
+            candidates += self._rate_answered_passages(texts[question], question, answer)
+        for text, whole in parts.items():
+            for passage in self._passages.get(text, []):
+                chance = self._compute_own_chance(text, passage)
                 if chance <= CHANCE:
-                    part = self._classify_part(texts[text], text, kept)
-                    whole: OverlapPart = "text" if answer < 0 else "question" if text == question else "answer"
-                    candidates.append((chance, whole if part == "text" else part))
+                    candidates.append((chance, self._classify_part(texts[text], text, passage, whole)))
         if candidates:
-            chance, part = min(candidates, key=lambda found: (_PARTS.index(found[1]), found[0]))
-            return TextEvidence("shared text" if part == "context" else "found", chance, part)
-        chances = [
-            self._expect_documents(self._list_words(text, self.flag_passage_words(text, kept)))
-            for text in parts
-            for kept in self._passages.get(text, [])
-        ]
-        return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found")
+            chance, part = min(candidates, key=lambda candidate: (_PARTS.index(candidate[1]), candidate[0]))
+            verdict: OverlapVerdict = "shared text" if part == "context" else "found"
+            return TextEvidence(verdict, chance, part)
+        for text in parts:
+            for passage in self._passages.get(text, []):
+                words = self._list_words(text, self.flag_passage_words(text, passage))
+                if self._expect_documents(words) <= CHANCE:
+                    return TextEvidence("shared text")
+        return TextEvidence("not found")
 
-    def _classify_part(self, characters: str, text: int, kept: FoundPassage) -> OverlapPart:
-        """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
-        matched = self.flag_passage_words(text, kept)
-        asked = find_question(characters)
-        if asked is not None:
+    def _rate_answered_passages(
+        self, characters: str, question: int, answer: int
+    ) -> Iterator[tuple[float, OverlapPart]]:
+        """Yield the chance and the part of each passage of a question near its answer that chance does not explain."""
+        for passage in self._answered.get(question, []):
+            matched = self.flag_passage_words(question, passage)
+            own_words = self._list_words(question, self.flag_own_words(question, matched))
+            words = np.unique(np.concatenate([own_words, self._list_words(answer)]))
+            chance = self._expect_documents(words)
+            if len(own_words) and chance <= CHANCE:
+                yield chance, self._classify_part(characters, question, passage, "question and answer")
+
+    def _classify_part(self, characters: str, text: int, passage: FoundPassage, whole: OverlapPart) -> OverlapPart:
+        """Return ``whole`` if a passage contains most of a text, "context" if it lacks the question, else "part"."""
+        matched = self.flag_passage_words(text, passage)
+        question = find_question(characters)
+        if question is not None:
             begin, end = self._index.first_word[text : text + 2].tolist()
             starts = self._index.starts[begin:end]
-            sentence = (starts >= asked[0]) & (starts < asked[1])
-            if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
+            is_asked = (starts >= question[0]) & (starts < question[1])
+            if self._sum_bits(text, matched & is_asked) < MIN_SHARE * self._sum_bits(text, is_asked):
                 return "context"
-        # Words within what is shared count only if the text has no others.
-        everything = ~self._flag_shared_words(text)
-        if not self._sum_bits(text, everything):
-            everything[:] = True
-        own = self.flag_own_words(text, matched) & everything
-        is_part = self._sum_bits(text, own) < LEAST_SHARE * self._sum_bits(text, everything)
-        return "part" if is_part else "text"
+        # Words of shared text count only if the text has no other words.
+        is_counted = ~self._flag_shared_words(text)
+        if not self._sum_bits(text, is_counted):
+            is_counted[:] = True
+        is_own = self.flag_own_words(text, matched) & is_counted
+        if self._sum_bits(text, is_own) < MIN_SHARE * self._sum_bits(text, is_counted):
+            return "part"
+        return whole
 
-    def _list_words(self, text: int, flags: Flags | None) -> Places:
-        """Return the distinct words of a text, of those that ``flags`` names."""
+    def _list_words(self, text: int, flags: Flags | None = None) -> Places:
+        """Return the distinct words of a text, or the distinct words among the flagged ones."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         words = self._evidence.word_at[begin:end]
-        return np.unique(words if flags is None else words[flags]).astype(np.int64)
+        if flags is not None:
+            words = words[flags]
+        return np.unique(words).astype(np.int64)
 
     def _compute_sentence_share(self, words: Places) -> float:
-        """Return how often these distinct words stand in a given order as a sentence by themselves."""
-        ordered = min(int(np.count_nonzero(self._bits[words])), _MOST_ORDERED)
-        return _SENTENCE / math.factorial(ordered)
+        """Compute the probability that distinct words form a sentence in one certain order."""
+        n_ordered = min(int(np.count_nonzero(self._bits[words])), _MAX_ORDERED)
+        return _SENTENCE / math.factorial(n_ordered)
 
     def _sum_bits(self, text: int, flags: Flags) -> float:
         return float(self._bits[self._list_words(text, flags)].sum())
 
     def _expect_documents(self, words: Places) -> float:
-        """Return how many documents are expected to hold these words (int64 [k], distinct) if each fell by itself."""
+        """Compute the expected number of documents with these distinct words under independence."""
         is_character = np.count_nonzero(self._evidence.is_character[words]) > len(words) / 2
         return float(self._documents[int(is_character)] * 2.0 ** -self._bits[words].sum())
 
@@ -292,29 +348,30 @@ _PARTS: Sequence[OverlapPart] = ("question and answer", "text", "question", "ans
 
 _GREEK = r"[\u0300-\u03ff\u1f00-\u1fff]"
 _GREEK_MARK = rf"(?:(?<={_GREEK})|(?<={_GREEK}[»”\"')]));"
-"""Greek asks with a semicolon. NFKC makes one of U+037E, too, so texts are looked at as they were given."""
+"""The Greek question mark is a semicolon. NFKC also converts U+037E to a semicolon, so original texts are searched."""
 _MARKS = r"\u037e؟፧᥅‽⁇⁈⁉❓❔⳺⳻⸮⹔꘏꛷︖﹖？𑅃"
-"""Marks that end a question wherever they are; ? does if no word follows at once, as in an address."""
+"""Marks that always end a question. ``?`` ends a question only if no word follows directly, as in an address."""
 _QUESTION_MARK = re.compile(rf"\?(?![\w=&])|[{_MARKS}՞]|{_GREEK_MARK}")
 _SENTENCE_END = re.compile(rf"[.!?…](?=\s)|[{_MARKS}。！．｡։۔।॥။።\n]|{_GREEK_MARK}")
 
 
 def find_question(text: str) -> tuple[int, int] | None:
-    """Return the characters [start, end) of the last sentence of a text that is a question; None if none is.
-
-    Armenian sets its mark inside the sentence; there the question ends with the sentence.
-    """
-    cuts = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    """Return the characters [start, end) of the last question in a text, or None if the text has no question."""
+    cuts = [0, *(mark.end() for mark in _SENTENCE_END.finditer(text)), len(text)]
     for start, end in reversed([*pairwise(cuts)]):
         marks = [*_QUESTION_MARK.finditer(text, start, end)]
-        if marks and any(map(str.isalnum, text[start : marks[-1].start()])):
-            return start, end if marks[-1].group() == "՞" else marks[-1].end()
+        if not marks or not any(map(str.isalnum, text[start : marks[-1].start()])):
+            continue
+        # The Armenian mark is inside the sentence, so the question ends with the sentence.
+        if marks[-1].group() == "՞":
+            return start, end
+        return start, marks[-1].end()
     return None
 
 
 def group_by_text(index: TextIndex, passages: Iterable[FoundPassage]) -> dict[int, list[FoundPassage]]:
-    """Return the passages of each text that has any."""
+    """Group passages by their texts. Texts without passages are omitted."""
     grouped: dict[int, list[FoundPassage]] = defaultdict(list)
-    for kept in passages:
-        grouped[int(index.find_texts(np.array([kept.first]))[0])].append(kept)
+    for passage in passages:
+        grouped[int(index.find_texts(np.array([passage.first]))[0])].append(passage)
     return grouped

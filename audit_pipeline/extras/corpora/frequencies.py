@@ -1,4 +1,4 @@
-"""Token-frequency tables, one for each corpus and tokenizer: finding and reading them, and bringing them up to date."""
+"""The tables of token frequencies, one per corpus and tokenizer: search, reading and update."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
 _REMEDY = "count the corpus again"
-_NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
+_REQUIRED_METADATA = ("tokens", "tokenizer_fingerprint", "corpus_digest")
 
 
 def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
-    """The table at ``path`` as frequencies of the model's tokens.
+    """Read a table as frequencies of the model's tokens.
 
-    A model whose vocabulary is padded beyond the table's gets zeros there: two models may share a tokenizer. Raises
-    DataError where there is no table, it is damaged, its metadata are missing, or it is another tokenizer's.
+    Two models can share a tokenizer but pad their vocabularies differently. Token ids above the table get count 0.
+
+    Raises:
+        DataError: If the table is missing, is corrupt, lacks metadata or belongs to another tokenizer.
     """
     return _frequencies_from_table(*_read_table(path), path, model)
 
@@ -48,22 +50,23 @@ def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
 def _frequencies_from_table(
     table: pa.Table, metadata: Mapping[str, str], path: Path, model: TokenizedModel
 ) -> TokenFrequencies:
-    theirs, ours = metadata["tokenizer_fingerprint"], model.identity.tokenizer_fingerprint
-    if theirs != ours:
+    of_table = metadata["tokenizer_fingerprint"]
+    of_model = model.identity.tokenizer_fingerprint
+    if of_table != of_model:
         raise DataError(
-            f"{path} was counted with another tokenizer ({theirs}) than that of {model.entry.name} ({ours}): "
+            f"{path} was counted with another tokenizer ({of_table}) than that of {model.entry.name} ({of_model}): "
             f"{_REMEDY} with --tokenizer {model.entry.name}"
         )
     ids = table.column("token_id").to_numpy()
     counts = table.column("count").to_numpy()
     if not np.array_equal(ids, np.arange(len(ids))) or (counts < 0).any():
-        raise DataError(f"{path} is damaged: its rows are not the ids 0, 1, 2, … with their counts; {_REMEDY}")
+        raise DataError(f"{path} is corrupt: its rows are not the ids 0, 1, 2, … with their counts; {_REMEDY}")
     if str(int(counts.sum())) != metadata["tokens"]:
         raise DataError(
-            f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
+            f"{path} is corrupt: the sum of its counts is {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
     if metadata["counts_sha256"] != compute_counts_sha256(counts):
-        raise DataError(f"{path} is damaged: its counts are not those that were written; {_REMEDY}")
+        raise DataError(f"{path} is corrupt: the checksum of its counts does not match; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
 
@@ -71,9 +74,10 @@ def _frequencies_from_table(
 def read_corpus_frequencies(
     corpus: str, model: TokenizedModel, paths: DataPaths
 ) -> tuple[TokenFrequencies, Mapping[str, str]]:
-    """The table of a configured corpus for the model's tokenizer, compared with its lineage, and its metadata.
+    """Read the table of a configured corpus for the model's tokenizer, and its metadata.
 
-    Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
+    Raises:
+        DataError: If :func:`read_frequencies` raises it or the table differs from its lineage.
     """
     partition = build_partition(corpus, model.identity.tokenizer_fingerprint)
     store.require_intact_partition(paths, TOKEN_FREQUENCIES, partition, label=f"the token frequencies of {corpus}")
@@ -83,11 +87,12 @@ def read_corpus_frequencies(
 
 
 def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
-    """The table of the model's reference corpus for its tokenizer, and its data version by its name in the lineage.
+    """Read the table of the model's reference corpus, and its data version by its name in the lineage.
 
-    Raises ConfigError where references.yaml cannot be read or names no such corpus, and DataError, saying in one line
-    what to do, where the model's start-token policy is not always, it names no corpus, the table was not counted,
-    or under other settings than the corpus has now, or cannot be read.
+    Raises:
+        ConfigError: If references.yaml is unreadable or does not contain the corpus.
+        DataError: If the model has no reference corpus or its start-token policy is not ``always``. Also if the table
+            is missing, unreadable, or counted under other settings.
     """
     name = model.entry.name
     if model.entry.start_token_policy != "always":
@@ -104,7 +109,7 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
         raise DataError(
-            f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
+            f"the tokens of {entry.name} were counted under other settings than those in config/references.yaml: "
             f"materialise token_frequencies for {entry.name}|{name} again"
         )
     version = metadata.get("data_version", "")
@@ -112,47 +117,59 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
 
 
 def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
-    """The model's reference corpus, where an audit counts it itself: it is not on the hub, and dc_pdd can use it.
+    """Return the model's reference corpus if an audit can count it.
 
-    Raises ConfigError where references.yaml cannot be read or names no such corpus.
+    An audit counts no corpus of the hub, and no corpus that dc_pdd cannot use.
+
+    Raises:
+        ConfigError: If references.yaml is unreadable or does not contain the corpus.
     """
-    corpus, references = model.reference_corpus, load_references()
+    corpus = model.reference_corpus
+    references = load_references()
     if corpus is None or model.start_token_policy != "always" or not references.names:
-        # Without a file of corpora none is configured; the scores of dc_pdd say what is missing.
+        # The scores of dc_pdd contain the reason if references.yaml is missing.
         return None
     entry = references.get_entry(corpus)
-    return None if entry.hub is not None else entry
+    if entry.hub is not None:
+        return None
+    return entry
 
 
 def read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
-    """What the table of a corpus for the model's tokenizer says of itself; None where no whole one is there."""
+    """Return the metadata of a corpus's table for the model's tokenizer, or None if it is missing or corrupt."""
     with suppress(DataError):
         return read_corpus_frequencies(corpus, model, paths)[1]
     return None
 
 
 def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
-    """The version of the table that scoring would take, by its name in the lineage, of what the table says of itself.
+    """Return the data version of the table that scoring would use, by its name in the lineage.
 
-    None of it is checked: for listings of many models. Raises the AuditError of what cannot be read.
+    The table is not checked, because listings call this function for many models.
+
+    Raises:
+        AuditError: If references.yaml or the table is unreadable.
     """
     if model.reference_corpus is None or model.start_token_policy != "always":
         return {}
     entry = load_references().get_entry(model.reference_corpus)
     path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
-    if not path.exists() or (metadata := _read_table(path)[1]).get("settings_digest") != entry.settings_digest:
+    if not path.exists():
+        return {}
+    _, metadata = _read_table(path)
+    if metadata.get("settings_digest") != entry.settings_digest:
         return {}
     return {f"token_frequencies/{build_partition(entry.name, tokenizer_fingerprint)}": metadata.get("data_version", "")}
 
 
 def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
-    """The partition of a table in the lineage."""
+    """Return the name of a table's partition in the lineage."""
     return f"{corpus}|{tokenizer_fingerprint}"
 
 
 def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
     if not path.exists():
-        raise DataError(f"{path}: there is no such table of token frequencies")
+        raise DataError(f"{path}: no such table of token frequencies; count a corpus with corpus-audit count")
     try:
         table = read_parquet(path)
         counted = cast_to_columns(table, TOKEN_FREQUENCIES)
@@ -161,17 +178,19 @@ def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
             f"{path} is not a readable table of token frequencies: {to_one_line(error)}; {_REMEDY}"
         ) from error
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    lacking = [name for name in _NEEDED if not metadata.get(name)]
-    if lacking:
-        raise DataError(f"{path} does not say what it was counted with ({', '.join(lacking)} missing): {_REMEDY}")
+    missing = [name for name in _REQUIRED_METADATA if not metadata.get(name)]
+    if missing:
+        raise DataError(f"{path} lacks the metadata {', '.join(missing)}: {_REMEDY}")
     return counted, metadata
 
 
 @dataclass(frozen=True)
 class FrequencyReport:
-    """A table that is up to date. ``count`` is what was counted for it now; None where it was up to date before.
+    """A table that is up to date.
 
-    ``metadata`` is what the table says of itself (count.build_frequency_table).
+    Attributes:
+        metadata: The metadata of the table (token_count.build_frequency_table).
+        count: The count of this run, or None if the table was up to date before.
     """
 
     corpus: str
@@ -187,9 +206,10 @@ class FrequencyReport:
 
 
 def corpus_from_entry(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
-    """The documents of a configured corpus.
+    """Return the corpus of an entry.
 
-    Raises DataError (or another AuditError) where they cannot be read, saying what to do.
+    Raises:
+        AuditError: If the documents are unreadable.
     """
     if entry.package is not None:
         return corpus_from_source(entry.package, paths)
@@ -208,10 +228,12 @@ def build_frequencies(
     *,
     on_progress: Progress | None = None,
 ) -> FrequencyReport:
-    """Count the corpus with the model's tokenizer, unless the table there is of these documents and settings.
+    """Count the corpus with the model's tokenizer, unless a table of these documents and settings exists.
 
-    A count that was killed goes on from its checkpoint. The lineage row is written before the table. Raises DataError
-    (or another AuditError) where the corpus cannot be read, or holds no document that can be used.
+    A killed count resumes from its checkpoint. The lineage row is written before the table.
+
+    Raises:
+        AuditError: If the corpus is unreadable or contains no usable document.
     """
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
@@ -244,6 +266,6 @@ def build_frequencies(
         tokenizer_fingerprint=tokenizer,
     )
     checkpoint.unlink(missing_ok=True)
-    # Read again, and so compared with what was to be written, tokenizer and all.
+    # Reading the table compares it with its lineage and with the tokenizer.
     _, metadata = read_corpus_frequencies(entry.name, model, paths)
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)

@@ -1,6 +1,6 @@
-"""The items of a test set one by one: what of each is in a corpus, what the model shows of it, and a verdict.
+"""The verdicts on the items of a test set, from a corpus and from a model.
 
-Where a benchmark has contexts, ``context`` is the question and ``text`` the answer.
+If a benchmark has contexts, ``context`` is the question and ``text`` is the answer.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Record = Mapping[str, Any]
 Verdict = Literal["contaminated", "suspect", "shared text", "clean", "unknown"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LEVEL = 0.05
-"""A q-value of at most this is a sign."""
-LEAST_PROBABILITY = 0.001
-"""With at least this probability the model gives a stretch of an answer, as extraction counts it."""
+"""Maximum q-value of a sign."""
+MIN_PROBABILITY = 0.001
+"""Minimum probability of a stretch of the answer for a sign, as in the extraction."""
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusFindings:
-    """Rows of corpus_overlap and overlap_spans, of one benchmark and one corpus."""
+    """The rows of corpus_overlap and overlap_spans for one benchmark and one corpus."""
 
     corpus: str
     overlap: pa.Table
@@ -49,10 +49,12 @@ class CorpusFindings:
 
 @dataclass(frozen=True)
 class ModelEvidence:
-    """What the newest findings say of a model on the benchmark.
+    """The latest findings on a model and a benchmark.
 
-    ``tests``: rows of group_tests by group, of the detector that answers. ``documents``: rows of document_memorisation
-    by document_id, which of a benchmark of rows is the example_id. ``windows``: rows of extraction_windows by the same.
+    Attributes:
+        tests: Rows of group_tests by group, for the detector of the pair's answer.
+        documents: Rows of document_memorisation by document_id. In a benchmark of rows it equals the example_id.
+        windows: Rows of extraction_windows by document_id.
     """
 
     model: str
@@ -62,13 +64,20 @@ class ModelEvidence:
 
 
 @dataclass(frozen=True)
-class TestItem:
-    """One item of a test set.
+class BenchmarkItem:
+    """An item of a test set with its verdict. ``--json`` prints its fields.
 
-    ``where`` (the part of it that was found), ``covered``, ``passages`` and ``documents`` are those of
-    corpus_overlap; ``first_place``: where its longest passage is first. ``p_value`` is conformal, of what
-    ``p_value_of`` says; ``longest_run``: most characters on end that the model gives; ``answer_probability``: of the
-    likeliest stretch of the answer, given the question. ``correct``: 0 to 1, None without a result.
+    Attributes:
+        where: The part of the item that was found, as in corpus_overlap.
+        covered: Share of the item's words that was found, as in corpus_overlap.
+        passages: Number of passages, as in corpus_overlap.
+        documents: Maximum number of documents with a passage, as in corpus_overlap.
+        first_place: First position of the longest passage.
+        p_value: Conformal p-value of the item's group.
+        p_value_of: Detector and calibration of the p-value.
+        longest_run: Length of the longest reproduced run, in characters.
+        answer_probability: Probability of the answer's most probable stretch, conditional on the question.
+        correct: Correctness of the model's answer from 0 to 1, or None without a result.
     """
 
     example_id: str
@@ -93,16 +102,24 @@ def judge_items(
     corpus: CorpusFindings | None,
     evidence: ModelEvidence | None = None,
     correct: Mapping[str, float] | None = None,
-) -> list[TestItem]:
-    """Return a row for each of ``examples`` (schema EXAMPLES), in their order; ``correct`` is by example_id.
+) -> list[BenchmarkItem]:
+    """Return the verdict on each item, in the order of the items.
 
-    The stronger verdict holds, the corpus's or the model's. An item that was not found is *clean* only where all of the
-    corpus was read; without a corpus none is.
+    The stronger of the corpus's and the model's verdict counts. An item that was not found is *clean* only if the whole
+    corpus was read. Without a corpus no item is clean.
+
+    Args:
+        examples: The items (schema EXAMPLES).
+        corpus: The findings of a corpus.
+        evidence: The findings on a model.
+        correct: Correctness of the model's answers by example_id.
     """
-    overlap = {} if corpus is None else {row["example_id"]: row for row in corpus.overlap.to_pylist()}
+    overlap: dict[str, Record] = {}
     spans: dict[str, list[Record]] = defaultdict(list)
-    for span in [] if corpus is None else corpus.spans.to_pylist():
-        spans[span["example_id"]].append(span)
+    if corpus is not None:
+        overlap = {row["example_id"]: row for row in corpus.overlap.to_pylist()}
+        for span in corpus.spans.to_pylist():
+            spans[span["example_id"]].append(span)
     items = []
     for row in examples.select(["example_id", "document_id", "group", "context"]).to_pylist():
         border = len(row.pop("context") or "")
@@ -110,142 +127,189 @@ def judge_items(
         verdict: Verdict = "unknown"
         reason = ""
         if corpus is not None:
-            found = overlap.get(row["example_id"])
-            reason = f"{corpus.corpus} was not searched for it as it is now: run overlap again"
-            if found is not None:
-                own = spans[row["example_id"]]
-                copies = [span for span in own if not span["is_common"]] or own
-                facts |= {name: found[name] for name in ("covered", "passages", "documents")}
-                facts["where"] = found["part"]
-                longest = min(copies, key=lambda span: (-span["words"], span["char_start"]), default=None)
-                if longest is not None and longest["found_in"]:
-                    name = longest["urls"][0] or f"{longest['shards'][0]}, {longest['found_in'][0]}"
-                    facts["first_place"] = f"{name}, character {longest['starts'][0]:,}"
-                verdict, reason = _judge_by_corpus(found)
+            overlap_row = overlap.get(row["example_id"])
+            if overlap_row is None:
+                reason = f"{corpus.corpus} was not searched for the current text of the item: run overlap again"
+            else:
+                verdict, reason = _judge_by_corpus(overlap_row)
+                facts |= _collect_corpus_facts(overlap_row, spans[row["example_id"]])
         if evidence is not None:
-            sign, words, shown = _judge_by_model(evidence, row, border)
-            facts |= shown
-            stronger = VERDICTS.index(sign) < VERDICTS.index(verdict)
-            verdict = sign if stronger else verdict
-            reason = "; ".join(filter(None, (reason, words)))
-        items.append(TestItem(**row, verdict=verdict, reason=reason, **facts))
+            model_verdict, model_reason, model_facts = _judge_by_model(evidence, row, border)
+            facts |= model_facts
+            verdict = min(verdict, model_verdict, key=VERDICTS.index)
+            reason = "; ".join(filter(None, (reason, model_reason)))
+        items.append(BenchmarkItem(**row, verdict=verdict, reason=reason, **facts))
     return items
 
 
-def _judge_by_corpus(found: Record) -> tuple[Verdict, str]:
+def _collect_corpus_facts(overlap_row: Record, spans: Sequence[Record]) -> dict[str, Any]:
+    """Return the fields of an item that come from the corpus."""
+    facts = {name: overlap_row[name] for name in ("covered", "passages", "documents")}
+    facts["where"] = overlap_row["part"]
+    copies = [span for span in spans if not span["is_common"]] or spans
+    longest = min(copies, key=lambda span: (-span["words"], span["char_start"]), default=None)
+    if longest is not None and longest["found_in"]:
+        name = longest["urls"][0] or f"{longest['shards'][0]}, {longest['found_in'][0]}"
+        facts["first_place"] = f"{name}, character {longest['starts'][0]:,}"
+    return facts
+
+
+def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     """Return the verdict on a row of corpus_overlap, and its reason."""
-    read = "" if found["is_complete"] else f" in the {found['shards_read']} of {found['shards']} shards that were read"
-    counted = f"{found['part']} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
-    verdict: Verdict = "suspect"
-    match found["verdict"]:
-        case "too short to tell":
-            verdict, reason = "unknown", f"its {found['words']} words are too few to tell"
-        case "shared text":
-            verdict, reason = "shared text", f"only text of it was found that many documents or items share{read}"
-        case "not found" if not found["runs"]:
-            verdict, reason = "unknown", "it was not looked for: all of it is in many items of the test set"
-        case "not found" if read:
-            verdict, reason = "unknown", f"not found{read}, which does not say that it is not in the others"
-        case "not found":
-            verdict, reason = "clean", "nothing of its own is in the corpus"
-        case _ if not found["contaminated"]:
-            reason = f"found: {counted}; by the rule {found['rule']} this is too little to count"
-        case _:
-            reason = f"found: {counted}"
-            verdict = "contaminated" if found["part"] in ("question and answer", "text") else "suspect"
-    return verdict, reason
+    scope = ""
+    if not row["is_complete"]:
+        scope = f" in the {row['shards_read']} of {row['shards']} shards that were read"
+    if row["verdict"] == "too short to tell":
+        return "unknown", f"its {row['words']} words are too few for a verdict"
+    if row["verdict"] == "shared text":
+        return "shared text", f"only text that many documents or items share was found{scope}"
+    if row["verdict"] == "found":
+        return _judge_found_item(row, scope)
+    if not row["runs"]:
+        return "unknown", "it was not searched for: all of its text is in many items of the test set"
+    if scope:
+        return "unknown", f"not found{scope}; it can be in the unread part"
+    return "clean", "no unshared text of it is in the corpus"
+
+
+def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
+    """Return the verdict on a found item, and its reason. ``scope`` describes the read part of the corpus."""
+    found = f"found: {row['part']} ({row['covered'] or 0:.0%} of its words, in {row['documents']:,} document(s){scope})"
+    if not row["contaminated"]:
+        return "suspect", f"{found}; this is too little for the rule {row['rule']}"
+    if row["part"] in ("question and answer", "text"):
+        return "contaminated", found
+    return "suspect", found
 
 
 def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
-    """Return what the model shows of an item: a verdict (unknown: nothing), its reasons, and the facts."""
-    name = row["example_id"] if row["example_id"] in evidence.documents else row["document_id"]
-    test, document = evidence.tests.get(row["group"]), evidence.documents.get(name)
+    """Return the verdict of the model's findings on an item, the reasons, and fields of the item."""
+    # The findings are on the item itself, or on the document that contains it.
+    name = row["document_id"]
+    if row["example_id"] in evidence.documents:
+        name = row["example_id"]
+    is_item = name == row["example_id"]
     facts: dict[str, Any] = {}
     signs: list[tuple[Verdict, str]] = []
+    document = evidence.documents.get(name)
     if document is not None:
         facts["longest_run"] = document["longest_run"]
         if document["claim"] == "reproduced":
-            what = "it" if name == row["example_id"] else "its document"
-            words = f"{evidence.model} gives {document['longest_run']:,} characters of {what} word for word"
-            if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
-                signs.append(("contaminated", f"{words}, more than held-out texts (q = {document['q_bh']:.2g})"))
-            else:
-                signs.append(("suspect", words))
-    # Of a whole document, places are none of the item's.
-    windows = evidence.windows.get(name, ()) if border and name == row["example_id"] else ()
-    log_ps = [
-        window["log_p_top_40"]
-        for window in windows
-        if window["suffix_begin"] >= border and window["set_apart"] is None and window["log_p_top_40"] is not None
-    ]
-    if log_ps:
-        facts["answer_probability"] = math.exp(max(log_ps))
-        if facts["answer_probability"] >= LEAST_PROBABILITY:
-            words = f"a stretch of the answer has probability {facts['answer_probability']:.2g} given the question"
-            signs.append(("suspect", words))
+            signs.append(_judge_reproduction(evidence.model, document, "it" if is_item else "its document"))
+    # The windows of a whole document have no positions in the item.
+    if border and is_item:
+        probability = _find_answer_probability(evidence.windows.get(name, ()), border)
+        if probability is not None:
+            facts["answer_probability"] = probability
+            if probability >= MIN_PROBABILITY:
+                reason = f"a stretch of the answer has probability {probability:.2g} given the question"
+                signs.append(("suspect", reason))
+    test = evidence.tests.get(row["group"])
     if test is not None:
-        against = f"against {test['n_calibration_groups']} held-out groups"
-        facts |= {"p_value": test["p_value"], "p_value_of": f"{test['detector']} of its group, {against}"}
+        facts["p_value"] = test["p_value"]
+        facts["p_value_of"] = f"{test['detector']} of its group, against {test['n_calibration_groups']} held-out groups"
         if test["q_bh"] <= LEVEL and test["direction"] != "opposite":
-            words = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
-            signs.append(("suspect", words))
+            reason = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
+            signs.append(("suspect", reason))
     if not signs:
-        return "unknown", f"{evidence.model} shows no sign of it, which does not say that it never read it", facts
-    return min((sign for sign, _ in signs), key=VERDICTS.index), "; ".join(words for _, words in signs), facts
+        return "unknown", f"{evidence.model} shows no sign of it, but can have read it", facts
+    verdict = min((verdict for verdict, _ in signs), key=VERDICTS.index)
+    return verdict, "; ".join(reason for _, reason in signs), facts
+
+
+def _judge_reproduction(model: str, document: Record, subject: str) -> tuple[Verdict, str]:
+    """Return the verdict on a reproduced document, and its reason."""
+    reason = f"{model} gives {document['longest_run']:,} characters of {subject} word for word"
+    if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
+        return "contaminated", f"{reason}, more than held-out texts (q = {document['q_bh']:.2g})"
+    return "suspect", reason
+
+
+def _find_answer_probability(windows: Sequence[Record], border: int) -> float | None:
+    """Return the probability of the most probable window in the answer, or None if no window counts."""
+    log_ps: list[float] = []
+    for window in windows:
+        is_in_answer = window["suffix_begin"] >= border
+        if is_in_answer and window["set_apart"] is None and window["log_p_top_40"] is not None:
+            log_ps.append(window["log_p_top_40"])
+    if not log_ps:
+        return None
+    return math.exp(max(log_ps))
 
 
 def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, required: bool = True) -> str | None:
-    """``corpus``, or the only one that was searched for the texts of ``benchmark``.
+    """Return ``corpus``, or the only corpus that was searched for the texts of the benchmark.
 
-    None where none was named and none was searched, and none is ``required``. Raises ConfigError where it is not clear
-    which is meant, or that one was not searched.
+    Returns:
+        The name, or None if no corpus was searched and none is named or required.
+
+    Raises:
+        ConfigError: If the corpus was not searched, or several corpora were searched and none is named.
     """
-    partitions = [name.partition("|") for name, _ in iterate_partitions(paths, CORPUS_OVERLAP)]
-    corpora = [name for of, _, name in partitions if of == benchmark]
+    corpora: list[str] = []
+    for partition, _ in iterate_partitions(paths, CORPUS_OVERLAP):
+        searched_benchmark, _, name = partition.partition("|")
+        if searched_benchmark == benchmark:
+            corpora.append(name)
     if corpus in corpora:
         return corpus
-    if corpus is None and len(corpora) < 2 and (corpora or not required):
-        return corpora[0] if corpora else None
-    if corpus is None and corpora:
-        raise ConfigError(f"several corpora were searched for {benchmark}; say which: --corpus {', '.join(corpora)}")
-    raise ConfigError(
-        f"{corpus or 'no corpus'} was {'not ' if corpus else ''}searched for the texts of {benchmark} (searched were: "
-        f"{', '.join(corpora) or 'none'}): corpus-audit overlap --benchmark {benchmark} --corpus {corpus or 'C'}"
-    )
+    if corpus is not None:
+        raise ConfigError(
+            f"{corpus} was not searched for the texts of {benchmark} (searched were: {', '.join(corpora) or 'none'}): "
+            f"corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
+        )
+    if len(corpora) > 1:
+        raise ConfigError(f"several corpora were searched for {benchmark}: choose one of --corpus {', '.join(corpora)}")
+    if corpora:
+        return corpora[0]
+    if required:
+        raise ConfigError(
+            f"no corpus was searched for the texts of {benchmark}: "
+            f"corpus-audit overlap --benchmark {benchmark} --corpus C"
+        )
+    return None
 
 
 def read_corpus_findings(paths: DataPaths, benchmark: str, corpus: str) -> CorpusFindings:
-    """Return what a corpus holds of a benchmark's texts; raises DataError where that cannot be read."""
-    partition, label = f"{benchmark}|{corpus}", f"the overlap of {benchmark} with {corpus}"
+    """Read the findings of a corpus on a benchmark's texts.
+
+    Raises:
+        DataError: If the findings are unreadable.
+    """
+    partition = f"{benchmark}|{corpus}"
+    label = f"the overlap of {benchmark} with {corpus}"
     overlap, spans = (read(paths, table, partition, label=label) for table in (CORPUS_OVERLAP, OVERLAP_SPANS))
     return CorpusFindings(corpus, overlap, spans)
 
 
 def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
-    """The newest findings on a model and a benchmark; raises DataError, naming the command, where there are none."""
+    """Read the latest findings on a model and a benchmark.
+
+    Raises:
+        DataError: If there are no findings.
+    """
     answers, tests, documents, windows = (
         _read_latest_rows(paths, table, pair)
         for table in (PAIR_ANSWERS, GROUP_TESTS, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
     )
     if not (answers or documents):
         raise DataError(
-            f"nothing is known of {pair.model} on {pair.benchmark} yet: "
+            f"no findings on {pair.model} and {pair.benchmark} yet: "
             f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
         )
-    named = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}
-    by_document = defaultdict(list)
+    answering = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}
+    test_of_group: dict[str, Record] = {}
+    for test in tests:
+        if (test["run_id"], test["detector"], test["parameters"]) in answering:
+            test_of_group[test["group"]] = test
+    windows_of_document = defaultdict(list)
     for window in windows:
-        by_document[window["document_id"]].append(window)
-    return ModelEvidence(
-        pair.model,
-        {row["group"]: row for row in tests if (row["run_id"], row["detector"], row["parameters"]) in named},
-        {row["document_id"]: row for row in documents},
-        by_document,
-    )
+        windows_of_document[window["document_id"]].append(window)
+    return ModelEvidence(pair.model, test_of_group, {row["document_id"]: row for row in documents}, windows_of_document)
 
 
 def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
-    """Return the rows that a run wrote last; none where no run did."""
+    """Read the rows of the last run. They are empty if no run wrote the table."""
     if not has_entries(paths, table, pair):
         return []
     run_id = read_latest_run(paths, table.name, pair.partition).run_id

@@ -1,7 +1,8 @@
-"""A model's results on the items of a test set: reading them, their items, accuracies, and the list of clean items.
+"""A model's results on the items of a test set: their files, matching items, accuracies, and the list of clean items.
 
-lm-evaluation-harness writes samples_TASK_TIME.jsonl with --log_samples: a line an item and filter, with ``doc_id``, the
-item itself as ``doc``, and every metric under its own name; ``metrics`` and ``filter`` name them.
+lm-evaluation-harness writes samples_TASK_TIME.jsonl with --log_samples. The file has one line per item and filter. A
+line contains ``doc_id``, the item as ``doc``, and each metric by its name. ``metrics`` and ``filter`` contain the names
+of the metrics and of the filter.
 """
 
 from __future__ import annotations
@@ -9,50 +10,44 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.templated import ItemTemplates
 from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.item_verdicts import Record, TestItem, Verdict
+from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, Record
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
-from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
-from audit_pipeline.statistics.roc import Bools, Floats
-from audit_pipeline.statistics.share_bounds import Rate, difference_interval, grouped_rate
-from audit_pipeline.statistics.ties import bound_mean_error
 from audit_pipeline.tables import EXAMPLES
 
-DIFFERENCE_CAVEAT = (
-    "A difference does not show that contamination raised the score: items that stand in a corpus may be easier, or "
-    "better known, than those that do not."
-)
+_Kind = Literal["lm-evaluation-harness", "table"]
+
 _METRICS = ("acc", "exact_match", "pass@1", "acc_norm")
-"""Which of several metrics is taken: the first of these, else the first by its name."""
+"""Preferred metrics in order. If a file has none of them, its alphabetically first metric is used."""
 _NOT_METRICS = {
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
     *("doc_hash", "prompt_hash", "target_hash"),
     *("bits_per_byte", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "ter", "wer"),
 }
-"""What else a line has, and metrics of which less is better."""
+"""Fields of a line that are no metrics, and metrics with lower values for better answers."""
 _FILTER = ", filter "
-_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
+_VALUES_OF_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _TASK = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT")
-_PERMUTATIONS = 1999
-_BLOCK = 1 << 20
 
 
 class ItemResult(NamedTuple):
-    """How right one answer to an item is, from 0 to 1.
+    """The result of an answer to an item.
 
-    ``name``: what a table calls the item. ``position``: its place in the documents of the harness' task, from 0, and
-    ``columns`` the item itself.
+    Attributes:
+        name: Name of the item in a table.
+        position: Position in the documents of the harness' task, from 0.
+        columns: The item in a file of the harness.
+        correct: Correctness of the answer from 0 to 1.
     """
 
     name: str | None
@@ -63,13 +58,16 @@ class ItemResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The answers of a file, and the rows of it that cannot be used.
+    """The results of a file.
 
-    ``measure``: the metric that was taken; ``other_measures``: those that were not. ``task``: the harness' name for the
-    test set, where the file's name says it.
+    Attributes:
+        measure: The metric of the results.
+        other_measures: The unused metrics of the file.
+        task: The harness' name of the test set, if the file name contains it.
+        skipped: The unusable rows.
     """
 
-    kind: Literal["lm-evaluation-harness", "table"]
+    kind: _Kind
     measure: str
     other_measures: tuple[str, ...]
     task: str | None
@@ -78,92 +76,143 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> ResultsFile:
-    """Return the results in ``path``: samples of lm-evaluation-harness, or rows with ``item`` and ``correct``.
+    """Read the samples of lm-evaluation-harness, or a table with the columns ``item`` and ``correct``.
 
-    Raises DataError where there is no such file, it is of neither kind, or no row of it can be used.
+    Raises:
+        DataError: If the file is missing or of another kind, or contains no usable row.
     """
-    file, skipped = read_rows(path), SkippedRows()
+    file = read_rows(path)
+    skipped = SkippedRows()
     for entry in file.skipped:
         skipped.add(entry)
     columns = file.rows[0].values.keys()
-    is_harness = "doc_id" in columns
-    if not (is_harness or {"item", "correct"} <= columns):
+    if "doc_id" in columns:
+        kind: _Kind = "lm-evaluation-harness"
+        measures_of_rows = [_list_harness_measures(row.values) for row in file.rows]
+    elif {"item", "correct"} <= columns:
+        kind = "table"
+        measures_of_rows = [{"correct": row.values.get("correct")} for row in file.rows]
+    else:
         raise DataError(
-            f"{path}: these are no results that can be read: samples of lm-evaluation-harness have a column doc_id, a "
+            f"{path} contains no readable results: samples of lm-evaluation-harness have a column doc_id, a "
             f"table needs the columns item and correct; the columns are: {', '.join(columns) or 'none'}"
         )
-    measures = [
-        _list_harness_measures(row.values) if is_harness else {"correct": row.values.get("correct")}
-        for row in file.rows
-    ]
-    measure, *others = _rank_measures(path, measures)
+    measure, *other_measures = _rank_measures(path, measures_of_rows)
     results: list[ItemResult] = []
     positions: set[int] = set()
-    for row, own in zip(file.rows, measures, strict=True):
-        if own and measure not in own:
-            # A line of another filter.
+    for row, measures in zip(file.rows, measures_of_rows, strict=True):
+        if measures and measure not in measures:
+            # The line belongs to another filter.
             continue
-        value, problem = to_correctness(own.get(measure))
-        position = row.values.get("doc_id")
-        position = position if type(position) is int and position >= 0 else None
-        name = None if is_harness else parse_name(row.values.get("item"))
-        if problem is not None or (name is None and position is None):
-            skipped.add(Skipped(row.location, row.index, f"{measure}: {problem}" if problem else "it names no item"))
+        result, problem = _read_result(row.values, kind, measure, measures.get(measure))
+        if result is None:
+            skipped.add(Skipped(row.location, row.index, problem))
             continue
-        if position is not None:
-            if position in positions:
-                raise DataError(
-                    f"{path}: {row.location} answers doc_id {position} again: several tasks or runs, or filters "
-                    "without names, are in one file. Give the rows of one"
-                )
-            positions.add(position)
-        document = row.values.get("doc")
-        results.append(ItemResult(name, position, document if isinstance(document, dict) else {}, value))
+        if result.position in positions:
+            raise DataError(
+                f"{path}: {row.location} answers doc_id {result.position} again: several tasks or runs, or filters "
+                "without names, are in one file. Use a file with the rows of one task, run and filter"
+            )
+        if result.position is not None:
+            positions.add(result.position)
+        results.append(result)
     if not results:
         raise build_unusable_file_error(path, skipped)
-    task = _TASK.match(path.name)
-    return ResultsFile(
-        "lm-evaluation-harness" if is_harness else "table",
-        measure,
-        tuple(others),
-        None if task is None else task[1],
-        tuple(results),
-        skipped,
-    )
+    match = _TASK.match(path.name)
+    task = None
+    if match is not None:
+        task = match[1]
+    return ResultsFile(kind, measure, tuple(other_measures), task, tuple(results), skipped)
+
+
+def _read_result(
+    values: Mapping[str, Any], kind: _Kind, measure: str, value: object
+) -> tuple[ItemResult, str] | tuple[None, str]:
+    """Read the result of a row.
+
+    Returns:
+        The result, or None and the problem of the row.
+    """
+    correct, problem = to_correctness(value)
+    if problem is not None:
+        return None, f"{measure}: {problem}"
+    name = None
+    if kind == "table":
+        name = parse_name(values.get("item"))
+    position = _read_position(values)
+    if name is None and position is None:
+        return None, "the row names no item"
+    document = values.get("doc")
+    if not isinstance(document, dict):
+        document = {}
+    return ItemResult(name, position, document, correct), ""
+
+
+def _read_position(values: Mapping[str, Any]) -> int | None:
+    position = values.get("doc_id")
+    # A bool is an int, but no position.
+    if type(position) is int and position >= 0:
+        return position
+    return None
 
 
 def to_correctness(value: object) -> tuple[float, str | None]:
-    """Return how right an answer is, from 0 to 1, and None; or 0 and why ``value`` does not say it."""
+    """Convert a value to the correctness of an answer.
+
+    Returns:
+        The correctness from 0 to 1 and None, or 0 and the problem if the value is no correctness.
+    """
     if isinstance(value, str):
         spelling = value
         word = value.strip().lower()
-        if word in _WORDS:
-            return _WORDS[word], None
+        if word in _VALUES_OF_WORDS:
+            return _VALUES_OF_WORDS[word], None
         try:
             value = float(word)
         except ValueError:
             return 0.0, f"{spelling[:40]!r} is no number"
+    if value is None:
+        return 0.0, "is null"
     if not isinstance(value, int | float):
-        return 0.0, "is null" if value is None else f"is not a number but {type(value).__name__}"
-    return (float(value), None) if 0 <= value <= 1 else (0.0, f"{value:.6g} is not between 0 and 1")
+        return 0.0, f"is not a number but {type(value).__name__}"
+    if 0 <= value <= 1:
+        return float(value), None
+    return 0.0, f"{value:.6g} is not between 0 and 1"
 
 
 def _list_harness_measures(values: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return the metrics of a row of the harness, with the filter's name where it has one."""
-    listed, chosen = values.get("metrics"), values.get("filter")
-    names = [str(name) for name in (listed if isinstance(listed, list) else values)]
-    suffix = "" if chosen in (None, "none") else f"{_FILTER}{chosen}"
-    return {f"{name}{suffix}": values[name] for name in names if name in values and name not in _NOT_METRICS}
+    """Return the metrics of a row of the harness by their names, with the filter's name if the row has a filter."""
+    names = values.get("metrics")
+    if not isinstance(names, list):
+        names = list(values)
+    suffix = ""
+    if values.get("filter") not in (None, "none"):
+        suffix = f"{_FILTER}{values['filter']}"
+    measures: dict[str, object] = {}
+    for name in map(str, names):
+        if name in values and name not in _NOT_METRICS:
+            measures[f"{name}{suffix}"] = values[name]
+    return measures
 
 
-def _rank_measures(path: Path, measures: Iterable[Mapping[str, object]]) -> list[str]:
-    """The measures that some row has a number of, the one to take first; raises DataError where there is none."""
-    found = {(name, to_correctness(value)[1] is None) for own in measures for name, value in own.items()}
-    usable = {name for name, is_usable in found if is_usable}
+def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return the measures with a usable number in some row, in order of preference.
+
+    Raises:
+        DataError: If no measure is usable.
+    """
+    names: set[str] = set()
+    usable: set[str] = set()
+    for measures in measures_of_rows:
+        for name, value in measures.items():
+            names.add(name)
+            _, problem = to_correctness(value)
+            if problem is None:
+                usable.add(name)
     if not usable:
         raise DataError(
-            f"{path}: no metric says of an item whether it is correct, as a number between 0 and 1; it has: "
-            f"{', '.join(sorted({name for name, _ in found})) or 'no metric'}"
+            f"{path}: no metric is a number between 0 and 1 that rates the answer to an item; the metrics are: "
+            f"{', '.join(sorted(names)) or 'none'}"
         )
     ranks = {name: rank for rank, name in enumerate(_METRICS)}
     return sorted(usable, key=lambda name: (ranks.get(name.partition(_FILTER)[0], len(ranks)), name))
@@ -171,8 +220,13 @@ def _rank_measures(path: Path, measures: Iterable[Mapping[str, object]]) -> list
 
 @dataclass(frozen=True)
 class MatchedResults:
-    """The results by item: ``correct`` and, where the file says them, ``positions`` in the task's documents, both by
-    example_id. ``averaged``: items whose ``correct`` is the mean of several answers; ``unmatched``: results of no item.
+    """The results by item.
+
+    Attributes:
+        correct: Correctness by example_id. If an item has several answers, it is their mean.
+        positions: Positions in the task's documents by example_id, if the file contains them.
+        averaged: Number of items with several answers.
+        unmatched: Number of results without an item.
     """
 
     correct: Mapping[str, float]
@@ -182,48 +236,62 @@ class MatchedResults:
 
 
 def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> MatchedResults:
-    """Match the results of a file with ``examples`` (schema EXAMPLES) of the benchmark with this ``manifest``.
+    """Match the results of a file with the items of a benchmark.
 
-    By the text that the benchmark's entry makes of an item's columns, or the item's name (example_id, document_id, or
-    that without the family's name). Raises DataError where no result is of an item.
+    A result matches an item by the text that the benchmark's entry builds from the columns. Otherwise it matches by a
+    name: the example_id, or the document_id with or without the family's name.
+
+    Args:
+        file: The results.
+        examples: The items (schema EXAMPLES).
+        manifest: The manifest of the benchmark.
+
+    Raises:
+        DataError: If no result matches an item.
     """
-    spec, family = manifest["spec"], f"{manifest['family']}:"
-    ids, documents = (examples.column(name).to_pylist() for name in ("example_id", "document_id"))
-    texts, names = (_index_unique(zip(keys, ids, strict=True)) for keys in (EXAMPLES.texts(examples), documents))
-    names |= {name.removeprefix(family): found for name, found in names.items()} | {found: found for found in ids}
-    template = None if spec.get("template") is None else ItemTemplates(spec["template"], spec.get("answer"))
+    spec = manifest["spec"]
+    ids: list[str] = examples.column("example_id").to_pylist()
+    documents: list[str] = examples.column("document_id").to_pylist()
+    id_of_text = _index_unique(EXAMPLES.texts(examples), ids)
+    id_of_document = _index_unique(documents, ids)
+    id_of_name = dict(id_of_document)
+    for document, example_id in id_of_document.items():
+        id_of_name[document.removeprefix(f"{manifest['family']}:")] = example_id
+    id_of_name |= dict(zip(ids, ids, strict=True))
+    template = None
+    if spec.get("template") is not None:
+        template = ItemTemplates(spec["template"], spec.get("answer"))
     answers: dict[str, list[float]] = defaultdict(list)
     positions: dict[str, int] = {}
     unmatched = 0
     for result in file.results:
-        name = texts.get(_fill_text(spec, template, result.columns)) or names.get(
-            result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
-        )
-        if name is None:
+        name = result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
+        matched_id = id_of_text.get(_fill_text(spec, template, result.columns)) or id_of_name.get(name)
+        if matched_id is None:
             unmatched += 1
             continue
-        answers[name].append(result.correct)
+        answers[matched_id].append(result.correct)
         if result.position is not None:
-            positions[name] = result.position
+            positions[matched_id] = result.position
     if not answers:
         raise DataError(
-            f"none of the {len(file.results):,} results is of an item of {manifest['benchmark']}, whose items are "
-            f"called as {documents[0]}: are they of another test set, or of another split of it?"
+            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. A name of its "
+            f"items is {documents[0]}. Check that the results are of this test set and of the same split"
         )
-    # Exactly rounded: the order of rows changes no digit.
-    correct = {name: math.fsum(values) / len(values) for name, values in answers.items()}
-    return MatchedResults(correct, positions, sum(len(values) > 1 for values in answers.values()), unmatched)
+    # fsum rounds exactly, so the order of rows changes no digit.
+    correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
+    averaged = sum(len(values) > 1 for values in answers.values())
+    return MatchedResults(correct, positions, averaged, unmatched)
 
 
-def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return a mapping of the keys that only one item has."""
-    pairs = list(pairs)
-    counts = Counter(key for key, _ in pairs)
-    return {key: name for key, name in pairs if counts[key] == 1}
+def _index_unique(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
+    """Map the keys that belong to only one item to the ids of their items."""
+    counts = Counter(keys)
+    return {key: example_id for key, example_id in zip(keys, ids, strict=True) if counts[key] == 1}
 
 
 def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
-    """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
+    """Build the text of an item from the columns of a row. It is empty if the row is unusable."""
     if template is not None:
         if not columns:
             return ""
@@ -232,115 +300,46 @@ def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[st
         except UnusableRowError:
             return ""
         return f"{context or ''}{text}"
-    parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
-    return "".join(part for part in parts if isinstance(part, str))
+    text = ""
+    for name in ("context_column", "text_column"):
+        if spec.get(name) is not None:
+            part = columns.get(spec[name])
+            if isinstance(part, str):
+                text += part
+    return text
 
 
 def list_clean_positions(
-    items: Sequence[TestItem], manifest: Record, matched: MatchedResults | None
+    items: Sequence[BenchmarkItem], manifest: Record, matched: MatchedResults | None
 ) -> tuple[list[int], int]:
-    """Return the places of clean items in the task's documents, ascending, and how many clean items have none.
+    """Return the sorted positions of clean items in the task's documents, and the number of clean items without one.
 
-    Those are the results' ``doc_id`` where lm-evaluation-harness wrote them, else the places of the data set's rows,
-    which are the order of ``items`` where every row became one. Raises DataError where neither is known, and where no
-    item is clean.
+    The positions are the ``doc_id`` in results of lm-evaluation-harness. Without such results they are the row numbers
+    of the data set, which equal the order of ``items`` if every row is an item.
+
+    Raises:
+        DataError: If no position is known or no item is clean.
     """
     clean = [item.example_id for item in items if item.verdict == "clean"]
     if not clean:
-        raise DataError("no item is clean: nothing was written, for lm-evaluation-harness takes an empty list for all")
-    positions: Mapping[str, int] = {} if matched is None else matched.positions
+        raise DataError(
+            "no item is clean: no list was written, because lm-evaluation-harness reads an empty list as all items"
+        )
+    positions: Mapping[str, int] = {}
+    if matched is not None:
+        positions = matched.positions
     if not positions:
-        if manifest["spec"]["builder"] not in ("templated", "labelled") or sum(manifest["texts_left_out"].values()):
+        has_item_per_row = manifest["spec"]["builder"] in ("templated", "labelled")
+        if not has_item_per_row or sum(manifest["texts_left_out"].values()):
             raise DataError(
-                f"not every row of one data set is an item of {manifest['benchmark']}, so the places of items in it "
-                "are not known; give --results of lm-evaluation-harness (samples_*.jsonl), which say them"
+                f"not every row of the data set is an item of {manifest['benchmark']}, so the positions of its items "
+                "are unknown; pass --results with samples of lm-evaluation-harness (samples_*.jsonl)"
             )
-        positions = {item.example_id: place for place, item in enumerate(items)}
-    known = sorted(positions[name] for name in clean if name in positions)
-    if not known:
-        raise DataError("no clean item is among the results, so the places of none are known")
-    return known, len(clean) - len(known)
-
-
-@dataclass(frozen=True)
-class AccuracyComparison:
-    """The accuracy on contaminated items minus that on clean ones; ``method``: how interval and p-value were computed,
-    or why there are none.
-    """
-
-    contaminated: Rate
-    clean: Rate
-    difference: float | None
-    interval: Interval
-    p_value: float | None
-    method: str
-
-
-def measure_accuracy(items: Sequence[TestItem], *verdicts: Verdict) -> Rate:
-    """Return the accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
-    chosen = [(item.correct, item.group) for item in items if item.verdict in verdicts and item.correct is not None]
-    return grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
-
-
-def compare_accuracy(items: Sequence[TestItem], *, seed: int = 0) -> AccuracyComparison:
-    """Compare the accuracy on contaminated and on clean items, of those that have a result.
-
-    The interval is made of those of the two accuracies, taken as independent: where groups have items of both sides it
-    is rather too wide. Neither interval nor p-value where a side has fewer than two groups.
-    """
-    contaminated, clean = measure_accuracy(items, "contaminated"), measure_accuracy(items, "clean")
-    difference = None
-    if contaminated.value is not None and clean.value is not None:
-        difference = contaminated.value - clean.value
-    for rate, side in ((contaminated, "contaminated"), (clean, "clean")):
-        if rate.n_groups < 2:
-            why = f"no comparison: {rate.n} {side} item(s) with a result, of {rate.n_groups} group(s); two are needed"
-            return AccuracyComparison(contaminated, clean, difference, NO_INTERVAL, None, why)
-    chosen = [item for item in items if item.verdict in ("contaminated", "clean") and item.correct is not None]
-    chosen.sort(key=lambda item: item.example_id)
-    values = np.array([item.correct for item in chosen], dtype=np.float64)
-    flags = np.array([item.verdict == "contaminated" for item in chosen])
-    groups = [item.group for item in chosen]
-    interval = difference_interval(contaminated, clean)
-    p_value = compute_permutation_p_value(values, flags, groups, seed)
-    method = (
-        "95% interval of the difference from those of both accuracies (Newcombe's method 10); two-sided p-value of "
-        f"{_PERMUTATIONS} permutations by group (seed {seed})"
-    )
-    return AccuracyComparison(contaminated, clean, difference, interval, p_value, method)
-
-
-def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
-    """Yield the two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
-
-    Flags change places between groups that are all flagged or not at all, and within groups of both: (1 + permutations
-    with a difference as large) / (1 + permutations). Both sides have items.
-    """
-    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    values, flags, places = values[order], flags[order], places[order]
-    sizes = np.bincount(places)
-    share = np.bincount(places, weights=flags) / sizes
-    whole = (share == 0) | (share == 1)
-    within = ~whole[places]
-    sums, total, n = np.bincount(places, weights=values)[whole], values.sum(), len(values)
-    generator = np.random.default_rng(seed)
-
-    def subtract_means(flagged: Any, count: Any) -> Floats:
-        return np.asarray(flagged / count - (total - flagged) / (n - count))
-
-    def permuted() -> Iterator[Floats]:
-        rows = max(1, _BLOCK // n)
-        for start in range(0, _PERMUTATIONS, rows):
-            count = min(rows, _PERMUTATIONS - start)
-            chosen = generator.permuted(np.tile(share[whole], (count, 1)), axis=1)
-            # Items of a group stay side by side, in an order of chance.
-            turns = np.argsort(places[within] + generator.random((count, int(within.sum()))), axis=1)
-            flagged = chosen @ sums + values[within][turns] @ flags[within]
-            yield subtract_means(flagged, chosen @ sizes[whole] + flags[within].sum())
-
-    observed = abs(subtract_means(values @ flags, flags.sum()))
-    # Sums in another order differ in their last digits: each of two means, observed and permuted.
-    rounding = 4 * float(bound_mean_error(np.abs(values).max(), n))
-    reached = sum(int((np.abs(differences) >= observed - rounding).sum()) for differences in permuted())
-    return (1 + reached) / (1 + _PERMUTATIONS)
+        positions = {item.example_id: position for position, item in enumerate(items)}
+    clean_positions = sorted(positions[name] for name in clean if name in positions)
+    if not clean_positions:
+        raise DataError(
+            "the results contain no clean item, so the positions of clean items are unknown; "
+            "use results of the whole test set"
+        )
+    return clean_positions, len(clean) - len(clean_positions)

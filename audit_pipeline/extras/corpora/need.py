@@ -1,4 +1,4 @@
-"""How often each token occurs in a reference corpus."""
+"""The requirement for token frequencies: how often each token occurs in a reference corpus."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from audit_pipeline.store.paths import DataPaths
 
 
 class FrequenciesProvider(Provider[TokenFrequencies]):
-    """The table that the user gives, else that of the corpus which the model's entry names; the same for every text.
+    """The provider of token frequencies. All texts share one table.
 
-    Raises DataError where the user's table cannot be read or was counted with another tokenizer.
+    The table comes from the user, or else from the reference corpus of the model's entry. A user's table that is
+    unreadable or belongs to another tokenizer raises DataError.
     """
 
     need = FREQUENCY_TABLE
@@ -25,18 +26,22 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """Return the data version of the table, or None if the tokenizer is unknown or the table is unreadable."""
         _, tokenizer = seen[model.name]
+        if not tokenizer:
+            return None
         try:
-            return read_table_version(model, tokenizer, paths) if tokenizer else None
+            return read_table_version(model, tokenizer, paths)
         except AuditError:
             return None
 
     @cached_property
     def _lookup(self) -> tuple[TokenFrequencies | None, Mapping[str, str], str | None]:
-        """The table, the data version that it is of, for the lineage; and why there is none."""
-        given = self._scope.user_inputs.frequencies if self._scope.user_inputs is not None else None
-        if given is not None and self._model.entry.start_token_policy == "always":
-            return read_frequencies(given, self._model), {}, None
+        """Return the table, its data version for the lineage, and the reason if the table is missing."""
+        inputs = self._scope.user_inputs
+        is_usable = self._model.entry.start_token_policy == "always"
+        if inputs is not None and inputs.frequencies is not None and is_usable:
+            return read_frequencies(inputs.frequencies, self._model), {}, None
         try:
             return *find_frequencies(self._model, self._scope.paths), None
         except TransientError:
@@ -45,13 +50,16 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
             return None, {}, str(error)
 
     def explain_missing(self) -> str | None:
+        """Return the reason if the table is missing or unreadable, or None."""
         return self._lookup[2]
 
     @property
     def upstream(self) -> Mapping[str, str]:
+        """Return the data version of the table by its name in the lineage."""
         return self._lookup[1]
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
+        """Return a function that returns the table for every text."""
         table = self._lookup[0]
-        assert table is not None, "asked only where nothing is missing"
+        assert table is not None, "callers check explain_missing() before"
         return lambda scored: table

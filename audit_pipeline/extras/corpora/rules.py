@@ -1,4 +1,4 @@
-"""The rules by which a text counts as found in a corpus, each with the work that it is from."""
+"""The rules for when a text counts as found in a corpus, with their publications."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import Literal
 
 from audit_pipeline.errors import ConfigError
 
-FEWEST_WORDS = 4
+MIN_WORDS = 4
 Measure = Literal["evidence", "any", "runs", "words"]
 
 
 @dataclass(frozen=True)
 class OverlapRule:
-    """When a text counts as contaminated.
+    """A rule for when a text counts as contaminated.
 
-    ``n``: words on end that are looked for. ``measure``: what the share is of: ``any`` (one run is enough), ``runs``
-    (the text's runs of n words) or ``words`` (its words that lie in such a run). ``share``: the least that counts. Of
-    the rule of ``evidence`` (evidence_rule.py) runs of n words are where an alignment begins, and ``share`` of its
-    words have to be equal.
+    The rule ``evidence`` (evidence_rule.py) differs from the others. Its runs of n words are the seeds of an alignment,
+    and ``share`` is the minimum share of equal words in the alignment.
+
+    Attributes:
+        n: Length of a searched run, in words.
+        measure: The basis of the share. ``runs`` counts the text's runs of n words. ``words`` counts the words inside
+            such runs. ``any`` needs one run only.
+        share: Minimum share of a contaminated text.
+        source: The publication of the rule.
     """
 
     name: str
@@ -30,14 +35,18 @@ class OverlapRule:
 
     @property
     def shortest(self) -> int:
-        """The fewest words of a text that can be looked for."""
-        return min(self.n, FEWEST_WORDS) if self.measure == "evidence" else self.n
+        """Return the minimum number of words in a searchable text."""
+        if self.measure == "evidence":
+            return min(self.n, MIN_WORDS)
+        return self.n
 
     def is_contaminated(self, share_of_runs: float, share_of_words: float) -> bool:
-        """Return whether a text of which these shares were found counts."""
+        """Return True if the found shares of a text's runs and words make it contaminated."""
         if self.measure == "any":
             return share_of_runs > 0
-        return (share_of_runs if self.measure == "runs" else share_of_words) >= self.share
+        if self.measure == "runs":
+            return share_of_runs >= self.share
+        return share_of_words >= self.share
 
 
 RULES: Mapping[str, OverlapRule] = {
@@ -56,12 +65,20 @@ DEFAULT_RULE = "evidence"
 
 
 def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
-    """The rule of this name, with other words on end where ``n`` is given; raises ConfigError where there is none."""
+    """Return the rule with this name.
+
+    Args:
+        name: Name of the rule.
+        n: Length of a searched run in words, if it differs from the rule's length.
+
+    Raises:
+        ConfigError: If the name is unknown or ``n`` is too small.
+    """
     if name not in RULES:
         raise ConfigError(f"there is no rule {name}: use one of {', '.join(RULES)}")
     rule = RULES[name]
     if n is None or n == rule.n:
         return rule
-    if n < FEWEST_WORDS:
-        raise ConfigError(f"{n} words on end are in every corpus: look for at least {FEWEST_WORDS}")
+    if n < MIN_WORDS:
+        raise ConfigError(f"runs of {n} words occur in every corpus: search for runs of at least {MIN_WORDS} words")
     return OverlapRule(f"{name}, {n} words", n, rule.measure, rule.share, rule.source)

@@ -1,18 +1,18 @@
-"""The audited texts as an index of their runs of n words, and what has been found of them while a corpus streams by.
+"""The index of the audited texts by their runs of n words, and the passages found in a corpus.
 
-A run that is at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
-same sentence in every item): it says nothing about any text, and is not looked for.
+A run at more than 100 positions of the audited texts is a *template* of the test set. Examples are instructions, and a
+sentence of every item. A template is no evidence about a text, so the search ignores it.
 
-Found are the longest passages of every text, and how many documents hold them. By a published rule a passage is kept
-if no document holds a longer one around it. By the rule of evidence a passage is kept if it is the largest one that
-holds some word of the text. So what is kept depends on the corpus alone, not on the order of its documents or on how
-they are divided; and there are at most as many as the texts have words.
+The result is the longest passages of each text and the number of documents that contain them. A published rule keeps a
+passage if no document contains a longer passage around it. The rule of evidence keeps a passage if it is the largest
+passage with some word of the text. The result therefore depends on the corpus, but not on the order of its documents
+or on its shards. It has at most as many passages as the texts have words.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +22,23 @@ import numpy.typing as npt
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs
 
-FIRST = 5
-"""Of so many documents that hold a passage the places are kept."""
+MAX_POSITIONS = 5
+"""Maximum number of positions per passage, one per document."""
 
 
 @dataclass(frozen=True, order=True)
 class TextPosition:
-    """Where a passage is: the shard's number, the row, what the document calls itself, the characters there."""
+    """The position of a passage in a corpus.
+
+    Attributes:
+        shard: Number of the shard.
+        row: Row of the document in the shard.
+        document: Name of the document.
+        start: First character of the passage in the document.
+        end: End of the passage in the document.
+        before: Words before the passage.
+        after: Words after the passage.
+    """
 
     shard: int
     row: int
@@ -42,10 +52,15 @@ class TextPosition:
 
 @dataclass
 class FoundPassage:
-    """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
+    """A passage of an audited text in a corpus. Checkpoints contain its fields.
 
-    ``matched``: of each word 1 or 0, whether the documents have it; empty: they have all.
-    ``is_sentence``: whether it begins and ends in some document where a sentence or a line does.
+    Attributes:
+        first: First word of the passage among the words of all texts.
+        end: End of the passage among the words of all texts.
+        documents: Number of documents that contain the passage.
+        places: Positions in the first ``MAX_POSITIONS`` documents.
+        matched: A character per word: 1 if the documents contain the word, else 0. Empty if they contain all words.
+        is_sentence: The passage is a whole sentence or line in some document.
     """
 
     first: int
@@ -57,14 +72,22 @@ class FoundPassage:
 
     @property
     def flags(self) -> npt.NDArray[np.bool_]:
-        """Whether each of its words is matched (bool [end - first])."""
-        return np.array([flag == "1" for flag in self.matched or "1" * (self.end - self.first)])
+        """Return for each word if it is matched, bool array of shape (end - first,)."""
+        if not self.matched:
+            return np.ones(self.end - self.first, np.bool_)
+        return np.array([flag == "1" for flag in self.matched])
 
 
 @dataclass
 class Matches:
-    """What documents hold: passages, those of questions with the answer near, and how many documents hold each of
-    ``runs`` [k] and each of all words of the texts (int64 [v]).
+    """The matches of some documents with the texts.
+
+    Attributes:
+        passages: Passages of the texts.
+        answered: Passages of questions near their answers.
+        runs: Numbers of the runs that the documents contain, int64 array of shape (n_found_runs,).
+        documents: Number of documents that contain each of these runs, int64 array of shape (n_found_runs,).
+        documents_of_word: Number of documents that contain each distinct word of the texts, int64 array.
     """
 
     passages: Iterable[FoundPassage]
@@ -75,53 +98,56 @@ class Matches:
 
 
 class LongestPassages:
-    """Passages that lie within no other."""
+    """Passages that are not part of a longer passage."""
 
     def __init__(self) -> None:
-        # In ascending order, by first word and so by last: none lies within another.
-        self._firsts: list[int] = []
-        self._kept: list[FoundPassage] = []
+        # No passage is part of another, so both the first words and the ends are in ascending order.
+        self._starts: list[int] = []
+        self._passages: list[FoundPassage] = []
 
     def __iter__(self) -> Iterator[FoundPassage]:
-        return iter(self._kept)
+        return iter(self._passages)
 
     def choose(self) -> list[FoundPassage]:
         """Return the passages in order."""
-        return self._kept
+        return self._passages
 
     def merge(self, passages: Iterable[FoundPassage]) -> None:
-        """Add what other documents hold."""
+        """Add the passages of other documents."""
         for passage in passages:
-            kept = self._insert_or_extend(passage.first, passage.end, passage.documents)
-            if kept is not None:
-                kept.places = sorted([*kept.places, *passage.places])[:FIRST]
+            entry = self._insert_or_extend(passage.first, passage.end, passage.documents)
+            if entry is not None:
+                entry.places = sorted([*entry.places, *passage.places])[:MAX_POSITIONS]
 
-    def _insert_or_extend(self, first: int, end: int, documents: int) -> FoundPassage | None:
-        """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
-        takes the place of those that lie within it.
+    def _insert_or_extend(self, start: int, end: int, documents: int) -> FoundPassage | None:
+        """Add documents to the entry of a passage, or insert it instead of all passages that are part of it.
+
+        Returns:
+            The entry, or None if the passage is part of a longer one.
         """
-        at = bisect_left(self._firsts, first)
-        if at < len(self._kept) and self._firsts[at] == first:
-            if self._kept[at].end == end:
-                self._kept[at].documents += documents
-                return self._kept[at]
-            if self._kept[at].end > end:
+        at = bisect_left(self._starts, start)
+        if at < len(self._passages) and self._starts[at] == start:
+            if self._passages[at].end == end:
+                self._passages[at].documents += documents
+                return self._passages[at]
+            if self._passages[at].end > end:
                 return None
-        elif at and self._kept[at - 1].end >= end:
+        elif at and self._passages[at - 1].end >= end:
             return None
-        last = at
-        while last < len(self._kept) and self._kept[last].end <= end:
-            last += 1
-        kept = FoundPassage(first, end, documents, [])
-        self._kept[at:last], self._firsts[at:last] = [kept], [first]
-        return kept
+        after = at
+        while after < len(self._passages) and self._passages[after].end <= end:
+            after += 1
+        entry = FoundPassage(start, end, documents, [])
+        self._passages[at:after] = [entry]
+        self._starts[at:after] = [start]
+        return entry
 
 
 class AlignedPassages:
-    """Passages by the rule of evidence: every form in which documents hold a stretch of a text.
+    """Passages by the rule of evidence: all forms in which documents contain a stretch of a text.
 
-    A form is a stretch and which of its words are matched. All forms are kept while the corpus is read, as only in the
-    end it is known which of them count. They are as many as the ways in which documents change a text.
+    A form is a stretch with its matched words. All forms stay in memory until the whole corpus is read, because only
+    then the largest forms are known. Their number is the number of ways in which documents change a text.
     """
 
     def __init__(self, share: float) -> None:
@@ -132,48 +158,56 @@ class AlignedPassages:
         return iter([self._forms[form] for form in sorted(self._forms)])
 
     def merge(self, passages: Iterable[FoundPassage]) -> None:
-        """Add what other documents hold. A document has one passage per form."""
+        """Add the passages of other documents. A document has one passage per form."""
         for passage in passages:
-            form = passage.first, passage.end, passage.matched
-            known = self._forms.get(form)
-            if known is None:
+            form = (passage.first, passage.end, passage.matched)
+            entry = self._forms.get(form)
+            if entry is None:
                 self._forms[form] = replace(passage, places=list(passage.places))
             else:
-                known.documents += passage.documents
-                known.places = sorted([*known.places, *passage.places])[:FIRST]
-                known.is_sentence |= passage.is_sentence
+                entry.documents += passage.documents
+                entry.places = sorted([*entry.places, *passage.places])[:MAX_POSITIONS]
+                entry.is_sentence |= passage.is_sentence
 
     def choose(self) -> list[FoundPassage]:
-        """Return the forms that are the largest ones with some word of a text, in order.
+        """Return the forms that are the largest with some word of a text, in order.
 
-        Of two forms with equally many matched words the first one is larger. ``documents`` of the result counts the
-        documents of all forms that hold at least ``share`` of the words of the stretch.
+        If two forms have equally many matched words, the first form is larger. The result counts the documents of all
+        forms that contain at least ``share`` of the words in the stretch.
         """
         chosen: list[FoundPassage] = []
         for forms in _group_overlapping(iter(self)):
             base = forms[0].first
+            # Bit i of a mask is set if the form contains word base + i.
             masks = [int(form.matched[::-1], 2) << (form.first - base) for form in forms]
-            ranked = sorted(range(len(forms)), key=lambda at: -masks[at].bit_count())
-            covered = 0
-            largest: list[int] = []
-            for at in ranked:
-                if masks[at] & ~covered:
-                    largest.append(at)
-                    covered |= masks[at]
-            for at in sorted(largest):
-                stretch = ((1 << (forms[at].end - forms[at].first)) - 1) << (forms[at].first - base)
-                least = self._share * (forms[at].end - forms[at].first) - 1e-9
-                holders = [
-                    other for other, mask in zip(forms, masks, strict=True) if (mask & stretch).bit_count() >= least
-                ]
-                places = sorted(place for holder in holders for place in holder.places)
-                documents = sum(holder.documents for holder in holders)
-                chosen.append(replace(forms[at], documents=documents, places=places[:FIRST]))
+            for at in _select_largest(masks):
+                n_words = forms[at].end - forms[at].first
+                stretch = ((1 << n_words) - 1) << (forms[at].first - base)
+                min_words = self._share * n_words - 1e-9
+                documents = 0
+                positions: list[TextPosition] = []
+                for form, mask in zip(forms, masks, strict=True):
+                    if (mask & stretch).bit_count() >= min_words:
+                        documents += form.documents
+                        positions += form.places
+                chosen.append(replace(forms[at], documents=documents, places=sorted(positions)[:MAX_POSITIONS]))
         return chosen
 
 
+def _select_largest(masks: Sequence[int]) -> list[int]:
+    """Return the indices of the masks that are the largest with some bit, in ascending order."""
+    ranked = sorted(range(len(masks)), key=lambda at: -masks[at].bit_count())
+    covered = 0
+    largest: list[int] = []
+    for at in ranked:
+        if masks[at] & ~covered:
+            largest.append(at)
+            covered |= masks[at]
+    return sorted(largest)
+
+
 def _group_overlapping(passages: Iterator[FoundPassage]) -> Iterator[list[FoundPassage]]:
-    """Yield groups of passages, which are sorted by their first words, that overlap one after the other."""
+    """Group passages that overlap in a chain. The passages are sorted by their first words."""
     group: list[FoundPassage] = []
     end = 0
     for passage in passages:
@@ -187,13 +221,14 @@ def _group_overlapping(passages: Iterator[FoundPassage]) -> Iterator[list[FoundP
 
 
 class PassageSet:
-    """What has been found of all texts.
+    """The passages of all texts that a corpus contains.
 
     Attributes:
-        documents_of_run: Documents that hold each run of the index, int64 array of shape (n_runs,).
-        documents_of_word: Documents that hold each distinct word of the texts, int64 array of shape (n_words,).
+        documents_of_run: Number of documents that contain each run of the index, int64 array of shape (n_runs,).
+        documents_of_word: Number of documents that contain each distinct word of the texts, int64 array of shape
+            (n_distinct_words,).
         passages: The passages of all texts.
-        answered: The passages of questions that have the answer near.
+        answered: The passages of questions near their answers.
     """
 
     def __init__(self, runs: int, words: int = 0, share: float | None = None) -> None:
@@ -209,7 +244,7 @@ class PassageSet:
         return iter(self.passages.choose())
 
     def merge(self, matches: Matches) -> None:
-        """Add what other documents hold."""
+        """Add the matches of other documents."""
         self.documents_of_run[matches.runs] += matches.documents
         if matches.documents_of_word is not None:
             self.documents_of_word += matches.documents_of_word
@@ -217,22 +252,22 @@ class PassageSet:
         self.answered.merge(matches.answered)
 
     def to_record(self) -> Mapping[str, Any]:
-        """Return all of it as values that JSON can hold."""
+        """Return the content as JSON values."""
         runs = np.flatnonzero(self.documents_of_run)
         return {
-            "passages": [_to_record(kept) for kept in self.passages],
-            "answered": [_to_record(kept) for kept in self.answered],
+            "passages": list(map(_to_record, self.passages)),
+            "answered": list(map(_to_record, self.answered)),
             "runs": runs.tolist(),
             "documents": self.documents_of_run[runs].tolist(),
             "words": self.documents_of_word.tolist(),
         }
 
     def merge_record(self, record: Mapping[str, Any]) -> None:
-        """Add what :meth:`to_record` gave of other shards."""
+        """Add the content of another set, as :meth:`to_record` returns it."""
         self.merge(
             Matches(
-                [_passage_from_record(fields) for fields in record["passages"]],
-                [_passage_from_record(fields) for fields in record["answered"]],
+                list(map(_passage_from_record, record["passages"])),
+                list(map(_passage_from_record, record["answered"])),
                 np.array(record["runs"], np.int64),
                 np.array(record["documents"], np.int64),
                 np.array(record["words"], np.int64),
@@ -240,27 +275,33 @@ class PassageSet:
         )
 
 
-def _to_record(kept: FoundPassage) -> Mapping[str, Any]:
-    return {**vars(kept), "places": [list(vars(place).values()) for place in kept.places]}
+def _to_record(passage: FoundPassage) -> Mapping[str, Any]:
+    return {**vars(passage), "places": [list(vars(place).values()) for place in passage.places]}
 
 
 def _passage_from_record(fields: Mapping[str, Any]) -> FoundPassage:
     return FoundPassage(**{**fields, "places": [TextPosition(*place) for place in fields["places"]]})
 
 
-MOST_PLACES = 100
-_TEMPLATE = -1
+MAX_PLACES = 100
+"""Maximum number of positions of a run in the texts. A run with more positions is a template."""
+_NO_RUN = -1
 _BITS_PER_HASH = 16
-_MOST_BITS = 33
+_MAX_BITS = 33
 
 
 @dataclass(frozen=True, eq=False)
 class HashTable:
-    """Distinct hashes that others are looked up in.
+    """A lookup table of distinct hashes.
 
-    ``values``: uint64 [r], ascending. ``seen`` (uint8): a bit for every value of the first ``bits`` bits of a hash, so
-    that few of a corpus's are searched for. ``buckets`` (int32): for every value of as many first bits as there are
-    about hashes, the first hash that begins with it.
+    The table is hand-written because it looks up all hashes of a block at once. ``np.isin`` would sort them first.
+
+    Attributes:
+        values: The hashes in ascending order, uint64 array of shape (n_hashes,).
+        bits: Number of leading bits that the filter ``seen`` reads.
+        seen: One bit per value of the leading bits, uint8 array. The filter excludes most hashes of a corpus.
+        buckets: Index of the first hash per value of fewer leading bits, int32 array. There are about as many buckets
+            as hashes.
     """
 
     values: Hashes
@@ -272,11 +313,15 @@ class HashTable:
         return len(self.values)
 
     def find(self, hashes: Hashes) -> tuple[Places, Places]:
-        """Return which of ``hashes`` (uint64 [k]) the table holds: their positions, and each one's number in it."""
+        """Look up hashes in the table.
+
+        Returns:
+            The indices of those ``hashes`` that the table contains, and the index of each in ``values``.
+        """
         top = hashes >> np.uint64(64 - self.bits)
         likely = np.flatnonzero(self.seen[top >> np.uint64(3)] >> (top & np.uint64(7)).astype(np.uint8) & 1)
         wanted = hashes[likely]
-        # From the first run that begins with the same bits: a binary search would miss the processor's cache ten times.
+        # The search starts at the bucket. A binary search would miss the processor's cache ten times.
         number = self.buckets[wanted >> np.uint64(64 - _count_bucket_bits(len(self.buckets)))].astype(np.int64)
         lower = np.flatnonzero((self.values[number] < wanted) & (number < len(self.values) - 1))
         while len(lower):
@@ -288,8 +333,8 @@ class HashTable:
 
 
 def build_hash_table(values: Hashes) -> HashTable:
-    """Return the table of ``values`` (uint64 [r], ascending, at least one)."""
-    bits = min(max(int(len(values) * _BITS_PER_HASH - 1).bit_length(), 3), _MOST_BITS)
+    """Build the table of one or more ascending hashes, uint64 array of shape (n_hashes,)."""
+    bits = min(max(int(len(values) * _BITS_PER_HASH - 1).bit_length(), 3), _MAX_BITS)
     top = values >> np.uint64(64 - bits)
     seen = np.zeros(1 << (bits - 3), np.uint8)
     np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
@@ -301,13 +346,20 @@ def build_hash_table(values: Hashes) -> HashTable:
 
 @dataclass(frozen=True, eq=False)
 class TextIndex:
-    """The runs of n words of t texts with w words together.
+    """The runs of n words of the audited texts. A shorter text is one run as a whole.
 
-    ``runs`` (r of them): the distinct runs that are looked for, and texts of fewer words as a whole (``lengths``: how
-    many words they have). Those of run i stand at the words ``places[first[i] : first[i + 1]]``. ``run_at`` (int64
-    [w]): which run begins at a word; -1: none does, or a template. ``templates`` (bool [w]): where a template begins.
-    ``first_word`` (int64 [t + 1]): where each text begins among the words. ``starts``, ``ends`` (int32 [w]): each
-    word's characters in its text.
+    Attributes:
+        n: Words per run.
+        lengths: The lengths of the runs in words: n, and the lengths of shorter texts.
+        runs: The distinct runs that are searched for.
+        first: Index in ``places`` of each run's first position, int64 array of shape (n_runs + 1,). Run i is at the
+            words ``places[first[i] : first[i + 1]]``.
+        places: First words of all runs, grouped by run, int64 array.
+        run_at: Run that begins at each word, or -1 if none or a template begins there, int64 array of shape (n_words,).
+        templates: A template begins at the word, bool array of shape (n_words,).
+        first_word: Index of each text's first word, int64 array of shape (n_texts + 1,).
+        starts: First character of each word in its text, int32 array of shape (n_words,).
+        ends: End of each word in its text, int32 array of shape (n_words,).
     """
 
     n: int
@@ -322,23 +374,30 @@ class TextIndex:
     ends: Offsets
 
     def find_texts(self, words: Places) -> Places:
-        """Return the text that each of these words is of."""
+        """Return the index of each word's text."""
         return np.searchsorted(self.first_word, words, side="right") - 1
 
 
 def build_index(words: Words, first_word: Places, n: int, shortest: int) -> TextIndex:
-    """Index the runs of ``n`` words of texts that were split, and whole texts of ``shortest`` to n words.
+    """Index the runs of ``n`` words, and whole texts of ``shortest`` to n words.
 
-    Raises DataError where no text has so many.
+    Args:
+        words: The words of all texts.
+        first_word: Index of each text's first word, int64 array of shape (n_texts + 1,).
+        n: Words per run.
+        shortest: Minimum words of a text.
+
+    Raises:
+        DataError: If all texts are shorter.
     """
-    own = np.diff(first_word)
-    # Of each text that is long enough, the word that each run begins at, and the run's length.
-    lengths = np.minimum(own, n)
-    counts = np.where(own >= shortest, own - lengths + 1, 0)
+    n_words = np.diff(first_word)
+    # Compute the first word and the length of each run. Texts that are too short have no run.
+    lengths = np.minimum(n_words, n)
+    counts = np.where(n_words >= shortest, n_words - lengths + 1, 0)
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(first_word[:-1], counts) + within
     if not len(places):
-        raise DataError(f"none of the {len(own):,} texts has {shortest} words: nothing can be looked for")
+        raise DataError(f"none of the {len(n_words):,} texts has {shortest} words: add longer texts")
     length_at = np.repeat(lengths, counts)
     hashes = np.zeros(len(places), np.uint64)
     found_lengths = tuple(np.unique(length_at).tolist())
@@ -346,14 +405,15 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
         of_length = length_at == length
         hashes[of_length] = hash_runs(words.hashes, length)[places[of_length]]
     order = np.argsort(hashes)
-    hashes, places = hashes[order], places[order]
+    hashes = hashes[order]
+    places = places[order]
     begins = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
     counts = np.diff(np.append(begins, len(hashes)))
-    wanted = counts <= MOST_PLACES
+    wanted = counts <= MAX_PLACES
     of_wanted = np.repeat(wanted, counts)
     templates = np.zeros(first_word[-1], np.bool_)
     templates[places[~of_wanted]] = True
-    run_at = np.full(first_word[-1], _TEMPLATE, np.int64)
+    run_at = np.full(first_word[-1], _NO_RUN, np.int64)
     run_at[places[of_wanted]] = np.repeat(np.arange(np.count_nonzero(wanted)), counts[wanted])
     return TextIndex(
         n,

@@ -1,7 +1,7 @@
-"""Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
+"""Token counts of a corpus for one tokenizer, from the start or from a checkpoint.
 
-A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
-the table's metadata.
+The counts are wrong for any other tokenizer, without a visible sign. The metadata of a table therefore contain the
+fingerprint of its tokenizer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class CountLimits:
-    """How much of a corpus is counted; None: all. ``max_bytes`` is UTF-8 text; the document that passes it counts."""
+    """Limits of a count. None means no limit.
+
+    Attributes:
+        max_bytes: Maximum bytes of UTF-8 text. The document that exceeds it still counts.
+    """
 
     max_documents: int | None = None
     max_bytes: int | None = None
@@ -41,10 +45,15 @@ class CountLimits:
 
 @dataclass(frozen=True)
 class CorpusCount:
-    """Occurrences of every token id (int64 [V], special tokens 0) in ``documents`` documents of ``bytes`` UTF-8 bytes.
+    """The token counts of a corpus.
 
-    ``skipped`` are the rows that could not be used. ``seconds`` is how long all runs together counted; ``way`` says how
-    (token_counters.py).
+    Attributes:
+        counts: Count of each token id, int64 array of shape (vocabulary,). Special tokens have count 0.
+        documents: Number of counted documents.
+        bytes: UTF-8 bytes of the counted documents.
+        skipped: Rows that could not be used.
+        seconds: Duration of all runs together.
+        way: The way of counting (token_counters.py).
     """
 
     counts: Counts
@@ -58,14 +67,16 @@ class CorpusCount:
 
     @property
     def tokens(self) -> int:
-        """N: all occurrences together."""
+        """Return the total of the counts."""
         return int(self.counts.sum())
 
     @property
     def progress_text(self) -> str:
-        """How far the count is, and its speed."""
+        """Describe the size of the count and its speed."""
         megabytes = self.bytes / 1e6
-        speed = megabytes / self.seconds if self.seconds else 0.0
+        speed = 0.0
+        if self.seconds:
+            speed = megabytes / self.seconds
         return f"{self.documents:,} documents, {megabytes:,.0f} MB, {self.tokens:,} tokens, {speed:.1f} MB/s"
 
 
@@ -81,9 +92,10 @@ def count_corpus(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count the file at ``corpus``, or every readable file in that folder, one row in memory at a time.
+    """Count a file, or all readable files in a folder. One row is in memory at a time.
 
-    Raises DataError if there is no such file, none of a readable kind in the folder, or no row that can be used.
+    Raises:
+        DataError: If the path is missing, or contains no readable file or no usable row.
     """
     documents = corpus_from_files(corpus, text_column)
     return count_documents(
@@ -100,9 +112,9 @@ def count_to_file(
     limits: CountLimits | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count as :func:`count_corpus` does and write the table to ``out``; a count that was killed goes on.
+    """Count like :func:`count_corpus` and write the table to ``out``.
 
-    The checkpoint is in the folder of ``out`` until the table is written.
+    A killed count resumes from its checkpoint, which is in the folder of ``out`` until the table is written.
     """
     checkpoint = locate_checkpoint(out)
     count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
@@ -112,7 +124,7 @@ def count_to_file(
 
 
 def locate_checkpoint(table: Path) -> Path:
-    """Where the count that will be written to ``table`` keeps its checkpoint."""
+    """Return the path of the checkpoint for a count that is written to ``table``."""
     return table.with_name(f".{table.name}.partial")
 
 
@@ -125,30 +137,37 @@ def count_documents(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count a corpus, from the checkpoint if there is one of the same corpus, limits and tokenizer.
+    """Count a corpus, from the checkpoint if it belongs to the same corpus, limits and tokenizer.
 
-    About every 30 seconds the counts so far and the place in the corpus go into ``checkpoint``, whole or not at all.
-    Raises DataError, naming ``corpus_label``, if no document can be used.
+    About every 30 seconds the counts and the position in the corpus are written atomically to ``checkpoint``.
+
+    Raises:
+        DataError: If no document can be used. The message names ``corpus_label``.
     """
     key = digest(
         corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, compute_table_size(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
-    documents, size, skipped = done.documents, done.bytes, done.skipped
+    documents = done.documents
+    size = done.bytes
+    skipped = done.skipped
     counter = CheckedCounter(model, limits.max_tokens_per_document)
-    began, written_at = time.monotonic() - done.seconds, time.monotonic()
+    written_at = time.monotonic()
+    began = written_at - done.seconds
 
     def build_count() -> CorpusCount:
         counter.count_held_texts()
         counts = done.counts + counter.counts
         counts[sorted(model.tokenizer.special_ids)] = 0
-        seconds, way = time.monotonic() - began, counter.way or "every text"
+        seconds = time.monotonic() - began
+        way = counter.way or "every text"
         return CorpusCount(counts, documents, size, skipped, corpus.digest, limits, seconds, way)
 
     stream = corpus.open(state)
     rows = iter(stream)
-    most_documents, most_bytes = limits.max_documents or math.inf, limits.max_bytes or math.inf
-    while documents < most_documents and size < most_bytes and (item := next(rows, None)) is not None:
+    max_documents = limits.max_documents or math.inf
+    max_bytes = limits.max_bytes or math.inf
+    while documents < max_documents and size < max_bytes and (item := next(rows, None)) is not None:
         if isinstance(item, Skipped):
             skipped.add(item)
         else:
@@ -162,12 +181,10 @@ def count_documents(
             if on_progress is not None:
                 on_progress(count)
             written_at = time.monotonic()
+    if not documents and skipped.count:
+        raise build_unusable_file_error(corpus_label, skipped)
     if not documents:
-        raise (
-            build_unusable_file_error(corpus_label, skipped)
-            if skipped.count
-            else DataError(f"{corpus_label}: holds no rows")
-        )
+        raise DataError(f"{corpus_label}: holds no rows")
     count = build_count()
     if on_progress is not None:
         on_progress(count)
@@ -183,11 +200,9 @@ def build_frequency_table(
     data_version: str = "",
     run_id: str = "",
 ) -> pa.Table:
-    """The table: every token of the vocabulary with its count, and what a reader must know in the file's metadata.
+    """Build the table of all tokens with their counts.
 
-    Metadata, all strings: corpus, corpus_digest, settings_digest, tokens (N), documents, bytes, skipped_rows,
-    max_documents, max_bytes and max_tokens_per_document (empty: no limit), vocab_size, tokenizer_fingerprint,
-    data_version, run_id, counts_sha256 (:func:`compute_counts_sha256`).
+    The metadata of the table describe the count as strings. An empty limit means no limit.
     """
     metadata = {
         "corpus": corpus,
@@ -197,7 +212,10 @@ def build_frequency_table(
         "documents": str(count.documents),
         "bytes": str(count.bytes),
         "skipped_rows": str(count.skipped.count),
-        **{name: "" if limit is None else str(limit) for name, limit in asdict(count.limits).items()},
+    }
+    for name, limit in asdict(count.limits).items():
+        metadata[name] = "" if limit is None else str(limit)
+    metadata |= {
         "vocab_size": str(model.vocab_size),
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "data_version": data_version,
@@ -211,12 +229,15 @@ def build_frequency_table(
 
 
 def compute_counts_sha256(counts: Counts) -> str:
-    """sha256 (hex) of the counts (int64 [V], little endian), for a table that no lineage row names."""
+    """Compute the hexadecimal sha256 of the counts as little-endian int64.
+
+    It protects the tables of users, which have no entry in the lineage.
+    """
     return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
 
 def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) -> None:
-    """Write a checkpoint: counts so far and the place in the corpus, in one file."""
+    """Write the counts and the position in the corpus into one file."""
     record = {
         "key": key,
         "state": state,
@@ -231,22 +252,23 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
 
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
-    """The count so far and the place where it goes on; an empty count if no checkpoint of this very count exists."""
+    """Return the count and the position of the checkpoint, or an empty count if it is missing, corrupt or stale."""
     fresh = CorpusCount(np.zeros(compute_table_size(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:
-        # Not read_table: its cast leaves the file's metadata out.
+        # The cast in read_table would drop the metadata of the file.
         table = read_parquet(path)
         record = verify_json_digest(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
         counts = table.column("count").to_numpy()
         if record["key"] != key:
             return fresh, None
         skipped = SkippedRows(int(record["skipped_rows"]), [Skipped(*row) for row in record["skipped"]])
-        sizes = int(record["documents"]), int(record["bytes"])
-        count = CorpusCount(counts, *sizes, skipped, seconds=float(record["seconds"]))
+        count = CorpusCount(
+            counts, int(record["documents"]), int(record["bytes"]), skipped, seconds=float(record["seconds"])
+        )
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DataError):
-        # A checkpoint only saves time: a count without a readable one begins anew.
+        # A checkpoint only saves time. Without a readable checkpoint the count starts again.
         return fresh, None
     else:
         return count, record["state"]

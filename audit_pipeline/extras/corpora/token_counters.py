@@ -1,11 +1,13 @@
-"""Counting the tokens of texts with a fast tokenizer, in two ways that give the same counts.
+"""Token counts of texts with a fast tokenizer, computed in two ways with equal results.
 
-The plain way encodes every text. The quick way cuts texts at blanks, counts the distinct pieces, and encodes each
-piece once: a natural text repeats its words. It is exact where no token spans such a cut and the tokens after a cut
-do not depend on the text before it. That holds for byte-level BPE with the usual pre-tokenizers, cut before a
-blank (U+0020) that follows a character which is not white space: their patterns look at most one character ahead,
-never behind, and no alternative goes on over such a blank. :func:`can_split_at_blanks` decides from the tokenizer's own
-description; the first documents are counted both ways all the same (:class:`CheckedCounter`).
+The plain way encodes every text. The quick way cuts texts at blanks, counts the distinct pieces and encodes each
+distinct piece once. It is faster because natural texts repeat their words.
+
+The quick way is exact if no token spans a cut and the tokens after a cut do not depend on the text before it. Both hold
+for byte-level BPE with the usual pre-tokenizers. A cut has to be before a blank (U+0020) that follows a character other
+than white space. The patterns of these pre-tokenizers look at most one character ahead and never behind. None of their
+alternatives matches across such a blank. :func:`can_split_at_blanks` checks the tokenizer's description.
+:class:`CheckedCounter` also counts the first documents both ways.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +31,12 @@ Counts = npt.NDArray[np.int64]
 PROBE_CHARACTERS = 500_000
 _BATCH_CHARACTERS = 2_000_000
 _SLICE_CHARACTERS = 16_000
-_HELD_CHARACTERS = 64_000_000
-_HELD_UNCUT_CHARACTERS = 16_000_000
-_HELD_PIECES = 1_000_000
-_MOST_UNCUT = 0.5
+_MAX_HELD_CHARACTERS = 64_000_000
+_MAX_HELD_UNCUT_CHARACTERS = 16_000_000
+_MAX_HELD_PIECES = 1_000_000
+_MAX_UNCUT_SHARE = 0.5
 
-# Python's white space holds all that a pre-tokenizer takes for such (the property White_Space), and U+001C to U+001F.
+# Python's white space includes the white space of pre-tokenizers (the property White_Space), and U+001C to U+001F.
 _CUT = re.compile(r"(?<=\S) ")
 _SPACE_THEN_BLANK = re.compile(r"\s ")
 
@@ -53,12 +55,12 @@ _SAFE_ALTERNATIVES = frozenset(
 
 
 def compute_table_size(model: TokenizedModel) -> int:
-    """How many ids a table has to hold: added tokens can have ids above the model's vocabulary size."""
+    """Return the number of token ids. Added tokens can have ids above the model's vocabulary size."""
     return max(model.vocab_size, len(model.tokenizer))
 
 
 def build_counting_tokenizer(model: TokenizedModel, max_tokens: int | None = None) -> Tokenizer:
-    """The model's fast tokenizer, a copy that pads nothing and cuts only at ``max_tokens``."""
+    """Copy the model's fast tokenizer without padding, and truncate only at ``max_tokens``."""
     copy = Tokenizer.from_str(model.tokenizer.backend.to_str())
     if max_tokens is not None:
         copy.enable_truncation(max_tokens)
@@ -66,29 +68,36 @@ def build_counting_tokenizer(model: TokenizedModel, max_tokens: int | None = Non
 
 
 class TokenCounter:
-    """Counts the tokens of texts: ``counts`` [V] are complete after ``count_held_texts`` (at any time).
+    """A counter that encodes each distinct text once, or each distinct piece if it splits texts at blanks.
 
-    Each distinct text or, where it ``splits`` at blanks, each distinct piece is encoded once. Memory is bounded by
-    encoding what is held from time to time.
+    The counter holds texts and encodes them in batches, which bounds its memory.
+
+    Attributes:
+        counts: Count of each token id, int64 array of shape (vocabulary,). Complete after ``count_held_texts``.
+        uncut_characters: Characters of held texts that are encoded without a cut. This is all of a Chinese text.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, *, splits: bool) -> None:
         self.counts = np.zeros(vocabulary, dtype=np.int64)
-        self._tokenizer, self._splits = tokenizer, splits
-        # Pieces without the blank that they begin with; and those that do not begin with one, or end in white space.
+        self._tokenizer = tokenizer
+        self._splits = splits
+        # Pieces start with a blank, which is not stored.
         self._pieces: Counter[str] = Counter()
+        # These pieces do not start with a blank, or they end in white space.
         self._uncut: Counter[str] = Counter()
-        # Characters that are held, and those of them in texts that are encoded one by one: of Chinese all.
         self._characters = self.uncut_characters = 0
 
     def add(self, text: str) -> None:
+        """Add a text."""
         self._characters += len(text)
         pieces = [text]
-        if self._splits:
-            pieces = text.split(" ") if _SPACE_THEN_BLANK.search(text) is None else _CUT.split(text)
-        first, *middle = pieces
-        if first or not middle:
-            self._add_uncut(first)
+        if self._splits and _SPACE_THEN_BLANK.search(text) is None:
+            pieces = text.split(" ")
+        elif self._splits:
+            pieces = _CUT.split(text)
+        head, *middle = pieces
+        if head or not middle:
+            self._add_uncut(head)
         if middle:
             last = middle.pop()
             if not last or last[-1].isspace():
@@ -97,9 +106,9 @@ class TokenCounter:
                 self._pieces[last] += 1
             self._pieces.update(middle)
         if (
-            self._characters >= _HELD_CHARACTERS
-            or self.uncut_characters >= _HELD_UNCUT_CHARACTERS
-            or len(self._pieces) >= _HELD_PIECES
+            self._characters >= _MAX_HELD_CHARACTERS
+            or self.uncut_characters >= _MAX_HELD_UNCUT_CHARACTERS
+            or len(self._pieces) >= _MAX_HELD_PIECES
         ):
             self.count_held_texts()
 
@@ -108,45 +117,54 @@ class TokenCounter:
         self.uncut_characters += len(text)
 
     def count_held_texts(self) -> None:
-        """Bring ``counts`` up to date."""
+        """Encode the held texts and add their tokens to ``counts``."""
+        held = itertools.chain(self._join_pieces(), self._uncut.items())
+        for batch in iterate_batches_by_size(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
+            self.counts += _count_tokens(self._tokenizer, batch, len(self.counts))
+        self._pieces = Counter()
+        self._uncut = Counter()
+        self._characters = self.uncut_characters = 0
+
+    def _join_pieces(self) -> Iterator[tuple[str, int]]:
+        """Yield texts of joined pieces that occur equally often, with their count.
+
+        The blank before each piece cuts as it does in the original text.
+        """
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
-        # Pieces that occur equally often are strung together again: a blank after a piece cuts as it did in the text.
-        strung = (
-            ("".join(f" {piece}" for piece in some), count)
-            for count, pieces in by_count.items()
-            for some in iterate_batches_by_size(pieces, len, _SLICE_CHARACTERS)
-        )
-        held = itertools.chain(strung, self._uncut.items())
-        for batch in iterate_batches_by_size(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
-            self.counts += _count_tokens(self._tokenizer, batch, len(self.counts))
-        self._pieces, self._uncut = Counter(), Counter()
-        self._characters = self.uncut_characters = 0
+        for count, pieces in by_count.items():
+            for batch in iterate_batches_by_size(pieces, len, _SLICE_CHARACTERS):
+                yield "".join(f" {piece}" for piece in batch), count
 
 
 class CheckedCounter:
-    """Counts the first documents both ways, and goes on in the quick way where the counts are the same.
+    """A counter that counts the first documents both ways and then uses the quick way if the counts are equal.
 
-    Texts that hardly have blanks (Chinese) are not split: there is nothing to gain. ``way`` is "distinct pieces" or
-    "every text", and None as long as it is not decided.
+    Texts with few blanks (Chinese) are not split, because the quick way saves no time for them.
+
+    Attributes:
+        way: "distinct pieces" or "every text", or None before the decision.
     """
 
     def __init__(self, model: TokenizedModel, max_tokens: int | None = None) -> None:
-        vocabulary, tokenizer = compute_table_size(model), build_counting_tokenizer(model, max_tokens)
+        vocabulary = compute_table_size(model)
+        tokenizer = build_counting_tokenizer(model, max_tokens)
         self._counter = TokenCounter(tokenizer, vocabulary, splits=False)
         self._splitting: TokenCounter | None = None
         self._probed = 0
         self.way: str | None = "every text"
         if max_tokens is None and can_split_at_blanks(json.loads(tokenizer.to_str())):
-            self._splitting, self.way = TokenCounter(tokenizer, vocabulary, splits=True), None
+            self._splitting = TokenCounter(tokenizer, vocabulary, splits=True)
+            self.way = None
 
     @property
     def counts(self) -> Counts:
-        """Occurrences of every token id in the texts counted so far: [V]."""
+        """Return the count of each token id in the encoded texts, int64 array of shape (vocabulary,)."""
         return self._counter.counts
 
     def add(self, text: str) -> None:
+        """Add a text."""
         self._counter.add(text)
         if self._splitting is not None:
             self._splitting.add(text)
@@ -155,27 +173,33 @@ class CheckedCounter:
                 self._choose_counter(self._splitting)
 
     def count_held_texts(self) -> None:
-        """Bring ``counts`` up to date."""
+        """Encode the held texts and add their tokens to ``counts``."""
         self._counter.count_held_texts()
 
     def _choose_counter(self, splitting: TokenCounter) -> None:
-        is_worth_it = splitting.uncut_characters < _MOST_UNCUT * self._probed
+        has_enough_blanks = splitting.uncut_characters < _MAX_UNCUT_SHARE * self._probed
         self._counter.count_held_texts()
         splitting.count_held_texts()
         self.way = "every text"
-        if is_worth_it and np.array_equal(self._counter.counts, splitting.counts):
-            self._counter, self.way = splitting, "distinct pieces"
+        if has_enough_blanks and np.array_equal(self._counter.counts, splitting.counts):
+            self._counter = splitting
+            self.way = "distinct pieces"
         self._splitting = None
 
 
 def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
-    """Whether texts may be cut before a blank that follows a character other than white space, by tokenizer.json.
+    """Check in tokenizer.json that texts can be cut before a blank after a character other than white space.
 
-    Yes where: BPE without dropout; no normaliser, or a Unicode normal form (a blank composes with nothing before it);
-    every step of the pre-tokenizer is one that no match takes over a cut, and one of them makes a border at each; and
-    no added token spans a cut or takes the white space around it along. For anything else the answer is no.
+    Returns:
+        True if all of these conditions hold:
+
+        - The model is BPE without dropout.
+        - The normaliser is missing or a Unicode normal form. A blank composes with no character before it.
+        - No step of the pre-tokenizer matches across a cut, and some step splits at every cut.
+        - No added token spans a cut or strips the white space around it.
     """
-    model, normalizer = description["model"], description.get("normalizer")
+    model = description["model"]
+    normalizer = description.get("normalizer")
     if model.get("type") != "BPE" or model.get("dropout"):
         return False
     if normalizer is not None and normalizer.get("type") not in _SAFE_NORMALIZERS:
@@ -184,7 +208,7 @@ def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
         if token["lstrip"] or token["rstrip"] or token["single_word"] or _CUT.search(token["content"]):
             return False
     steps = _flatten_pre_tokenizer(description.get("pre_tokenizer"))
-    return all(_is_safe_step(step) for step in steps) and any(_is_splitting_step(step) for step in steps)
+    return all(map(_is_safe_step, steps)) and any(map(_is_splitting_step, steps))
 
 
 def _flatten_pre_tokenizer(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
@@ -210,11 +234,12 @@ def _is_splitting_step(step: Mapping[str, Any]) -> bool:
 
 
 def _parse_alternatives(step: Mapping[str, Any]) -> list[str]:
-    """The alternatives of a splitting pattern, those within brackets left together; none but itself for a literal."""
+    """Return the top-level alternatives of a splitting pattern. A literal pattern is its only alternative."""
     pattern = step["pattern"]
     if "Regex" not in pattern:
         return [json.dumps(pattern)]
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in pattern["Regex"]:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
         if character == "|" and depth == 0:
@@ -225,11 +250,15 @@ def _parse_alternatives(step: Mapping[str, Any]) -> list[str]:
 
 
 def _count_tokens(tokenizer: Tokenizer, texts: Sequence[tuple[str, int]], vocabulary: int) -> Counts:
-    """Occurrences of every token id in ``texts``, each text counted as often as it says: [V]."""
+    """Count each token id in texts that come with their numbers of occurrences.
+
+    Returns:
+        An int64 array of shape (vocabulary,).
+    """
     encodings = tokenizer.encode_batch_fast([text for text, _ in texts], add_special_tokens=False)
     encoded = [encoding.ids for encoding in encodings]
     lengths = [len(ids) for ids in encoded]
     ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64, count=sum(lengths))
-    # Sums of whole numbers in float64 are exact up to 2**53, far beyond what is held at a time.
+    # Sums of integers in float64 are exact up to 2**53, far above the size of a batch.
     weights = np.repeat(np.array([count for _, count in texts], dtype=np.float64), lengths)
     return np.bincount(ids, weights=weights, minlength=vocabulary).astype(np.int64)

@@ -1,19 +1,18 @@
-"""Texts as words that can be compared: one hash per word, and the word's place in its text.
+"""Comparable words of texts: the hash of each word and its position in the text.
 
-**The rule.** Two texts are compared as follows, and both sides of every comparison follow the same rule:
+Both sides of every comparison follow the same rule:
 
-1. The text is put into NFKC (:func:`normalise`).
-2. Characters of no width are dropped: soft hyphens, joiners, marks of direction, variation selectors.
-3. Each character is replaced by its full case folding (ẞ and ß are ss). The dot of İ and the missing dot of ı do not
-   count: both are i.
-4. A word is a run of letters, marks and digits. Everything else separates words. Scripts that are written without
-   spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters.
+1. The text is converted to NFKC (:func:`normalise`).
+2. Zero-width characters are dropped: soft hyphens, joiners, direction marks, variation selectors.
+3. Each character is replaced by its full case folding (ẞ and ß become ss). İ and ı both become i.
+4. A word is a run of letters, marks and digits. All other characters separate words. In scripts without spaces
+   (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a word.
 
-:func:`hash_words` applies steps 2 to 4. What asks for a single character or word of a text has to normalise it first.
+:func:`hash_words` applies steps 2 to 4. The caller normalises the text before.
 
-A word's hash is a polynomial over its characters' random values, modulo 2**64, and a run's hash is a polynomial over
-its words' hashes. So all hashes of a block are computed at once, from running sums. Two different runs have equal
-hashes with a probability of about 2**-64.
+The hash of a word is a polynomial over the random values of its characters, modulo 2**64. The hash of a run is a
+polynomial over the hashes of its words. Running sums therefore yield all hashes of a block at once. Two different runs
+have equal hashes with a probability of about 2**-64.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +34,10 @@ Places = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 
 BLOCK = 1 << 20
-"""Characters that are hashed at once."""
+"""Characters per block of hashed text."""
 _LAST_LETTER = 0x323B0
-"""No code point from here on is a letter or a digit, nor a mark but a variation selector (Unicode 15)."""
-_BY_CHARACTER = (
+"""Start of the code points without letters and digits. The only marks there are variation selectors (Unicode 15)."""
+_SPACELESS_RANGES = (
     (0x0E00, 0x0F00),
     (0x1000, 0x10A0),
     (0x1780, 0x1800),
@@ -50,22 +49,33 @@ _BY_CHARACTER = (
     (0xF900, 0xFB00),
     (0x20000, _LAST_LETTER),
 )
-"""Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
-_SEPARATOR, _LETTER, _WHOLE, _REFOLDED = 0, 1, 2, 3
-"""Kinds of characters. Refolded are those that case folding replaces by none or by several characters."""
+"""Ranges of scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
+
+# Kinds of characters. A letter (also a mark or a digit) has kind 1.
+_SEPARATOR = 0
+# A character of a script without spaces is a word by itself.
+_WHOLE = 2
+# Case folding replaces these characters by no character or by several characters.
+_REFOLDED = 3
+
 _DROPPED_MARKS = (*range(0xFE00, 0xFE10), 0x034F, 0x0307)
-"""Marks that are dropped: variation selectors, the grapheme joiner, the dot that İ leaves above its i in lower case.
-NFKC joins the dot to every other letter that is written with one."""
+"""Dropped marks: variation selectors, the grapheme joiner, and the dot above the lower-case i of İ.
+
+NFKC joins the dot to every other letter."""
 _KEYCAP = 0x20E3
 
-_OF_CHARACTERS = np.uint64(0x9E3779B97F4A7C15)
-_OF_WORDS = 0xD6E8FEB86659FD93
+_CHARACTER_BASE = np.uint64(0x9E3779B97F4A7C15)
+_WORD_BASE = 0xD6E8FEB86659FD93
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a text: their hashes (uint64 [n]), first characters and the ends after the last ones (int64 [n]; of
-    many texts together int32 [n], within each).
+    """The words of a text, or of several texts in order.
+
+    Attributes:
+        hashes: Hash of each word, uint64 array of shape (n_words,).
+        starts: First character of each word in its text, int64 array of shape (n_words,), or int32 for several texts.
+        ends: End of each word in its text, with the shape and type of ``starts``.
     """
 
     hashes: Hashes
@@ -78,38 +88,52 @@ class Words:
 
 def normalise(text: str) -> str:
     """Return the text in NFKC, as :func:`hash_words` needs it."""
-    return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
+    if text.isascii() or unicodedata.is_normalized("NFKC", text):
+        return text
+    return unicodedata.normalize("NFKC", text)
 
 
 def is_by_character(character: str) -> bool:
-    """Return whether a character of a normalised text is a word by itself, as in scripts without spaces."""
+    """Return True if a character of a normalised text is a word by itself, as in scripts without spaces."""
     kinds, _, _ = _build_character_tables()
     return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
 
 
 def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
-    """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
-    and of each text, and after the last one, which word comes first (int64 [len(texts) + 1]).
+    """Hash the words of several texts.
+
+    Returns:
+        The words of all texts in order, with positions in the original texts instead of their NFKC. And the index of
+        each text's first word and the number of all words, int64 array of shape (n_texts + 1,).
     """
     parts: list[Words] = []
     counts = [0]
-    for some in iterate_batches_by_size(texts, len, BLOCK) if texts else ((),):
-        normals = list(map(normalise, some))
+    for batch in iterate_batches_by_size(texts, len, BLOCK):
+        normals = list(map(normalise, batch))
         words, first_word = hash_words_of_normals(normals)
-        for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
+        for at, (text, normal) in enumerate(zip(batch, normals, strict=True)):
             if normal is not text:
-                own = slice(first_word[at], first_word[at + 1])
+                of_text = slice(first_word[at], first_word[at + 1])
                 starts, ends = map_to_original(text)
-                words.ends[own] = ends[words.ends[own] - 1]
-                words.starts[own] = starts[words.starts[own]]
+                words.ends[of_text] = ends[words.ends[of_text] - 1]
+                words.starts[of_text] = starts[words.starts[of_text]]
         parts.append(Words(words.hashes, words.starts.astype(np.int32), words.ends.astype(np.int32)))
         counts += np.diff(first_word).tolist()
-    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("hashes", "starts", "ends"))
-    return Words(*joined), np.cumsum(counts)
+    if not parts:
+        parts = [Words(np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int32))]
+    return concatenate_words(parts), np.cumsum(counts)
+
+
+def concatenate_words(parts: Sequence[Words]) -> Words:
+    """Concatenate one or more arrays of words."""
+    hashes = [part.hashes for part in parts]
+    starts: list[npt.NDArray[Any]] = [part.starts for part in parts]
+    ends: list[npt.NDArray[Any]] = [part.ends for part in parts]
+    return Words(np.concatenate(hashes), np.concatenate(starts), np.concatenate(ends))
 
 
 def iterate_batches_by_size(values: Iterable[_T], measure: Callable[[_T], int], target_size: int) -> Iterator[list[_T]]:
-    """Yield the values in order, so many at a time as come to about ``target_size`` by their measures."""
+    """Yield the values in order, in batches whose measures sum to about ``target_size``."""
     batch: list[_T] = []
     size = 0
     for value in values:
@@ -117,13 +141,14 @@ def iterate_batches_by_size(values: Iterable[_T], measure: Callable[[_T], int], 
         size += measure(value)
         if size >= target_size:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
     if batch:
         yield batch
 
 
 def hash_words_of_normals(normals: Sequence[str]) -> tuple[Words, Places]:
-    """Return the words of texts that are normalised already, as :func:`hash_words_of_texts` gives them."""
+    """Hash the words of normalised texts. The result is as in :func:`hash_words_of_texts`."""
     words = hash_words("\n".join(normals))
     begins = np.cumsum([0, *(len(normal) + 1 for normal in normals)])
     first_word = np.searchsorted(words.starts, begins)
@@ -132,7 +157,7 @@ def hash_words_of_normals(normals: Sequence[str]) -> tuple[Words, Places]:
 
 
 def hash_words(normal: str) -> Words:
-    """Return the words of a text that is normalised already."""
+    """Hash the words of a normalised text."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
     kinds, values, _ = _build_character_tables()
     if not normal.isascii():
@@ -143,7 +168,7 @@ def hash_words(normal: str) -> Words:
         points, origins = _fold_case(points, kind == _REFOLDED)
         kind = kinds[points]
     padded = np.concatenate([[np.uint8(_SEPARATOR)], kind, [np.uint8(_SEPARATOR)]])
-    # A boundary lies where the kind changes, and on both sides of a character that is a word by itself.
+    # A change of the kind is a boundary, and so are both sides of a character that is a word by itself.
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
     starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
     ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
@@ -159,7 +184,11 @@ def hash_words(normal: str) -> Words:
 def _fold_case(
     points: npt.NDArray[np.uint32], is_refolded: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.uint32], Places]:
-    """Return code points with the refolded characters replaced, and the place in ``points`` that each comes from."""
+    """Replace the refolded characters by their case foldings.
+
+    Returns:
+        The new code points and the index in ``points`` of each new code point's origin.
+    """
     _, _, foldings = _build_character_tables()
     distinct = np.unique(points[is_refolded]).tolist()
     counts = np.ones(len(points), np.int64)
@@ -175,10 +204,10 @@ def _fold_case(
     return folded, origins
 
 
-def find_word_end(normal: str, place: int, end: int) -> int:
-    """Return the last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
+def find_word_end(normal: str, start: int, end: int) -> int:
+    """Return the last position up to ``end`` that cuts no word, or ``end`` if one word fills the whole range."""
     kinds, _, _ = _build_character_tables()
-    for begin in (max(place, end - 1000), place):
+    for begin in (max(start, end - 1000), start):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
         kind = kinds[np.minimum(points, len(kinds) - 1)]
         outside = np.flatnonzero((kind == _SEPARATOR) | (kind == _WHOLE))
@@ -188,90 +217,114 @@ def find_word_end(normal: str, place: int, end: int) -> int:
 
 
 def hash_runs(words: Hashes, n: int) -> Hashes:
-    """Return the hash of every run of ``n`` words (uint64 [len(words) - n + 1]), doubling the length of runs."""
+    """Hash every run of ``n`` words. The length of the runs doubles in each step.
+
+    Returns:
+        A uint64 array of shape (len(words) - n + 1,), or an empty array if there are fewer than n words.
+    """
     if n == 1:
         return words
     half = n // 2
     shorter = hash_runs(words, half)
     if len(shorter) <= half:
         return np.empty(0, np.uint64)
-    runs = shorter[:-half] * np.uint64(pow(_OF_WORDS, half, 1 << 64)) + shorter[half:]
-    return runs[:-1] * np.uint64(_OF_WORDS) + words[n - 1 :] if n % 2 else runs
+    runs = shorter[:-half] * np.uint64(pow(_WORD_BASE, half, 1 << 64)) + shorter[half:]
+    if n % 2:
+        return runs[:-1] * np.uint64(_WORD_BASE) + words[n - 1 :]
+    return runs
 
 
 def map_to_original(text: str) -> tuple[Places, Places]:
-    """For every character of the text's NFKC, where in ``text`` its cluster begins and where it ends (int64).
+    """Map each character of the text's NFKC to its cluster in the original text.
 
-    A cluster is a character with the marks that follow it: no normalisation reaches beyond one.
+    A cluster is a character with the marks that follow it. Normalisation never crosses the border of a cluster.
+
+    Returns:
+        The start and the end of each character's cluster, two int64 arrays of shape (n_normalised_characters,).
     """
+    # Each array contains the pairs [start, end) of consecutive characters.
     pieces: list[Places] = []
     place = 0
     for stretch in _BEYOND_ASCII.finditer(text):
         if unicodedata.is_normalized("NFKC", stretch.group()):
             continue
-        pieces.append(np.arange(place, stretch.start()))
+        pieces.append(_build_single_spans(place, stretch.start()))
         clusters = [cluster.span() for cluster in _compile_cluster_pattern().finditer(text, *stretch.span())]
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
         whole = len(unicodedata.normalize("NFKC", stretch.group()))
         if sum(lengths) != whole:
-            # Letters of Hangul that stand alone join as well.
-            clusters, lengths = [stretch.span()], [whole]
+            # Single letters of Hangul join, too.
+            clusters = [stretch.span()]
+            lengths = [whole]
         pieces.append(np.repeat(np.array(clusters), lengths, axis=0))
         place = stretch.end()
-    pieces.append(np.arange(place, len(text)))
-    spans = np.concatenate([piece if piece.ndim == 2 else np.stack([piece, piece + 1], axis=1) for piece in pieces])
+    pieces.append(_build_single_spans(place, len(text)))
+    spans = np.concatenate(pieces)
     return spans[:, 0], spans[:, 1]
 
 
+def _build_single_spans(start: int, end: int) -> Places:
+    """Return the spans of single characters, int64 array of shape (end - start, 2)."""
+    characters = np.arange(start, end)
+    return np.stack([characters, characters + 1], axis=1)
+
+
 _BEYOND_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
-"""What is longer than one character before or after NFKC, with the letter that a mark may follow."""
+"""Characters outside ASCII, with the ASCII letter that a mark can follow. NFKC changes no other character."""
 
 
 @cache
 def _compile_cluster_pattern() -> re.Pattern[str]:
-    # Marks, and the vowels and final consonants that Hangul syllables are composed of.
-    joined = "".join(
-        re.escape(chr(point))
-        for point in range(sys.maxunicode + 1)
-        if unicodedata.category(chr(point))[0] == "M" or 0x1161 <= point <= 0x11FF or point in (0xFF9E, 0xFF9F)
-    )
-    return re.compile(f".[{joined}]*", re.DOTALL)
+    joined: list[str] = []
+    for point in range(sys.maxunicode + 1):
+        is_mark = unicodedata.category(chr(point))[0] == "M"
+        # Hangul syllables are composed of these vowels and final consonants.
+        is_hangul_part = 0x1161 <= point <= 0x11FF
+        is_half_width_mark = point in (0xFF9E, 0xFF9F)
+        if is_mark or is_hangul_part or is_half_width_mark:
+            joined.append(re.escape(chr(point)))
+    return re.compile(f".[{''.join(joined)}]*", re.DOTALL)
 
 
 @cache
 def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes, Mapping[int, str]]:
-    """Return the kind and the value of every code point, and what the refolded ones are replaced by.
+    """Build the kind and the random value of each code point, and the foldings of the refolded code points.
 
-    The last entry of kinds and values is that of all larger code points.
+    The last entry of kinds and values stands for all larger code points.
     """
     characters = list(map(chr, range(_LAST_LETTER + 1)))
     categories = list(map(unicodedata.category, characters))
     kinds = np.array([category[0] in "LMN" for category in categories], np.uint8)
     kinds[_KEYCAP] = _SEPARATOR
-    # Case folding takes ΐ apart as far as ι, but its capital is Ϊ with an accent, as NFKC has no sign for both.
+    # Case folding splits ΐ into ι and two marks. Its capital is Ϊ and an accent, because NFKC has no joint character.
+    # The replacements make both equal.
     folded = [character.casefold().replace("ι\u0308", "ϊ").replace("υ\u0308", "ϋ") for character in characters]
     for point, category in enumerate(categories):
         if category == "Cf" or point in _DROPPED_MARKS:
             folded[point] = ""
     folded[ord("ı")] = folded[ord("İ")] = "i"
     foldings = {point: folding for point, folding in enumerate(folded) if len(folding) != 1}
-    for first, end in _BY_CHARACTER:
-        kinds[first:end] = np.where(kinds[first:end] == _SEPARATOR, _SEPARATOR, _WHOLE)
+    for begin, end in _SPACELESS_RANGES:
+        kinds[begin:end] = np.where(kinds[begin:end] == _SEPARATOR, _SEPARATOR, _WHOLE)
     kinds[list(foldings)] = _REFOLDED
-    singles = [ord(folding) if len(folding) == 1 else point for point, folding in enumerate(folded)]
+    singles = list(range(len(folded)))
+    for point, folding in enumerate(folded):
+        if len(folding) == 1:
+            singles[point] = ord(folding)
     return kinds, _mix(np.array(singles, np.uint64) + np.uint64(1)), foldings
 
 
 @cache
 def _compute_powers(size: int) -> tuple[Hashes, Hashes]:
-    """Return the powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
-    base, inverse = np.full(size, _OF_CHARACTERS), np.full(size, np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64)))
+    """Compute the powers of an odd number and of its inverse modulo 2**64, two uint64 arrays of shape (size,)."""
+    base = np.full(size, _CHARACTER_BASE)
+    inverse = np.full(size, np.uint64(pow(int(_CHARACTER_BASE), -1, 1 << 64)))
     base[0] = inverse[0] = 1
     return np.multiply.accumulate(base), np.multiply.accumulate(inverse)
 
 
 def _mix(values: Hashes) -> Hashes:
-    """Return every bit of the result depends on every bit of the value (splitmix64)."""
+    """Mix the bits of each value (splitmix64). Each bit of the result depends on every bit of the value."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

