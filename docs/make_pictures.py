@@ -126,7 +126,7 @@ def _stamp_pictures(made: Sequence[Picture]) -> None:
 
 
 def make_report_pictures(paths: DataPaths, patience: float) -> None:
-    """Write the report of the data folder anew, and take pictures of its pages."""
+    """Rewrite the report of the data folder, and take pictures of its pages."""
     from tests.ui.browser import browser  # noqa: PLC0415 - it needs selenium
 
     _run_command("report")
@@ -187,7 +187,7 @@ def main() -> int:
     """Make the pictures of the named subjects, or name those that are stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subjects", nargs="*", choices=[*MAKERS, []], help="what to take pictures of; default: all")
-    parser.add_argument("--patience", type=float, default=4.0, help="wait so many times as long as usual")
+    parser.add_argument("--patience", type=float, default=4.0, help="Factor for all waiting times.")
     parser.add_argument("--check", action="store_true", help="name the pictures that show an earlier version")
     arguments = parser.parse_args()
     if arguments.check:

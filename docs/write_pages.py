@@ -1,4 +1,4 @@
-"""Writes what pages hold of the code anew, and the figures that are drawn by it: make docs.
+"""Rewrites the generated parts of pages, and the figures: make docs.
 
 What belongs here: which file holds what. What does not: how a page is made (docs/writers).
 """
@@ -24,7 +24,7 @@ DOCS = Path(__file__).parent
 
 
 def pages() -> Mapping[Path, str]:
-    """What every page that is written from the code, in whole or in part, should hold now, by its file."""
+    """Return the expected content of every page with generated parts, by its file."""
     detectors = list(REGISTRY.values())
     of_detectors = DOCS / "detectors.md"
     of_backends = DOCS / "backends.md"

@@ -1,5 +1,5 @@
-"""What writes pages, or parts of them, out of the code.
+"""Writers of pages, or parts of pages, from the code.
 
-What belongs here: one module a page, which gives the page as text, and one for the figures. What does not: which files
-they are written to (docs/write_pages.py), what the pages tell (the declarations themselves).
+What belongs here: one module per page, which returns the page as text, and one for the figures. What does not: the
+files (docs/write_pages.py), and the content (the declarations).
 """

@@ -1,4 +1,4 @@
-"""What each back end gives, and which detectors that suffices for: the tables of docs/backends.md."""
+"""The tables of docs/backends.md: the statistics of each back end, and the detectors that they support."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATISTICS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in
 
 
 def format_backend_tables(detectors: Sequence[Detector]) -> str:
-    """Both tables, of statistics and of detectors, each with its heading."""
+    """Return the tables of statistics and of detectors, each with its heading."""
     head = ["transformers", *_DIALECTS]
     statistics = [[f"`{name}`", *_format_support_row([name])] for name in _STATISTICS]
     rows = [[f"[{each.name}](detectors.md#{each.name})", *_format_detector_cells(each)] for each in detectors]
@@ -39,7 +39,7 @@ def format_backend_tables(detectors: Sequence[Detector]) -> str:
 
 
 def _format_detector_cells(detector: Detector) -> Iterator[str]:
-    """At its default setting; where that cannot be scored and another can, that is said."""
+    """Yield a cell per back end for the default setting, or a note if only other settings can be scored."""
     settings = [setting for each, own in select([detector.name], grid=True) if each is detector for setting in own]
     by_default = _format_support_row(_list_required_statistics(detector, detector.default))
     by_any = _format_support_row(*(_list_required_statistics(detector, setting) for setting in settings))
@@ -51,15 +51,15 @@ def _format_detector_cells(detector: Detector) -> Iterator[str]:
 
 
 def _list_required_statistics(detector: Detector, setting: Settings) -> Collection[str]:
-    """The statistics of every token that a detector reads, those that its needs are made of included."""
+    """Return the statistics of every token that a detector and its needs read."""
     reads = detector.reads({**detector.default, **setting})
-    # Of which settings a wish is, no declaration says: of those that read nothing else.
+    # No declaration assigns optional needs to settings. They belong to the settings that read nothing else.
     needs = (*detector.needs, *(() if reads else detector.optional_needs))
     return {"logprob", *reads, *(name for need in needs for name in need.statistics)}
 
 
 def _format_support_row(*wanted: Collection[str]) -> list[str]:
-    """Of every back end, whether it gives all statistics of any of ``wanted``."""
+    """Return a cell per back end: whether it supports all statistics of any of ``wanted``."""
 
     def is_sufficient(gives: Collection[str]) -> bool:
         return any(all(name in gives for name in names) for names in wanted)
@@ -70,14 +70,14 @@ def _format_support_row(*wanted: Collection[str]) -> list[str]:
 def _format_minimum_top_tokens(
     is_sufficient: Callable[[Collection[str]], bool], dialect: DialectName, moments: bool
 ) -> str:
-    """From how many best tokens on an endpoint gives enough."""
+    """Return the minimum number of best tokens with which an endpoint suffices, as a cell."""
     for best in _BEST:
         try:
             endpoint = Endpoint(
                 url="http://localhost/v1", model="any", dialect=dialect, top_logprobs=best, moments=moments
             )
         except ValidationError:
-            # There can be no such entry.
+            # Such an entry is invalid.
             continue
         if is_sufficient(endpoint.available_statistics):
             return f"N ≥ {best}" if best else _YES

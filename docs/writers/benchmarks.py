@@ -1,7 +1,7 @@
 """docs/reference/benchmarks.md: every family of the default configuration, from config/benchmarks.yaml.
 
-What belongs here: what an entry says of itself, as Markdown. What does not: the entries (config/benchmarks.yaml), what
-is known of a benchmark beyond that (docs/benchmarks).
+What belongs here: an entry as Markdown. What does not: the entries (config/benchmarks.yaml), and further facts about a
+benchmark (docs/benchmarks).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _CONFIG = Path(__file__).parents[2] / "config" / "benchmarks.yaml"
 _HEAD = """\
 # Benchmarks
 
-The families that the default configuration has, and the benchmarks that each expands to: one for every length in words.
-A command takes a benchmark (`release_notes_64`), a family (`release_notes`) or `all`, which leaves out those that are
-on request. [Configuration keys](configuration.md#benchmarksyaml) has all keys of an entry, and the pages under
-*Understanding*, *Benchmarks* say what is known of each one's quality.
+This page lists the families of the default configuration and their benchmarks: one benchmark per length in words. A
+command takes a benchmark (`release_notes_64`), a family (`release_notes`) or `all`. `all` excludes benchmarks on
+request. [Configuration keys](configuration.md#benchmarksyaml) lists all keys of an entry. The pages under
+*Understanding*, *Benchmarks* describe the quality of each benchmark.
 """
 
 
 def benchmarks_page() -> str:
-    """The page, read from the file as it is: nothing of the machine that writes it plays a part."""
+    """Return the page. It depends only on the shipped file, not on the machine."""
     families = yaml.safe_load(_CONFIG.read_text(encoding="utf-8"))["benchmarks"]
     rows = ([f"[{name}](#{name})", one["builder"], _request(one)] for name, one in families.items())
     parts = [_HEAD.rstrip(), format_markdown_table(["family", "builder", "audited"], rows)]
     for name, one in families.items():
         told = {
             "benchmarks": ", ".join(f"`{benchmark}`" for benchmark in _benchmarks(name, one)),
-            "made by": f"`builder: {one['builder']}`",
+            "built by": f"`builder: {one['builder']}`",
             "texts from": _origin(one),
             "audited": _request(one),
             **({"licence": escape_markdown(one["licence"])} if "licence" in one else {}),
@@ -51,7 +51,9 @@ def _benchmarks(name: str, entry: dict[str, object]) -> list[str]:
 
 def _request(entry: dict[str, object]) -> str:
     return (
-        "where it is named" if entry.get("on_request", entry["builder"] == "controlled") else "in every audit of `all`"
+        "only if it is named"
+        if entry.get("on_request", entry["builder"] == "controlled")
+        else "in every audit of `all`"
     )
 
 

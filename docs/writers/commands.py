@@ -15,27 +15,28 @@ from docs.writers.markdown import escape_markdown, format_markdown_table
 _HEAD = """\
 # Commands
 
-What every command takes. `corpus-audit COMMAND --help` prints the same in the terminal.
+This page lists the arguments and options of every command. `corpus-audit COMMAND --help` prints the same in the
+terminal.
 
-An error is one line that says what is wrong and what to do; the command ends with exit code 2 then. Ctrl-C ends it with
-130, and its last line says what is kept and how to go on. With `--json` a command prints one JSON document on standard
-output and nothing else there; messages and progress go to standard error.
+An error is one line with the problem and the remedy. The exit code is then 2. If you press Ctrl-C, the exit code is
+130, and the last line names the stored results and the way to continue. With `--json` a command prints one JSON
+document, and nothing else, to standard output. Messages and progress go to standard error.
 """
 
 
 def commands_page(front: click.Group) -> str:
-    """The page of all commands of ``front``, subcommands behind the command that they belong to."""
+    """Return the page of all commands of ``front``. Subcommands follow their command."""
     context = click.Context(front, info_name="corpus-audit")
     found = list(_leaves(front, context))
     overview = format_markdown_table(
-        ["command", "what it does"],
+        ["command", "purpose"],
         ([f"[`{_name(one)}`](#{_anchor(one)})", escape_markdown(one.command.get_short_help_str(200))] for one in found),
     )
     return "\n\n".join([_HEAD.rstrip(), overview, *map(_section, found)]) + "\n"
 
 
 def _leaves(group: click.Group, context: click.Context) -> Iterator[click.Context]:
-    """The context of every command that is no group itself, in the order of their names."""
+    """Yield the context of every command that is not a group, ordered by name."""
     for name in sorted(group.commands):
         command = group.commands[name]
         own = click.Context(command, info_name=name, parent=context)
@@ -46,7 +47,7 @@ def _leaves(group: click.Group, context: click.Context) -> Iterator[click.Contex
 
 
 def _name(context: click.Context) -> str:
-    """What is typed behind `corpus-audit`."""
+    """Return the words after `corpus-audit`."""
     return context.command_path.removeprefix("corpus-audit ")
 
 
@@ -78,7 +79,7 @@ def _option(option: click.Option, context: click.Context) -> list[str]:
 
 
 def _meaning(option: click.Option, context: click.Context) -> str:
-    """The option's help, and behind it what `--help` adds in brackets: default, range, required or not."""
+    """Return the option's help, followed by the brackets of `--help`: default, range, required."""
     extra = option.get_help_extra(context)
     said = [
         *([f"default: {extra['default']}"] if "default" in extra else []),

@@ -1,7 +1,7 @@
 """docs/reference/configuration.md: every key of config/, from the classes of settings that read it.
 
-What belongs here: keys with what they take, their default and meaning as Markdown. What does not: what a key means
-(the `description` of its field).
+What belongs here: keys with type, default and meaning as Markdown. What does not: the meaning of a key (the
+`description` of its field).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from docs.writers.markdown import escape_markdown, format_markdown_table
 _HEAD = """\
 # Configuration keys
 
-What you may write into the files of `config/`. An entry stands under its name, and this name is what commands take. If
-an entry has an unknown key, lacks a key, or has a value of the wrong type, only this entry cannot be used:
-`corpus-audit models`, `corpus-audit benchmarks` and `corpus-audit doctor` name it with file and line. A relative path
-counts from the folder of the file that it stands in.
+This page lists the keys of the files in `config/`. Each entry has a name, and commands take this name. If an entry has
+an unknown key, lacks a key, or has a value of the wrong type, only this entry is unusable. `corpus-audit models`,
+`corpus-audit benchmarks` and `corpus-audit doctor` name it with file and line. A relative path starts at the folder of
+its file.
 """
 _SHORT: Mapping[Any, str] = {
     str: "text",
@@ -51,8 +51,8 @@ _SHARED: Mapping[type[FamilySettings], str] = {
     FamilySettings: "Every family",
     DocumentsSettings: "Families that are drawn from documents (temporal, shelf)",
     RowsSettings: "Families of rows (labelled, sides, templated, online)",
-    LabelColumnSettings: "Families of rows whose labels a column has (labelled, templated, online)",
-    GroupedRowsSettings: "Families of rows that name groups and dates (labelled, sides, templated)",
+    LabelColumnSettings: "Families of rows with a label column (labelled, templated, online)",
+    GroupedRowsSettings: "Families of rows with groups and dates (labelled, sides, templated)",
 }
 
 
@@ -65,13 +65,13 @@ class _Key:
 
 
 def configuration_page() -> str:
-    """The page; raises ValueError for a key that has no description."""
+    """Return the page. Raises ValueError if a key has no description."""
     parts = [_HEAD.rstrip(), *_entries(models.FILE.name, "models", models.ModelEntry)]
     parts += _benchmarks()
-    parts += ["## sources.yaml", "Every section has the name of a source. A section that is left out has its defaults."]
+    parts += ["## sources.yaml", "Every section has the name of a source. A missing section has its defaults."]
     for name, source in all_sources().items():
         parts += [f"### {name}", escape_markdown(source.description), f"Licence: {escape_markdown(source.licence)}."]
-        parts.append(keys_of(source.settings) if source.settings.model_fields else "Nothing can be set.")
+        parts.append(keys_of(source.settings) if source.settings.model_fields else "It has no settings.")
     parts += _entries(references.FILE.name, "references", references.ReferenceEntry)
     parts += _entries(controls.FILE.name, "controls", controls.ControlEntry)
     parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
@@ -87,18 +87,18 @@ def configuration_page() -> str:
 
 
 _WATCH_KEYS = {
-    "hub": "owners on the hub whose new models the hub watcher proposes; it audits none of them",
-    "owners": "who watches over the audits, as e-mail addresses or team:name; the Dagster UI shows them on every asset",
+    "hub": "owners on the hub; the hub watcher proposes their new models, but audits none of them",
+    "owners": "owners of the audits, as e-mail addresses or team:name; the Dagster UI shows them on every asset",
 }
 
 
 def _entries(file: str, key: str, kind: type[BaseModel]) -> list[str]:
-    return [f"## {file}", f"Entries stand under `{key}`. {escape_markdown(_first_line(kind))}", keys_of(kind)]
+    return [f"## {file}", f"Entries are under `{key}`. {escape_markdown(_first_line(kind))}", keys_of(kind)]
 
 
 def _benchmarks() -> Iterator[str]:
     yield f"## {benchmarks.FILE.name}"
-    yield "Entries stand under `benchmarks`. Which keys an entry may have depends on its `builder`."
+    yield "Entries are under `benchmarks`. The allowed keys of an entry depend on its `builder`."
     for kind, title in _SHARED.items():
         above = next((one for one in kind.__mro__[1:] if one in _SHARED), None)
         yield f"### {title}"
@@ -108,9 +108,9 @@ def _benchmarks() -> Iterator[str]:
         above = next(one for one in kind.__mro__[1:] if one in _SHARED)
         yield f"### builder: {name}"
         shared = _SHARED[above].split(" (")[0].lower()
-        yield f"{escape_markdown(_first_line(kind))} It takes the keys of *{shared}* as well."
+        yield f"{escape_markdown(_first_line(kind))} It also takes the keys of *{shared}*."
         own = keys_of(kind, known=above)
-        yield own if own else "It has no key of its own."
+        yield own if own else "It has no further keys."
 
 
 def _first_line(kind: type[BaseModel]) -> str:
@@ -118,7 +118,7 @@ def _first_line(kind: type[BaseModel]) -> str:
 
 
 def keys_of(kind: type[BaseModel], known: type[BaseModel] | None = None) -> str:
-    """The table of a class's keys, those below a key as `key.below`; without those that ``known`` has as well."""
+    """Return the table of a class's keys without the keys of ``known``. Nested keys have the form `key.below`."""
     rows = [
         [f"`{key.name}`", key.takes, key.default, escape_markdown(key.meaning)]
         for key in _told(kind, "")
@@ -128,7 +128,7 @@ def keys_of(kind: type[BaseModel], known: type[BaseModel] | None = None) -> str:
 
 
 def _same(kind: type[BaseModel], known: type[BaseModel], name: str) -> bool:
-    """Whether the key means in both classes the same, and has the same default."""
+    """Return True if the key has the same meaning and default in both classes."""
     first = name.partition(".")[0]
     if first not in known.model_fields:
         return False
@@ -152,11 +152,11 @@ def _told(kind: type[BaseModel], above: str) -> Iterator[_Key]:
 
 
 def _words(kind: type[BaseModel], name: str) -> str:
-    """The meaning of a key: the description of its field, or of the class that it was first declared in."""
+    """Return the description of a key's field, or of its field in the class that declared it first."""
     classes = [one for one in kind.__mro__ if issubclass(one, BaseModel)]
     found = [one.model_fields[name].description for one in classes if name in one.model_fields]
     if not (words := next((one for one in found if one), None)):
-        raise ValueError(f"{kind.__name__}.{name} has no description: say what the key means")
+        raise ValueError(f"{kind.__name__}.{name} has no description. Add one to its field.")
     return words.replace("None:", "by default")
 
 
@@ -182,12 +182,12 @@ def _settings_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _settings_by_name(annotation: Any) -> type[BaseModel] | None:
-    """The settings that a mapping holds by name."""
+    """Return the class of the settings that a mapping contains by name."""
     return _settings_in(get_args(annotation)[1]) if get_origin(annotation) is Mapping else None
 
 
 def _takes(annotation: Any) -> str:
-    """A type in words."""
+    """Return a type in words."""
     origin, given = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
         return _takes(given[0])

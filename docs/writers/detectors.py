@@ -1,4 +1,4 @@
-"""What pages say of detectors: docs/detectors.md, and the arrays in docs/adding-a-detector.md."""
+"""The generated parts of docs/detectors.md, and the arrays in docs/adding-a-detector.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDTH = 100
 
 
 def format_as_markdown(detector: Detector) -> str:
-    """A detector's page, of level 3."""
+    """Return a detector's page with a heading of level 3."""
     parts = [
         f"### {detector.name}",
         escape_markdown(_sentence(detector.summary)),
@@ -39,7 +39,7 @@ def format_as_markdown(detector: Detector) -> str:
 
 
 def format_overview_table(detectors: Iterable[Detector]) -> str:
-    """All detectors in one table, each with a link to its page."""
+    """Return a table of all detectors with links to their pages."""
     head = ["detector", "passes over a text", "further needs", "own log-probabilities suffice"]
     rows = []
     for detector in detectors:
@@ -62,11 +62,11 @@ def format_array_table() -> str:
         declared = "nothing" if column.name in always_there else f'`reads_columns("{column.name}")`'
         type_name = np.dtype(column.type.value_type.to_pandas_dtype()).name
         rows.append([f"`statistics.{column.name}`", type_name, escape_markdown(column.description), declared])
-    return format_markdown_table(["array", "type", "per scored token", "say in `reads`"], rows)
+    return format_markdown_table(["array", "type", "per scored token", "entry of `reads`"], rows)
 
 
 def insert_detector_pages(text: str, detectors: Sequence[Detector]) -> str:
-    """``text`` with the pages of ``detectors`` between its two marks; raises ValueError where it lacks them."""
+    """Return ``text`` with the pages of ``detectors`` between its marks. Raises ValueError if a mark is missing."""
     return insert_between_marks(
         text, "\n\n".join([format_overview_table(detectors), *map(format_as_markdown, detectors)])
     )

@@ -1,4 +1,4 @@
-"""The figures of docs/statistics-explained.md, and the numbers that the page tells of them.
+"""The figures of docs/statistics-explained.md, and their numbers in the page.
 
 What belongs here: invented scores of known truth, what our own functions find in them, and drawing it. What does not:
 any statistic (audit_pipeline/statistics, evidence, separability), the words of the page (a test holds that its numbers
@@ -61,8 +61,9 @@ class Sides:
 
 
 def drawn(per_side: int, *, texts_per_group: int = 1, ahead: float = MEMBERS_AHEAD, seed: int = 1) -> Sides:
-    """Normal scores, members ``ahead`` by so many standard deviations; half of the variance is a group's, if it has
-    several texts.
+    """Draw normal scores, with members ``ahead`` by this number of standard deviations.
+
+    Half of the variance is the group's, if a group has several texts.
     """
     draw = np.random.default_rng(seed)
     n_groups = 2 * per_side // texts_per_group
@@ -108,7 +109,7 @@ def separable() -> Separable:
 
 @dataclass(frozen=True)
 class Shelf:
-    """P-values and q-values of a shelf of books of which the last READ were read: [UNREAD + READ] each."""
+    """P-values and q-values of a shelf of books, each of shape (UNREAD + READ,). The last READ books were read."""
 
     p: Floats
     q: Floats
@@ -124,7 +125,7 @@ def shelf() -> Shelf:
 
 
 def facts() -> Mapping[str, str]:
-    """The numbers that the page tells, by what they are, as it tells them."""
+    """Return the numbers in the page by name, in the form of the page."""
     sides, books, split = drawn(PER_SIDE), shelf(), separable()
     curve, of_groups = roc_points(sides.scores, sides.labels), GroupedSides(sides.groups, sides.labels)
     tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, of_groups)
@@ -147,7 +148,7 @@ def facts() -> Mapping[str, str]:
 
 
 def figures() -> Mapping[str, bytes]:
-    """Every figure as a PNG, by the name of its file."""
+    """Return every figure as a PNG, by file name."""
     return {f"{name}.png": to_png(figure, dpi=130) for name, figure in _drawn_figures()}
 
 

@@ -18,7 +18,7 @@ _NAMED_WITH_A_MARK = 'e=e+s+o.id+","}'
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Put a mark behind each child's number; raises PluginError where the theme's script has other code there."""
+    """Put a mark behind each child's number; raises PluginError if the theme's script has other code there."""
     workers = list(Path(config.site_dir, "assets", "javascripts", "workers").glob("search.*.min.js"))
     if len(workers) != 1:
         raise PluginError(f"The theme has {len(workers)} search workers instead of 1. Look at docs/writers/search.py.")

@@ -18,18 +18,19 @@ from docs.writers.markdown import escape_markdown, format_markdown_table
 _HEAD = """\
 # Tables, views and macros
 
-What the warehouse (`corpus-audit sql`) holds. The same comments stand in the warehouse itself:
+Read this page if you write queries. It lists the content of the warehouse (`corpus-audit sql`). The warehouse has the
+same comments:
 `corpus-audit sql "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'scores'"`.
-[Queries in SQL](../sql.md) answers the questions that people ask; begin with the view `leaderboard`.
+[Queries in SQL](../sql.md) answers frequent questions. Begin with the view `leaderboard`.
 """
 _KEPT = {
     "runs": "Every run adds rows; nothing is overwritten.",
-    "rewritten": "Every run writes its partition anew.",
+    "rewritten": "Every run rewrites its partition.",
 }
 
 
 def tables_page() -> str:
-    """The page, read from an empty warehouse that is made for it."""
+    """Return the page. It is read from an empty warehouse that is created for this purpose."""
     declared = list_tables(include_text=True)
     with duckdb.connect() as connection:
         create_schema(connection, declared)
@@ -56,7 +57,7 @@ def tables_page() -> str:
                 "## Macros",
                 "A macro is a view with an argument: `FROM leaderboard_as_of(DATE '2026-06-01')`.",
                 format_markdown_table(
-                    ["macro", "what it holds"],
+                    ["macro", "content"],
                     ([f"`{one.name}`", escape_markdown(comments.get(one.name) or "")] for one in MACROS),
                 ),
             ]
@@ -74,7 +75,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, name: str) -> Sequence[tuple
 
 def _table(declared: Table) -> str:
     kept = _KEPT.get(declared.storage, "")
-    made = f" Made from {', '.join(f'`{one}`' for one in declared.made_from)}." if declared.made_from else ""
+    made = f" Computed from {', '.join(f'`{one}`' for one in declared.made_from)}." if declared.made_from else ""
     key = f"Key: {', '.join(f'`{one}`' for one in declared.key)}."
     rows = (
         [
