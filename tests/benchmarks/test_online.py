@@ -170,7 +170,7 @@ def test_one_side_only_is_an_error(tmp_path: Path) -> None:
     ("changes", "told"),
     [
         ({"lengths": [4, 6]}, "lengths: 6 is not a multiple of 4"),
-        ({"lengths": [8, 8]}, r"lengths\n.*a value is named twice"),
+        ({"lengths": [8, 8]}, r"lengths\n.*a value occurs twice"),
         ({"words": "any"}, "words: this builder does not accept any"),
         ({"group_column": "book"}, "Extra inputs"),
     ],
