@@ -122,4 +122,4 @@ def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> No
 def test_workers_without_ray_are_one_line_of_each_command(command: str) -> None:
     result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].endswith("give --engine ray, or leave --workers out")
+    assert result.stderr.splitlines()[-1].endswith("use --engine ray, or omit --workers")

@@ -124,7 +124,9 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
                 shared=shared[stage.name],
             )
 
-        lock = next(filter(None, (stage.lock for stage in selected)), None)
+        lock = None
+        for stage in selected:
+            lock = lock or stage.lock
         with hold_named_lock(data.paths, lock, context.log.info):
             PartitionLoop(context, data.paths, selected, start, CellEvents(context)).run()
         # Dagster requires a generator. All events are already reported.

@@ -179,7 +179,8 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
     products = {step.product for step in plan.steps} | plan.problems.keys()
     for stage in stages:
         if not stage.has_inputs:
-            products.update(Product(stage.name, partition) for partition in partitions)
+            for partition in partitions:
+                products.add(Product(stage.name, partition))
     return products
 
 

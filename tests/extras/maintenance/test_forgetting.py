@@ -340,7 +340,7 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
     audit(request, definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
-    assert all(words.startswith("nothing can be forgotten while an audit is at work") for words in refused.values())
+    assert all(words.startswith("nothing can be forgotten while an audit uses") for words in refused.values())
     forget(MADE_9, definitions, workspace.paths, lambda what: None)
     assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
 

@@ -39,7 +39,7 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
             pass
         assert has_running_audit(paths)
         with (
-            pytest.raises(AuditError, match=r"while an audit is at work.*nothing was"),
+            pytest.raises(AuditError, match=r"while an audit uses this data folder.*nothing was"),
             hold_removal_lock(paths),
         ):
             pass
