@@ -191,7 +191,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
-    with pytest.raises(DataError, match=r"no longer in its sources.*build it again"):
+    with pytest.raises(DataError, match=r"no longer in its sources.*Build it again"):
         read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
 
 
@@ -324,7 +324,7 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
     for wrong, said in (
         (("--document", "nobody:knows:it"), "the source nobody"),
         (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
-        (("--document", "x"), "with a colon"),
+        (("--document", "x"), "is not a document id"),
         (("--benchmark", "plain_9", "--document", name), "either --texts FILE"),
         ((), "say which documents"),
         (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "leave"),

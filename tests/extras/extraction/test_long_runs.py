@@ -85,5 +85,5 @@ def test_a_model_does_not_go_on_with_what_it_was_not_taught(taught: Taught) -> N
 
 
 def test_a_document_without_a_token_behind_the_prefix(taught: Taught) -> None:
-    with pytest.raises(DataError, match="no token after"):
+    with pytest.raises(DataError, match="ends within its first 16 tokens"):
         continue_document(taught.model, taught.forward, "Two words.", PREFIX, 40)
