@@ -100,7 +100,7 @@ def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path
 def test_what_is_to_be_forgotten_as_json(audited: Workspace) -> None:
     plan = answered(audited.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
     assert {row["what"] for row in plan} >= {"partition in Dagster"}
-    assert all(isinstance(row["bytes"], int) == isinstance(row["files"], int) for row in plan)
+    assert all(row["files"] is None or row["files"] > 0 for row in plan)
 
 
 def test_commands_and_options_are_completed() -> None:
