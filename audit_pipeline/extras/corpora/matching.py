@@ -344,9 +344,8 @@ def _is_sentence(normal: str, words: Words, bounds: Places, alignment: Alignment
     end = int(bounds[0]) + alignment.stop
     if begin > bounds[0] and not _BREAK.search(normal[words.ends[begin - 1] : words.starts[begin]]):
         return False
-    if end < bounds[1] and not _BREAK.search(normal[words.ends[end - 1] : words.starts[end]]):
-        return False
-    return True
+    is_at_end = end == int(bounds[1])
+    return is_at_end or bool(_BREAK.search(normal[words.ends[end - 1] : words.starts[end]]))
 
 
 def _hash_in_pieces(normal: str) -> Words:

@@ -421,7 +421,7 @@ def test_what_is_missing_is_one_line_with_its_command(built: Workspace) -> None:
     results = built.root / "other.jsonl"
     results.write_text('{"item": "T/none", "correct": 1}', encoding="utf-8")
     refused = built.run("items", "--benchmark", "trees", "--corpus", "web", "--results", results)
-    assert "none of the 1 results is of an item of trees" in error_of(refused)
+    assert "none of the 1 results matches an item of trees" in error_of(refused)
 
 
 def test_the_evidence_of_a_model_alone(built: Workspace) -> None:

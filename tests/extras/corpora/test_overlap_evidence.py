@@ -292,3 +292,12 @@ def test_documents_that_are_expected_to_hold_the_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("documents", "expected"), [(1, 3), (400, 3), (2500, 4), (10**6, 10), (10**9, 32)])
 def test_in_how_many_documents_a_run_is_shared(documents: int, expected: int) -> None:
     assert compute_shared_threshold(documents) == expected
+
+
+def test_a_copy_at_the_end_of_a_document_is_stored_in_the_checkpoint(tmp_path: Path) -> None:
+    text = " ".join(WORDS[:20])
+    folder = write_corpus(tmp_path / "corpus", [f"Before. {text}", *make_documents(3, 20)])
+    checkpoint = tmp_path / "checkpoint"
+    search_corpus([text], open_sharded_corpus(str(folder)), RULE, checkpoint=checkpoint)
+    [passage] = json.loads(checkpoint.read_text())["found"]["passages"]
+    assert passage["is_sentence"] is True
