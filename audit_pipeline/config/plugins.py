@@ -57,11 +57,11 @@ class PluginRegistry(Generic[T]):
     """The values of this project and of installed packages, such as all sources or all detectors.
 
     Attributes:
-        found: The values by name.
+        by_name: The values by name.
         origins: The packages of the plug-ins, as ``package==1.0``, by the names of the values.
     """
 
-    found: Mapping[str, T]
+    by_name: Mapping[str, T]
     origins: Mapping[str, str]
 
     @property

@@ -97,11 +97,11 @@ class Parameter:
         """
         stripped = text.strip()
         try:
-            return self.checked(_READERS[type(self.default)](self.spellings.get(stripped, stripped)))
+            return self.validate(_READERS[type(self.default)](self.spellings.get(stripped, stripped)))
         except (ValueError, ConfigError):
             raise ConfigError(f"'{text}' is not {self.requirement}") from None
 
-    def checked(self, value: ParameterValue) -> ParameterValue:
+    def validate(self, value: ParameterValue) -> ParameterValue:
         """Check a value and return its canonical form.
 
         Raises:

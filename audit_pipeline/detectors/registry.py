@@ -54,7 +54,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
     require_string_fields(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
     for parameter in detector.parameters.values():
         for value in (parameter.default, *parameter.grid):
-            parameter.checked(value)
+            parameter.validate(value)
     detector.to_json({})
     unknown_columns = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
     wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
@@ -67,7 +67,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
 _ALL = merge_entry_points(
     _find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name, _adopt_plugin_detector
 )
-REGISTRY: Mapping[str, Detector] = _ALL.found
+REGISTRY: Mapping[str, Detector] = _ALL.by_name
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package and version, such as ``package==1.0``, of each detector that an installed package provides."""
 
@@ -108,7 +108,7 @@ def expand_settings(
     for name, value in (overrides or {}).items():
         parameter = _require_parameter(detector, name)
         try:
-            fixed[name] = parameter.checked(value)
+            fixed[name] = parameter.validate(value)
         except ConfigError as error:
             raise ConfigError(f"{detector.name}.{name}: {error}") from None
     choices: list[tuple[ParameterValue, ...]] = []

@@ -57,11 +57,11 @@ class HubFault:
 
     Attributes:
         why: End of a sentence that begins with the name of the model or data set.
-        passing: Whether the same request may succeed later.
+        is_transient: Whether the same request may succeed later.
     """
 
     why: str
-    passing: bool
+    is_transient: bool
 
 
 def _limit_response(response: httpx2.Response) -> None:
@@ -101,7 +101,9 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     if _find_first_error(errors, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
         is_partial = _find_first_error(errors, IncompleteSnapshotError) is not None
         partly = " whole" if is_partial else ""
-        return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
+        return HubFault(
+            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", is_transient=False
+        )
     refusal = _find_first_error(errors, HfHubHTTPError) or _find_first_error(errors, httpx2.HTTPStatusError)
     if refusal is not None:
         return _classify_refusal(refusal, revision)
@@ -134,8 +136,8 @@ def hub_faults_as_errors(
     except HUB_ERRORS as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
-            fault = HubFault(f"cannot be fetched: {_shorten(error)}", passing=False)
-        error_class = transient_error if fault.passing else lasting_error
+            fault = HubFault(f"cannot be fetched: {_shorten(error)}", is_transient=False)
+        error_class = transient_error if fault.is_transient else lasting_error
         raise error_class(f"{name} {fault.why}, {remedy}") from error
 
 

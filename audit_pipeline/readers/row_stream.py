@@ -19,7 +19,7 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     find_column,
     read_text_row,
-    require_no_more_usual_column,
+    refuse_preferred_column,
 )
 
 Entries: TypeAlias = Iterator[Row | Skipped]
@@ -228,7 +228,7 @@ class TextStream:
             if isinstance(entry, Row):
                 has_column = has_column or column in entry.values
                 if self._column is None:
-                    require_no_more_usual_column(path, entry, column)
+                    refuse_preferred_column(path, entry, column)
             yield read_text_row(entry, column)
         if not has_column:
             choose_column(path, names, column)

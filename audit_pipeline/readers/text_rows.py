@@ -153,7 +153,7 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_NAME_COLUMN}")
 
 
-def require_no_more_usual_column(name: object, row: Row, chosen: str) -> None:
+def refuse_preferred_column(name: object, row: Row, chosen: str) -> None:
     """Refuse a row with a more usual text column than the chosen column of the first rows.
 
     Otherwise texts would be read from two columns, or the texts of later rows would be skipped.

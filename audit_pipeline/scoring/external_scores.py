@@ -18,7 +18,7 @@ from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.scoring.external_score_rows import ScoreRows, Setting, read_score_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
-from audit_pipeline.statistics.claims import FEW_TEXTS
+from audit_pipeline.statistics.claims import MIN_TEXTS_PER_SIDE
 from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_marginal_groups
 from audit_pipeline.store.duckdb_connections import open_in_memory
@@ -356,11 +356,12 @@ def _explain_too_few_groups(
     n_nonmembers = len(groups_by_label[NON_MEMBER])
     n_required = min_marginal_groups(max(ALPHAS))
     n_evaluated = min(n_members, n_nonmembers) * (1 - calibration)
-    if n_nonmembers * calibration >= n_required and n_evaluated >= FEW_TEXTS:
+    if n_nonmembers * calibration >= n_required and n_evaluated >= MIN_TEXTS_PER_SIDE:
         return None
     return (
         f"nothing is set apart for calibration, so no threshold is chosen: of {n_members:,} groups of members and "
-        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC {FEW_TEXTS} of "
+        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC "
+        f"{MIN_TEXTS_PER_SIDE} of "
         "either side"
     )
 

@@ -297,7 +297,7 @@ class ScoreReport:
     data_version: str
 
 
-def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
+def score_and_store_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
     """Score the examples of a benchmark from the cache, with all detectors at all settings of their grids.
 
     Raises:

@@ -37,7 +37,7 @@ def estimate_probe_tokens(model: TokenizedModel) -> int:
 
 
 @dataclass(frozen=True)
-class Sending:
+class SendingEstimate:
     """The estimate of what a command would send to the server of a model.
 
     Attributes:
@@ -59,7 +59,7 @@ class Sending:
     limits: Limits
 
 
-def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
+def estimate_sending(model: TokenizedModel, tokens: int) -> SendingEstimate | None:
     """Estimate what a command would send for a number of tokens. Return None if the model has no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
@@ -68,7 +68,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
     sent = tokens + probes
     cost = None if endpoint.price_per_million is None else endpoint.cost_of(sent)
     limits = Limits(endpoint.max_tokens, endpoint.max_cost)
-    return Sending(model.entry.name, endpoint.url, endpoint.recipient_notice, sent, probes, cost, limits)
+    return SendingEstimate(model.entry.name, endpoint.url, endpoint.recipient_notice, sent, probes, cost, limits)
 
 
 class Endpoints:

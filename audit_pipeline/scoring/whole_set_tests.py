@@ -23,7 +23,7 @@ from audit_pipeline.statistics.sharded_permutation import (
     run_sharded_permutation_test,
 )
 from audit_pipeline.statistics.shards import (
-    MIN_ITEMS_A_SHARD,
+    MIN_ITEMS_PER_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
     choose_shard_count,
@@ -155,7 +155,7 @@ def _plan_order_test(
     if shards is not None:
         candidates = (shards,)
     elif fitting is not None:
-        candidates = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
+        candidates = range(fitting, len(items) // MIN_ITEMS_PER_SHARD + 1)
     longest = 0
     for n_shards in candidates:
         texts = _build_shard_texts(items, n_shards, permutations, separator, seed)
@@ -166,7 +166,7 @@ def _plan_order_test(
                 return texts
             return refuse(f"{problem}; items as long as these call for more of them", n_shards)
     if shards is None or fitting is None:
-        return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
+        return refuse(f"even {MIN_ITEMS_PER_SHARD} items a shard do not fit into the {window} tokens of a pass")
     return refuse(
         f"the longest shard takes {longest} tokens, the model reads {window} at once: "
         f"give at least {max(fitting, shards + 1)} shards, or leave the number out"
@@ -198,7 +198,7 @@ def _find_fitting_shard_count(
     with_separator = encode(model, [item + separator for item in items])
     lengths = np.array([_count_tokens(text) for text in with_separator])
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    for n_shards in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
+    for n_shards in range(minimum, len(items) // MIN_ITEMS_PER_SHARD + 1):
         shards = divide_into_shards(len(items), n_shards)
         if max(ends[shard.stop] - ends[shard.start] for shard in shards) <= window:
             return n_shards

@@ -159,7 +159,7 @@ class Table:
         partitioned_by: The unit of a partition.
         storage: The storage of the rows.
         made_from: The names of the tables that the rows are computed from.
-        holds_text: The columns that are joined to the text that a model reads. Its digest is the text's cache key.
+        text_columns: The columns that are joined to the text that a model reads. Its digest is the text's cache key.
         current: The description of the rows, for the view current_NAME and the macro NAME_as_of. Empty if a run does
             not replace all rows of earlier runs; then the table has another view, or none.
         order: The order of the rows in the warehouse.
@@ -175,7 +175,7 @@ class Table:
     partitioned_by: PartitionedBy = "none"
     storage: Storage = "derived"
     made_from: tuple[str, ...] = ()
-    holds_text: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
     current: str = ""
     order: Order = "sorted"
     in_warehouse: bool = True
@@ -236,8 +236,8 @@ class Table:
         return (*columns, "run_id") if self.append_only else columns
 
     def texts(self, rows: pa.Table) -> list[str]:
-        """Return the text of each row: its columns ``holds_text``, joined. Null counts as an empty text."""
-        columns = [rows.column(name).to_pylist() for name in self.holds_text]
+        """Return the text of each row: its columns ``text_columns``, joined. Null counts as an empty text."""
+        columns = [rows.column(name).to_pylist() for name in self.text_columns]
         texts: list[str] = []
         for parts in zip(*columns, strict=True):
             texts.append("".join(part or "" for part in parts))

@@ -15,7 +15,7 @@ from audit_pipeline.splits.evaluation_texts import select_labelled_examples
 from audit_pipeline.statistics import roc
 from audit_pipeline.statistics.evaluation import compare_detectors, evaluate
 from audit_pipeline.statistics.intervals import GroupedSides, measure_auroc_of_scores
-from audit_pipeline.statistics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
+from audit_pipeline.statistics.roc import METRICS, OF_SCORES, compute_metrics, compute_roc_points
 from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.tables import EVALUATIONS, Pair
 
@@ -43,7 +43,7 @@ def run(scores, examples, design="temporal", *, matched=False, assessed_on=None)
 
 
 def measure_named_share(name, scores, labels, groups):
-    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
+    return measure_share(METRICS[name], compute_roc_points(scores, labels), GroupedSides(groups, labels))
 
 
 def rows_of(found, detector, parameters="{}"):

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import numpy as np
 
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.statistics.conformal import SHARE_COMPARED, q_values, run_group_tests
+from audit_pipeline.statistics.conformal import SHARE_COMPARED, compute_q_values, run_group_tests
 from audit_pipeline.statistics.thresholds import ScoredTexts
 from audit_pipeline.tables import NON_MEMBER, AskClaim, Outcome, Rung, Side
 
@@ -137,7 +137,9 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
         for name, *values in zip(tests.groups.tolist(), *(column.tolist() for column in columns), strict=True):
             found[name] = dict(zip(_OF_TEST, values, strict=False))
     tested = [name for name, row in found.items() if "p_value" in row]
-    for name, q in zip(tested, q_values([found[name]["p_value"] for name in tested], "bh").tolist(), strict=True):
+    for name, q in zip(
+        tested, compute_q_values([found[name]["p_value"] for name in tested], "bh").tolist(), strict=True
+    ):
         found[name]["q_bh"] = q
     return found
 

@@ -259,7 +259,7 @@ class HubStream:
                 f"correct files or text_column, {_REMEDY}"
             )
         problem = f"{self._what}, after row {self._row:,}, {fault.why}"
-        if fault.passing:
+        if fault.is_transient:
             return HubDataUnreachableError(f"{problem} (counting again goes on from the last checkpoint), {_REMEDY}")
         return DataError(f"{problem}, {_REMEDY}")
 

@@ -25,7 +25,7 @@ from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
-from audit_pipeline.statistics.share_bounds import Rate, difference_interval, grouped_rate
+from audit_pipeline.statistics.share_bounds import Rate, compute_difference_interval, estimate_grouped_rate
 from audit_pipeline.statistics.ties import bound_mean_error
 from audit_pipeline.tables import EXAMPLES
 
@@ -279,7 +279,7 @@ class AccuracyComparison:
 def measure_accuracy(items: Sequence[TestItem], *verdicts: Verdict) -> Rate:
     """Return the accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
     chosen = [(item.correct, item.group) for item in items if item.verdict in verdicts and item.correct is not None]
-    return grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
+    return estimate_grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
 
 
 def compare_accuracy(items: Sequence[TestItem], *, seed: int = 0) -> AccuracyComparison:
@@ -301,7 +301,7 @@ def compare_accuracy(items: Sequence[TestItem], *, seed: int = 0) -> AccuracyCom
     values = np.array([item.correct for item in chosen], dtype=np.float64)
     flags = np.array([item.verdict == "contaminated" for item in chosen])
     groups = [item.group for item in chosen]
-    interval = difference_interval(contaminated, clean)
+    interval = compute_difference_interval(contaminated, clean)
     p_value = compute_permutation_p_value(values, flags, groups, seed)
     method = (
         "95% interval of the difference from those of both accuracies (Newcombe's method 10); two-sided p-value of "

@@ -29,9 +29,9 @@ from audit_pipeline.extras.extraction.settings_grid import (
 )
 from audit_pipeline.readers.whole_files.document import describe_place
 from audit_pipeline.statistics.claims import find_extraction_claim
-from audit_pipeline.statistics.conformal import choose_texts_per_group, conformal_p_values, q_values
+from audit_pipeline.statistics.conformal import choose_texts_per_group, compute_conformal_p_values, compute_q_values
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds, grouped_rate
+from audit_pipeline.statistics.share_bounds import compute_clopper_pearson_bounds, estimate_grouped_rate
 from audit_pipeline.store.files import cast_to_columns, table_from_rows, write_table
 from audit_pipeline.tables import (
     DOCUMENT_MEMORISATION,
@@ -66,9 +66,9 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
         if len(values):
             count = min(len(values), most)
             against = [_find_strongest_log_p(log_p, count) for log_p in known if len(log_p) >= count]
-            [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], against)
+            [p_value] = compute_conformal_p_values([_find_strongest_log_p(values, count)], against)
             tested[number] = count, len(against), float(p_value)
-    q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh").tolist(), strict=True))
+    q = dict(zip(tested, compute_q_values([p for _, _, p in tested.values()], "bh").tolist(), strict=True))
     return [
         dict(zip(HELD_OUT_TEST, (*tested.get(number, (None,) * 3), q.get(number)), strict=True))
         for number in range(len(audited))
@@ -123,8 +123,8 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
     median = float(np.median([-np.inf if log_p is None else log_p for log_p in strongest]))
     for number, threshold in enumerate(rules):
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
-        low, high = clopper_pearson_bounds(n_reached, n_documents)
-        covered = grouped_rate(shares[:, number], documents, characters)
+        low, high = compute_clopper_pearson_bounds(n_reached, n_documents)
+        covered = estimate_grouped_rate(shares[:, number], documents, characters)
         yield {
             **{"threshold": threshold, "rule": "first_choices" if threshold is None else "probability"},
             **{"n_documents": n_documents, "characters": int(characters.sum()), "covered": covered.value or 0.0},
@@ -225,7 +225,7 @@ def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | N
         by_side[extraction.document.side].append(own)
     p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
     tested = {own: p_value for own, p_value in p_values.items() if p_value is not None}
-    q = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
+    q = dict(zip(tested, compute_q_values(list(tested.values()), "bh").tolist(), strict=True))
     return [
         {
             "grid_settings": sum(map(len, own.log_p.values())),

@@ -109,9 +109,9 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
         for table, partition, folder in _iterate_folders(paths)
         if _find_name(table, partition, target.dimension) == target.name
     ]
-    for holds_text in (False, True):
+    for has_text in (False, True):
         for table, folder in folders:
-            if bool(table.holds_text) == holds_text:
+            if bool(table.text_columns) == has_text:
                 removal.files[table.name] += _list_files_below(folder)
     removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
     if damaged := sum(line.fields is None for line in ledger.lines):
@@ -188,7 +188,7 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
     own, of_others = set[str](), set[str]()
     for table, partition, folder in _iterate_folders(paths):
         name = _find_name(table, partition, "benchmark")
-        if name is None or not table.holds_text:
+        if name is None or not table.text_columns:
             continue
         found = own if name == removal.target.name else of_others
         for file in folder.glob("*.parquet"):

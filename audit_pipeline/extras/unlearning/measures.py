@@ -26,8 +26,8 @@ from audit_pipeline.statistics.intervals import (
     encode_groups,
     measure_auroc,
 )
-from audit_pipeline.statistics.roc import Bools, Floats, roc_points
-from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
+from audit_pipeline.statistics.roc import Bools, Floats, compute_roc_points
+from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import ComparedModel, ComparedSide
 
@@ -323,7 +323,7 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[ComparisonFinding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
-    aurocs = {role: measure_auroc(roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
+    aurocs = {role: measure_auroc(compute_roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
     meaning = "AUROC after minus AUROC before, on the same texts"
     measured: dict[ComparedModel, Measurement] = {
         **aurocs,
@@ -398,7 +398,7 @@ def _compute_unchanged_shares(
 
 
 def _measure_share(hits: Bools | Floats, groups: Sequence[str], meaning: str, things: str = "texts") -> Measurement:
-    rate = grouped_rate(hits, groups)
+    rate = estimate_grouped_rate(hits, groups)
     return Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, things)}")
 
 
