@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 
 _PROBES = 2
-"""A command probes a server before it plans. Its run probes the server again before it sends texts."""
+"""The number of probes per command. The plan of a command probes the server, and its run probes the server again."""
 
 
 def estimate_probe_tokens(model: TokenizedModel) -> int:
@@ -38,14 +38,14 @@ def estimate_probe_tokens(model: TokenizedModel) -> int:
 
 @dataclass(frozen=True)
 class SendingEstimate:
-    """The estimate of what a command would send to the server of a model.
+    """The estimated number and cost of the tokens that a command would send to the server of a model.
 
     Attributes:
         model: Name of the model.
         url: The URL of the server.
-        sent_to: A sentence that names the recipient.
-        tokens: Number of tokens, including probes.
-        probes: Number of tokens of the probes.
+        sent_to: A sentence that names the recipient of the texts.
+        tokens: Number of tokens, including those of the probes.
+        probes: Number of tokens of the probes alone.
         cost: The cost in the currency of the price, or None without a price.
         limits: The limits of the model's entry.
     """
@@ -60,7 +60,7 @@ class SendingEstimate:
 
 
 def estimate_sending(model: TokenizedModel, tokens: int) -> SendingEstimate | None:
-    """Estimate what a command would send for a number of tokens. Return None if the model has no endpoint."""
+    """Add the tokens of probes to a number of tokens, and estimate the cost. Return None if the model has no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -79,12 +79,12 @@ class Endpoints:
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        """Start with the given limits.
+        """Set the limits of the command.
 
         Args:
-            limits: The limits of all endpoints together. Each entry has its own limits besides.
-            sent: The tokens that the same command has sent before, see :attr:`sent`. They count for the limits of
-                entries. The caller has subtracted them from ``limits``.
+            limits: The limits of all endpoints together. In addition, each entry has limits of its own.
+            sent: The tokens that earlier runs of the same command have sent, as :attr:`sent` returns them. They count
+                towards the limits of the entries. The caller must already have subtracted them from ``limits``.
         """
         self.shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
@@ -93,11 +93,12 @@ class Endpoints:
         self._unreachable: dict[Endpoint, AuditError] = {}
 
     def probe_and_load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """Return a model after probing its endpoints.
+        """Probe the endpoints of a model, and return the model.
 
-        A reference model at an endpoint is probed too. The probe detects that the server runs another model than
-        before. If the server is unreachable and the model has been probed before, the model counts as unchanged, so the
-        cache can be used. If a reference model cannot be probed, its detector has no scores.
+        If the entry has a reference model at an endpoint, that endpoint is probed too. A probe detects whether the
+        server runs a different model than before. If the server is unreachable, but was probed earlier, the model is
+        assumed to be unchanged, so that its cache can be used. If a reference model cannot be probed, the detectors
+        that need it have no scores.
 
         Args:
             entry: The entry of the model.
@@ -133,7 +134,7 @@ class Endpoints:
         """Connect to the server of a model.
 
         Raises:
-            ModelError: If the model has no endpoint, or if the server runs another model by now.
+            ModelError: If the model has no endpoint, or if the server now runs a different model than at the first probe.
             AuditError: If the server cannot be probed.
         """
         # These imports load the HTTP client, which models on this machine do not need.

@@ -1,4 +1,4 @@
-"""Tests of a whole test set that run a model: the test of its order, and the row that each test writes."""
+"""Tests of whole test sets: the sharded permutation test of their order, and the storage of test results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run_order_test(
         permutations: Number of random orders per shard. A small shard has fewer orders.
         rule: The rule of the test.
         separator: Joins the items of a shard.
-        order_by_chance: The publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
+        order_by_chance: True if the publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
             *screening only*, because the order may carry meaning.
         seed: The seed of the random orders.
         on_progress: A callback with the progress of the pass.
@@ -136,10 +136,11 @@ def run_order_test(
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
-    """Return the texts to run, or the refused test.
+    """Choose the shards and orders of the test, or refuse the test.
 
     Returns:
-        For each shard its text in the published order, followed by its texts in random orders.
+        One list per shard: its text in the published order, followed by its texts in random orders. If the test is not
+        possible, the refused test instead.
     """
     preferred = shards if shards is not None else choose_shard_count(len(items))
 
@@ -174,7 +175,7 @@ def _plan_order_test(
 
 
 def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) -> str | None:
-    """Return why the number of items is too low for the test, or None if it suffices."""
+    """Return the reason why there are too few items for the test, or None if there are enough."""
     needed = count_items_needed(permutations, shards)
     if needed is None:
         n_shards = shards or choose_shard_count(n_items)
@@ -190,10 +191,10 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
 def _find_fitting_shard_count(
     model: TokenizedModel, items: Sequence[str], separator: str, minimum: int, window: int
 ) -> int | None:
-    """Return the smallest number of shards, at least ``minimum``, that fit into ``window`` tokens, or None.
+    """Return the smallest number of shards, at least ``minimum``, such that each shard fits into ``window`` tokens.
 
-    The lengths of shards are sums over their items. The caller must count the tokens of joined texts again, because
-    they may have a token more or less.
+    The result is None if no number of shards fits. The length of a shard is estimated as the sum over its items. The
+    caller must check the joined texts again, because they may have slightly more or fewer tokens.
     """
     with_separator = encode(model, [item + separator for item in items])
     lengths = np.array([_count_tokens(text) for text in with_separator])

@@ -82,7 +82,7 @@ class ScoredTexts:
         return len(np.unique(self.groups))
 
     def draw_one_per_group(self) -> ScoredTexts:
-        """Return one text per group, which has the smallest key. The result does not depend on the order of the texts."""
+        """Return the text with the smallest key of each group. The result does not depend on the order of the texts."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
         return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])

@@ -137,7 +137,7 @@ def compare_twins(
     reason = _explain_refusal(sizes, alpha)
     if reason is not None:
         return TwinComparison(reason, None, None, None, None, len(rows), others, left_out, None, method)
-    # A share is a multiple of 1 / (2 * (size - 1)). The mean over D detectors is a multiple of 1 / (2 * D * (size - 1)).
+    # A share is a multiple of 1 / (2 * (size - 1)). The mean of D detectors is a multiple of 1 / (2 * D * (size - 1)).
     units = [2 * len(shares) * (size - 1) for size in sizes]
     p_value, p_value_method = compute_sum_p_value(rows, drawn, units)
     values = np.array([row[version] for row, version in zip(rows, drawn, strict=True)])
@@ -313,7 +313,7 @@ def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
 
 
 def _limit_detectable(share: float, deviation: float) -> float:
-    """Return the share, or a number above 1 if no share is detectable. The number is larger for less data."""
+    """Return the share, or a number above 1 if no share is detectable. The fewer the data, the larger the number."""
     if math.isfinite(share):
         return share
     return max(compute_detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
