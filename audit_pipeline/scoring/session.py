@@ -258,7 +258,7 @@ class Session:
     ) -> Mapping[str, RunSummary]:
         """Run the passes of other models, store their missing cache rows, and return the summaries by requirement.
 
-        Call this method once with all texts, before :meth:`run`. Only one model at a time is in memory, and changing the
+        Call this method once with all texts, before :meth:`run`. Only one model at a time is in memory, so changing the
         model for every chunk of texts would take hours.
         """
         providers = self._list_ready_providers(runs_other_model=True)
@@ -346,7 +346,10 @@ class Session:
         return summaries
 
     def _add_phase(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
-        """Return a progress callback that adds the name and number of the pass. Passes of other models have no number."""
+        """Return a progress callback that adds the name and number of the pass.
+
+        Passes of other models are not numbered, so the callback is returned unchanged.
+        """
         names = [_TEXT_PASS, *self.extra_pass_counts]
         if on_progress is None or name not in names:
             return on_progress
@@ -492,8 +495,8 @@ def build_audit_selection(overrides: Overrides) -> Selection:
     - If each value of a parameter needs its own passes, only the default is scored.
     - Infilling is scored at every m of the grid up to the benchmark's m. One pass over branches of that length is
       enough for all of them.
-    - Combined is scored only with the benchmark's list of detectors. Otherwise users could choose the list with the best
-      result.
+    - Combined is scored only with the benchmark's list of detectors. Otherwise users could choose the list with the
+      best result.
     """
     single_values: dict[str, Settings] = {}
     for detector, _ in select():

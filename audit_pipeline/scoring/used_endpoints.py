@@ -60,7 +60,10 @@ class SendingEstimate:
 
 
 def estimate_sending(model: TokenizedModel, tokens: int) -> SendingEstimate | None:
-    """Add the tokens of probes to a number of tokens, and estimate the cost. Return None if the model has no endpoint."""
+    """Estimate the tokens and cost of a command that sends ``tokens`` tokens besides its probes.
+
+    The result is None if the model has no endpoint.
+    """
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -134,7 +137,7 @@ class Endpoints:
         """Connect to the server of a model.
 
         Raises:
-            ModelError: If the model has no endpoint, or if the server now runs a different model than at the first probe.
+            ModelError: If the model has no endpoint, or if the server runs a different model than at the first probe.
             AuditError: If the server cannot be probed.
         """
         # These imports load the HTTP client, which models on this machine do not need.
