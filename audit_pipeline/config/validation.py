@@ -38,7 +38,7 @@ def _require_distinct(values: T) -> T:
 
 
 Distinct = AfterValidator(_require_distinct)
-"""The type annotation of a field that is a tuple without duplicates."""
+"""The pydantic validator of a tuple field that must not contain duplicates. None is allowed."""
 
 
 def validate_as(kind: type[S], value: object) -> S:
@@ -182,7 +182,7 @@ def _format_keys(keys: Keys) -> str:
 def _iterate_settings(annotation: Any, keys: Keys = ()) -> Iterator[type[BaseModel]]:
     """Yield the settings classes in a type annotation.
 
-    If there are keys, the classes of the nested field are returned that the keys lead to.
+    If ``keys`` is not empty, the classes in the annotation of the nested field at these keys are yielded instead.
     """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         # Indices of lists do not occur in annotations.

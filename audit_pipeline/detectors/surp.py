@@ -41,7 +41,7 @@ def _score_setting(
     """
     count = int(len(logprob) * k)
     if not count:
-        return Outcome.not_applicable(f"k={k:g} selects none of so few scored tokens")
+        return Outcome.not_applicable(f"k={k:g} selects no token: the text has too few scored tokens")
     surprising = logprob[:count][entropy[:count] < max_entropy]
     if not len(surprising):
         reason = f"no surprising token: the entropy is {max_entropy:g} or more at each of the least likely tokens"
