@@ -79,8 +79,8 @@ def merge_entry_points(
 ) -> PluginRegistry[T]:
     """Load the plug-ins of installed packages, and return them together with the plug-ins of this project.
 
-    An entry point is skipped with a SkippedPluginWarning in three cases: it cannot be loaded, it has a wrong type, or
-    its name is invalid or taken.
+    An entry point is skipped with a SkippedPluginWarning if it cannot be loaded or has a wrong type. It is also skipped
+    if its name is invalid or taken.
 
     Args:
         own_values: The plug-ins of this project by name.

@@ -48,7 +48,8 @@ def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> S
     is_outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
     if is_outside.any():
         token = int(statistics.token_id[is_outside][0])
-        reason = f"token {token} is not in the frequency table, which ends at {len(log_frequency) - 1}: count again"
+        last = len(log_frequency) - 1
+        reason = f"token {token} is not in the frequency table, which ends at {last}: rebuild token_frequencies"
         return [Outcome.failed(reason)] * len(settings)
     probabilities = compute_calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 

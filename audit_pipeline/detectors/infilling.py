@@ -66,8 +66,8 @@ def compute_token_ratios(
     ratio = np.asarray(z - (statistics.max_logprob.astype(np.float64) - statistics.mean) / deviation)
     ratio[statistics.argmax_id == statistics.token_id] = 0.0
     lengths = np.diff(branches.offsets)
-    # Each value of a branch has three indices: the position i of the branch, the step within the branch, and the
-    # position j = i + step in the text.
+    # Each value of a branch has three indices. These are the position i of the branch, the step within the branch, and
+    # the position j in the text.
     position = np.repeat(np.arange(n), lengths)
     step = np.arange(len(position)) - branches.offsets[:-1][position] + 1
     future = position + step

@@ -77,7 +77,7 @@ class Shots:
     def find_revealing_shot(self, text: str) -> int | None:
         """Return the index of the first shot from the same document as a text, or None if there is no such shot.
 
-        If the document of the text is unknown, a shot counts as from the same document in three cases: both begin with
+        If the document of the text is unknown, a shot counts as from the same document in three cases. Both begin with
         the same 32 words, one contains the other, or both are the same text in two spellings.
         """
         words = level_words(text)

@@ -96,7 +96,7 @@ class Endpoints:
         self._unreachable: dict[Endpoint, AuditError] = {}
 
     def probe_and_load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """Probe the endpoints of a model, and return the model.
+        """Load a model after a probe of its endpoints.
 
         If the entry has a reference model at an endpoint, that endpoint is probed too. A probe detects whether the
         server runs a different model than before. If the server is unreachable, but was probed earlier, the model is

@@ -2,16 +2,17 @@
 
 Texts of one group (the windows of one book) are not independent, so a group counts as one observation.
 
-The influence of a text on an AUROC is the share of the other side's texts that are ordered correctly relative to it,
-minus the mean of this share over its side (DeLong, DeLong and Clarke-Pearson 1988). The influences are summed by group,
-over members and non-members. The variance of these sums is the variance of clustered data (Obuchowski 1997, Biometrics
-53). Here each sum is also divided by the share of the side's texts that belong to other groups. The quotient is the
-change of the AUROC if the group is omitted, as in the jackknife (except for terms of second order). A group with most
-texts of a side therefore counts in full. With one text per group the result is DeLong's variance.
+For each text, compute the share of texts of the other side that are ordered correctly relative to it. The influence of
+the text on the AUROC is this share minus its mean over the text's side (DeLong, DeLong and Clarke-Pearson 1988). The
+influences are summed by group, over members and non-members. The variance of these sums is the variance of clustered
+data (Obuchowski 1997, Biometrics 53). Here each sum is also divided by the share of the side's texts that belong to
+other groups. Except for terms of second order, the quotient is the change of the AUROC if the group is omitted, as in
+the jackknife. A group with most texts of a side therefore counts in full. With one text per group the result is
+DeLong's variance.
 
-The degrees of freedom are those of Satterthwaite for three parts of the variance: groups with only members, groups with
-only non-members, and groups with both. The interval of the AUROC is computed on the logit scale (Pepe 2003). The
-methods were chosen by their measured coverage (docs/intervals.md).
+The variance has three parts: groups with only members, groups with only non-members, and groups with both. The degrees
+of freedom are those of Satterthwaite for these parts. The interval of the AUROC is computed on the logit scale (Pepe
+2003). The methods were chosen by their measured coverage (docs/intervals.md).
 """
 
 from __future__ import annotations
@@ -224,9 +225,9 @@ class MeasuredAuroc(Measurement):
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     """Measure the AUROC of a ROC curve, with its interval by group.
 
-    If the AUROC differs from 0 or 1 by less than half a pair of groups, its interval is that of an AUROC of 0 or 1. The
-    inner end is then the exact bound of k independent pairs that all have the same order, 0.025 ** (1/k) (Clopper and
-    Pearson). The variance is not used, because a few texts in the opposite order show nothing about other groups.
+    An AUROC that differs from 0 or 1 by less than half a pair of groups has the interval of 0 or 1. Its inner end is the
+    exact bound of k independent pairs that all have the same order, 0.025 ** (1/k) (Clopper and Pearson). The variance
+    is not used in this case, because a few texts in the opposite order show nothing about other groups.
 
     Args:
         curve: The ROC curve.

@@ -1,9 +1,9 @@
 """The test of twins: a test of whether a model scores published versions of items above their secret versions.
 
-Each item has several versions (twins). One version is drawn at random and published, and the others stay secret. If the
-model was not trained on the published version, every version of an item is equally likely to be the published one,
-regardless of its content and score. The share of secret versions with a lower score than the published version then has
-a known distribution, given the scores of all versions. It is independent of the other items.
+Each item has several versions (twins). One version is drawn at random and published, and the others stay secret.
+Without training, the scores do not depend on the draw, so each version was equally likely to be published. Given the
+scores of all versions, the share of secret versions with a lower score than the published version then has a known
+distribution. It is independent of the other items.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from audit_pipeline.tables.table import (
 
 _token_floats = ColumnType(list_type_of(pa.float32()), file_only=True)
 _token_ints = ColumnType(list_type_of(pa.int32()), file_only=True)
-"""Types of columns with one value per scored token. The warehouse does not contain them."""
+"""Types of columns whose values are lists with one value per scored token. The warehouse does not contain them."""
 
 
 MEASURED = (
@@ -253,7 +253,7 @@ _TEXT_LISTS = ("token_id", "char_start", "char_end")
 
 @dataclass(frozen=True)
 class CachedKind:
-    """The declaration of a kind of cached rows. token_statistics/rows.py builds the rows.
+    """The declaration of a kind of cached statistics. The module token_statistics/rows.py builds the cached rows.
 
     Attributes:
         name: The name of the kind.
@@ -267,7 +267,7 @@ class CachedKind:
         size: A function that estimates the bytes per scored token from the vocabulary size and the number of branch
             steps. None estimates the size from the types of the lists of ``table``.
         is_read_by_audits: True if audits read the kind. Pairs with rows of another version are then run again.
-        on_request: The description of the kind for users, who can request it with ``--kinds``. None if they cannot.
+        on_request: The description for the option ``--kinds``, or None if users cannot request the kind by that option.
     """
 
     name: str
@@ -289,11 +289,11 @@ class CachedKind:
 
     @cached_property
     def is_from_logits(self) -> bool:
-        """Return whether rows can be computed from cached logits without a forward pass (cached_logits.py)."""
+        """Return True if rows can be computed from cached logits without a forward pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names
 
     def is_available_from(self, has_statistic: Callable[[str], bool]) -> bool:
-        """Return whether a back end returns enough statistics for rows. The lists of other statistics stay empty."""
+        """Return True if a back end returns the required statistics. Lists of other missing statistics stay empty."""
         required = self.statistics if self.required is None else self.required
         return all(map(has_statistic, required))
 
@@ -355,7 +355,7 @@ Kind = str
 """The name of one of ``KINDS``."""
 
 OPTIONAL_KINDS: tuple[Kind, ...] = tuple(kind.name for kind in KINDS.values() if kind.on_request is not None)
-"""The kinds that an audit caches on request."""
+"""The kinds that users can request by the option ``--kinds``."""
 
 TOKEN_FREQUENCIES = Table(
     "token_frequencies",
