@@ -183,7 +183,7 @@ def compute_corrected_shares(
 
     Returns:
         The corrected shares, and the lower and upper ends of their intervals. Both ends are NaN if no share of members
-        is compatible with the rates: more texts are flagged than among members, or fewer than among non-members.
+        is compatible with the rates. More texts are then flagged than among members, or fewer than among non-members.
     """
     rates = np.array([[rate.value, rate.low, rate.high] for rate in (fpr, tpr)], dtype=np.float64)
     (fpr_share, fpr_low, fpr_high), (tpr_share, tpr_low, tpr_high) = rates

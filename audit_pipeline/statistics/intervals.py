@@ -225,9 +225,9 @@ class MeasuredAuroc(Measurement):
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     """Measure the AUROC of a ROC curve, with its interval by group.
 
-    An AUROC that differs from 0 or 1 by less than half a pair of groups has the interval of 0 or 1. Its inner end is the
-    exact bound of k independent pairs that all have the same order, 0.025 ** (1/k) (Clopper and Pearson). The variance
-    is not used in this case, because a few texts in the opposite order show nothing about other groups.
+    An AUROC that differs from 0 or 1 by less than half a pair of groups has the interval of 0 or 1. The inner end of
+    that interval is the exact bound of k independent pairs with the same order, 0.025 ** (1/k) (Clopper and Pearson).
+    The variance is not used in this case, because a few texts in the opposite order show nothing about other groups.
 
     Args:
         curve: The ROC curve.

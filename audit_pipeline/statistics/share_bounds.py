@@ -8,9 +8,9 @@ those of an effective size (Korn and Graubard 1998, Survey Methodology 24):
 The design effect is the variance of the share between groups divided by the variance of a simple sample. The variance
 between groups is that of the jackknife, as in intervals.py.
 
-In two cases this variance shows little about other groups: all hits (or all misses) belong to at most two groups, or
-every group has the same share of hits. The effective size is then the number of groups. With one text per group the
-bounds are those of Clopper and Pearson. docs/intervals.md lists the measured coverage.
+In two cases this variance shows little about other groups. Either all hits (or all misses) belong to at most two
+groups, or every group has the same share of hits. The effective size is then the number of groups. With one text per
+group the bounds are those of Clopper and Pearson. docs/intervals.md lists the measured coverage.
 
 The FPR of n non-members is a multiple of 1/n, so a smaller FPR cannot be measured. Windows of one book may exceed a
 threshold together. Therefore n counts groups of non-members and not texts.

@@ -123,8 +123,8 @@ def build_as_of_macro_sql(table: Table) -> str:
 def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
     """Build the view current_runs, which has the latest run of every pair and table.
 
-    Tables without a view current_NAME are excluded. Several commands add rows to them, so their current rows may be from
-    several runs.
+    Tables without a view current_NAME are excluded. Several commands add rows to them, so their current rows may be
+    from several runs.
     """
     others = [table.name for table in run_tables if not table.current]
     left_out = "".join(f' AND "table" <> {quote_literal(name)}' for name in others)
