@@ -158,7 +158,7 @@ def read_known_texts(
                 f"{' or '.join(detectors)} with --detectors, or leave the option out"
             )
     if MEMBERS in files and NON_MEMBERS not in files:
-        raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
+        raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect. Use both options.")
     paths = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
     from_standard_input = [option for option, path in paths.items() if path == STANDARD_INPUT]
     if len(from_standard_input) > 1:

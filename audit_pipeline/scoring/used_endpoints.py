@@ -165,7 +165,9 @@ class Endpoints:
         """
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
-                raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
+                raise BudgetError(
+                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml"
+                )
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))
             self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self.shared)

@@ -84,7 +84,7 @@ def compute_conformal_p_values(statistics: npt.ArrayLike, calibration: npt.Array
     audited = np.asarray(statistics, dtype=np.float64)
     known = np.sort(np.asarray(calibration, dtype=np.float64))
     if np.isnan(audited).any() or np.isnan(known).any():
-        raise DataError("a statistic is not a number: leave texts without a score out")
+        raise DataError("a statistic is not a number. Omit texts without a score.")
     n_at_least = len(known) - np.searchsorted(known, audited, side="left")
     return np.asarray((1 + n_at_least) / (len(known) + 1))
 

@@ -135,7 +135,7 @@ def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], score
     texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
     features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(np.unique(row * max(1, len(features)) + column)) < len(row):
-        raise DataError("a text has two scores of one feature: give one run's scores only")
+        raise DataError("a text has two scores of one feature. Use the scores of a single run.")
     values = np.full((len(texts), len(features)), np.nan)
     # numpy converts None to NaN.
     values[row, column] = np.array(scores, dtype=np.float64)
@@ -458,5 +458,5 @@ def combine_p_values(p_values: npt.ArrayLike) -> float:
     """
     values = np.asarray(p_values, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not ((values >= 0) & (values <= 1)).all():
-        raise DataError("p-values to combine must be at least one, each between 0 and 1")
+        raise DataError("there is no p-value to combine, or a p-value is not between 0 and 1")
     return float(min(1.0, 2.0 * np.median(values)))

@@ -65,7 +65,7 @@ class PowerGoal:
                 f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
             )
         if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
-            raise DataError("a number of texts is at least 1")
+            raise DataError("a number of texts is below 1. Use whole numbers from 1.")
 
 
 @dataclass(frozen=True)
@@ -361,5 +361,5 @@ def _format_texts_needed(n: int | None) -> str:
 def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
-        raise DataError(f"the scores of the {side} are not a list of finite numbers, or empty: leave out what has none")
+        raise DataError(f"the scores of the {side} are empty or not all finite numbers. Omit texts without a score.")
     return scores

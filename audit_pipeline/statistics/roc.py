@@ -150,9 +150,9 @@ def compute_roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoint
     if values.ndim != 1 or values.shape != classes.shape:
         raise DataError(f"one score for each label is needed: {values.shape} scores, {classes.shape} labels")
     if np.isnan(values).any():
-        raise DataError("a score is not a number: leave texts without a score out")
+        raise DataError("a score is not a number. Omit texts without a score.")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
-        raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
+        raise DataError("a label is neither 1 (member) nor 0 (non-member). Omit unlabelled texts.")
     problem = explain_undefined(classes)
     if problem:
         raise DataError(problem)

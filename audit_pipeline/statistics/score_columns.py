@@ -184,7 +184,7 @@ def iterate_settings(
             f"{n_unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again"
         )
     if pair_scores["is_default"].null_count:
-        raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
+        raise DataError("the column is_default of the scores has a null. Score the benchmark again.")
     pair_scores = pair_scores.append_column("place", pc.index_in(pair_scores["example_id"], value_set=wanted_ids))
     settings = pair_scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")]).to_pylist()
     for setting in sorted(settings, key=lambda row: (row["detector"], row["parameters"])):
@@ -193,10 +193,12 @@ def iterate_settings(
         is_of_detector = pc.equal(pair_scores["detector"], detector)
         rows = pair_scores.filter(pc.and_(is_of_detector, pc.equal(pair_scores["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+            raise DataError(f"{detector} {parameters} has two scores of an example. Use the scores of a single run.")
         rows = rows.filter(pc.equal(rows["status"], "ok"))
         if not pc.all(pc.fill_null(pc.is_finite(rows["score"]), False), min_count=0).as_py():
-            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
+            raise DataError(
+                f"{detector} has a score with status ok that is not a finite number. Score the benchmark again."
+            )
         rows = rows.filter(pc.is_valid(rows["place"])).sort_by("place")
         places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
         values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)

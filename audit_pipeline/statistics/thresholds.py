@@ -54,9 +54,11 @@ class ScoredTexts:
     def __post_init__(self) -> None:
         """Raise DataError if the lengths differ or a score is not finite."""
         if not len(self.scores) == len(self.labels) == len(self.groups) == len(self.keys):
-            raise DataError("one score, label, group and key for each text are needed")
+            raise DataError(
+                "the arrays of scores, labels, groups and keys differ in length. Pass one value per text in each."
+            )
         if not np.isfinite(self.scores).all():
-            raise DataError("a score is not a finite number: leave texts without a score out")
+            raise DataError("a score is not a finite number. Omit texts without a score.")
 
     def __len__(self) -> int:
         """Return the number of texts."""
