@@ -196,10 +196,9 @@ class _OdsHandler(_LayoutHandler):
 
     def startElement(self, name: str, attrs: Mapping[str, str]) -> None:  # type: ignore[override]  # noqa: N802
         element = name.rpartition(":")[2]
-        if element == "table":
-            # Cells may contain tables. The depth of nested tables is counted to find the end of the sheet's own table.
-            if self._depth > 0 or attrs.get("table:name") == self._sheet:
-                self._depth += 1
+        # Cells may contain tables. The depth of nested tables is counted to find the end of the sheet's own table.
+        if element == "table" and (self._depth > 0 or attrs.get("table:name") == self._sheet):
+            self._depth += 1
         if self._depth != 1:
             return
         if element == "table":
