@@ -21,7 +21,7 @@ from audit_pipeline.tables import BETAS, SIGMA_FLOOR
 TEMPERATURES: Need[Temperatures] = Need(
     "temperatures", "other temperatures (in the same pass)", ("log_sum_p_beta", "mean_at_beta", "std_at_beta")
 )
-"""The distribution at every token's position, at other temperatures."""
+"""The requirement of statistics of the distribution at every token's position, at other temperatures."""
 
 _BETA_INDEX = {to_canonical_value(beta): index for index, beta in enumerate(BETAS)}
 _BETAS_OF_NORM_AC = (1.0, *(beta for beta in BETAS if beta <= 2.0))

@@ -22,7 +22,7 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, Token
 NAME = "dc_pdd"
 
 FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
-"""The frequency of each token in a reference corpus."""
+"""The requirement of the frequency of each token in a reference corpus."""
 
 
 def compute_calibrated_probabilities(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -26,7 +26,7 @@ NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
 BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)", ("branches",))
-"""The counterfactual branches of the text's tokens."""
+"""The requirement of counterfactual branches: the text's next tokens after a token is replaced."""
 
 
 def choose_future_token_count(words: int | None) -> int:

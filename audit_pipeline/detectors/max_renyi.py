@@ -11,7 +11,7 @@ from audit_pipeline.detectors.detector_inputs import Float64s, Need, PowerSums, 
 from audit_pipeline.detectors.min_k import compute_lowest_means
 
 POWER_SUMS: Need[PowerSums] = Need("renyi", "sums of powers (in the same pass)", ("log_sum_p2", "log_sum_sqrt_p"))
-"""Sums of powers of the probabilities at every token's position."""
+"""The requirement of sums of powers of the probabilities at every token's position."""
 
 ORDERS_OF_POWER_SUMS = ("0.5", "2")
 """The orders whose entropy is computed from :data:`POWER_SUMS`. The others need only the statistics of every text."""

@@ -14,7 +14,7 @@ from audit_pipeline.detectors.loss import compute_mean_logprob, divide_finite
 from audit_pipeline.detectors.min_k import compute_moving_means
 
 REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
-"""The statistics of the text under the reference model."""
+"""The requirement of the text's statistics under a reference model."""
 
 DIFFERENCE = "difference"
 RATIO = "ratio"

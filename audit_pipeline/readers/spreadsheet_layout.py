@@ -51,7 +51,7 @@ class CellCount:
     first: list[str] = field(default_factory=list)
 
     def add(self, name: str) -> None:
-        """Count a cell."""
+        """Count a cell, and store its name if few names are stored so far."""
         self.count += 1
         if len(self.first) < _MAX_NAMED_CELLS:
             self.first.append(name)

@@ -72,13 +72,13 @@ class TextRow:
 
 @dataclass
 class SkippedRows:
-    """The number of rows that cannot be used, and the first 1,000 of them."""
+    """The number of rows that cannot be used, and the first 1,000 such rows."""
 
     count: int = 0
     first: list[Skipped] = field(default_factory=list)
 
     def add(self, row: Skipped) -> None:
-        """Count a skipped row."""
+        """Count a skipped row, and store it if fewer than 1,000 rows are stored so far."""
         self.count += 1
         if len(self.first) < _MAX_STORED_SKIPS:
             self.first.append(row)
