@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState, get_recorded_inputs, join_versions
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
 
 _MAX_REASONS = 20
@@ -39,7 +39,7 @@ def scores(run: stage.StageRun) -> stage.StageResult:
     A higher score means that the model has more likely read the text in training. The scores are computed from the
     token statistics, so no model is run. The scores of earlier audits are kept.
     """
-    report = score_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
+    report = score_and_store_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
     failed = report.by_status.get("failed", 0)
     values: dict[str, object] = {f"scores {status}": count for status, count in sorted(report.by_status.items())}
     values["data_version"] = report.data_version

@@ -29,7 +29,7 @@ from audit_pipeline.extras.controls.draw import draw_texts, read_control_documen
 from audit_pipeline.extras.controls.study import train_and_measure
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh_source
-from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
+from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_threshold
 from audit_pipeline.statistics.score_columns import ScoreColumn
 from audit_pipeline.statistics.thresholds import ScoredTexts, choose_order_statistic, compute_sampling_keys
 from audit_pipeline.store.paths import DataPaths
@@ -129,7 +129,7 @@ def mixtures(column: ScoreColumn) -> bool:
                     ]
                 )
             )
-            found = measure_instrument(choose_order_statistic("marginal", calibration, 0.05), calibration)
+            found = measure_threshold(choose_order_statistic("marginal", calibration, 0.05), calibration)
             assert found is not None
             rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
             if np.isnan(rates.corrected_low[0]):

@@ -38,8 +38,8 @@ from scipy.stats import norm
 
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc
-from audit_pipeline.statistics.roc import METRICS, find_index_at_fpr, roc_points
-from audit_pipeline.statistics.share_bounds import grouped_rate, measure_share
+from audit_pipeline.statistics.roc import METRICS, compute_roc_points, find_index_at_fpr
+from audit_pipeline.statistics.share_bounds import estimate_grouped_rate, measure_share
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ def measure_coverage(
             elif shape == "exponential":
                 # An exponential score exceeds another of another mean as often as its mean is of both together.
                 scores = -norm.logsf(noise) * np.where(labels == 1, auroc / (1 - auroc), 1.0)
-            measured = measure_auroc(roc_points(scores, labels), sides)
+            measured = measure_auroc(compute_roc_points(scores, labels), sides)
             values.append(measured.value)
             intervals.append(measured.interval)
     truth = float(np.mean(values))
@@ -133,7 +133,7 @@ def measure_share_coverage(k: int, unequal: bool, effect: float, share: float, r
         groups = np.repeat(np.arange(k), draw_sizes(generator, k, unequal))
         for _ in range(repeats // layouts):
             flags = draw_noise(generator, groups, effect) > norm.isf(share)
-            held += holds(grouped_rate(flags, groups).interval, share)
+            held += holds(estimate_grouped_rate(flags, groups).interval, share)
     return held / (repeats // layouts * layouts)
 
 
@@ -148,7 +148,7 @@ def measure_threshold_coverage(n: int, auroc: float, repeats: int) -> tuple[floa
     sides, population = GroupedSides(np.arange(2 * n), labels), float(norm.sf(norm.isf(metric.at_fpr) - shift))
     held = np.zeros(2)
     for _ in range(repeats):
-        curve = roc_points(generator.normal(size=2 * n) + shift * labels, labels)
+        curve = compute_roc_points(generator.normal(size=2 * n) + shift * labels, labels)
         interval = measure_share(metric, curve, sides).interval
         met = float(norm.sf(curve.threshold[find_index_at_fpr(curve, metric.at_fpr)] - shift))
         held += holds(interval, met), holds(interval, population)
@@ -166,7 +166,7 @@ def measure_size(composition: str, k: int, unequal: bool, effect: float, auroc: 
             noise = [draw_noise(generator, groups, effect) for _ in range(3)]
             shift = math.sqrt(2) * norm.ppf(auroc) * labels
             both = [(noise[0] + own) / math.sqrt(2) + shift for own in noise[1:]]
-            first, second = (measure_auroc(roc_points(scores, labels), sides) for scores in both)
+            first, second = (measure_auroc(compute_roc_points(scores, labels), sides) for scores in both)
             p_value = compare_aurocs(first, second, sides).p_value
             different += p_value is not None and p_value < 0.05
     return different / (repeats // LAYOUTS * LAYOUTS)

@@ -34,9 +34,9 @@ import numpy.typing as npt
 from scipy.stats import norm
 
 from audit_pipeline.scoring.needs.text_ranks import compute_mid_ranks
-from audit_pipeline.statistics.conformal import conformal_p_values, q_values, run_group_tests
-from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
-from audit_pipeline.statistics.share_bounds import grouped_rate
+from audit_pipeline.statistics.conformal import compute_conformal_p_values, compute_q_values, run_group_tests
+from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_threshold
+from audit_pipeline.statistics.share_bounds import estimate_grouped_rate
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
@@ -122,10 +122,10 @@ def combined_levels(sets: int) -> Iterator[Verdict]:
         for index in range(sets):
             scores = 0.75**0.5 * generator.normal(size=(100, 1)) + 0.5 * generator.normal(size=(100, 4))
             scores[100 - read :] += SHIFT
-            by_each = [float(conformal_p_values(one[39], one[:39])) for one in scores.T]
+            by_each = [float(compute_conformal_p_values(one[39], one[:39])) for one in scores.T]
             below = (scores[:39, None] < scores).mean(axis=0).mean(axis=1)
             together = compute_mid_ranks(scores).mean(axis=1)
-            pooled[index], alone[index] = (conformal_p_values(one[39], one[:39]) for one in (together, below))
+            pooled[index], alone[index] = (compute_conformal_p_values(one[39], one[:39]) for one in (together, below))
             best[index] = min(by_each)
         allowed = [level + 3 * np.sqrt(level * (1 - level) / sets) for level in levels]
         holds = all((pooled <= level + 1e-12).mean() <= most for level, most in zip(levels, allowed, strict=True))
@@ -141,7 +141,7 @@ def false_discoveries(sets: int) -> Iterator[Verdict]:
         return np.asarray(norm.sf(generator.normal(size=100) + 3 * truth))
 
     def shared_calibration(generator: np.random.Generator) -> Floats:
-        return conformal_p_values(generator.normal(size=100) + 4 * truth, generator.normal(size=999))
+        return compute_conformal_p_values(generator.normal(size=100) + 4 * truth, generator.normal(size=999))
 
     def shared_effect(generator: np.random.Generator) -> Floats:
         effect = np.sqrt(0.5) * generator.normal() * np.where(np.arange(100) % 2, 1, -1)
@@ -157,7 +157,7 @@ def false_discoveries(sets: int) -> Iterator[Verdict]:
         generator = np.random.default_rng(400 + number)
         false, power = np.empty(sets), np.empty(sets)
         for index in range(sets):
-            found = q_values(draw(generator), method) <= level  # type: ignore[arg-type]
+            found = compute_q_values(draw(generator), method) <= level  # type: ignore[arg-type]
             false[index] = found[truth == 0].sum() / max(1, found.sum())
             power[index] = found[truth == 1].mean()
         error = false.std(ddof=1) / np.sqrt(sets)
@@ -191,7 +191,7 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
         widths: dict[tuple[float, str], list[float]] = {case: [] for case in held}
         for _ in range(sets):
             calibration = texts(generator, np.repeat([0, 1], per_side), np.full(2 * per_side, size), icc)
-            found = {rule: measure_instrument(choose(calibration), calibration) for rule, choose in rules.items()}
+            found = {rule: measure_threshold(choose(calibration), calibration) for rule, choose in rules.items()}
             for share in shares:
                 audited = mixture(generator, share, n_audited, audited_size, icc)
                 for rule, one in found.items():
@@ -234,7 +234,7 @@ def grouped_intervals(sets: int) -> Iterator[Verdict]:
         held, widths = np.empty(sets), np.empty(sets)
         for index in range(sets):
             drawn = texts(generator, np.zeros(n_groups, int), generator.integers(5, 16, n_groups), icc)
-            rate = grouped_rate(drawn.scores >= limit, drawn.groups)
+            rate = estimate_grouped_rate(drawn.scores >= limit, drawn.groups)
             assert rate.low is not None
             assert rate.high is not None
             held[index], widths[index] = rate.low <= level <= rate.high, rate.high - rate.low

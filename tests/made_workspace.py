@@ -34,7 +34,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.dagster import asset_definitions, partitions
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_passes, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_passes, score_and_store_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, FetchedDocuments, MissingPart
 from audit_pipeline.sources.config import all_sources, load_source_settings
@@ -178,7 +178,7 @@ class Workspace:
             step = partial(LineageStep.now, run)
             first = step("token_statistics", "1")
             run_passes(pair, tokenized, self.paths, forward, first, kinds=("base",), logits_budget=0)
-            score_pair(pair, tokenized, self.paths, step("scores", SCORES_VERSION))
+            score_and_store_pair(pair, tokenized, self.paths, step("scores", SCORES_VERSION))
             evaluate_pair(pair, tokenized, self.paths, step("evaluations", EVALUATIONS_VERSION))
 
     def model(self, name: str) -> TokenizedModel:

@@ -170,7 +170,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
             raise DataError(
                 f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {advice}"
             ) from error
-        kind = HubDataUnreachableError if fault.passing else DataError
+        kind = HubDataUnreachableError if fault.is_transient else DataError
         raise kind(f"the data set {hub} {fault.why}, or {advice}") from error
     commits: set[str] = set()
     for file in rows.cache_files:

@@ -1,4 +1,5 @@
-"""Reading the files of config/: the loader of named entries, suggestions for misspelt names, and lists of problems.
+"""Reading of the files in config/: the loader of named entries, suggestions for misspelt names, and lists of problems.
 
-This package has the code that all files share. The config.py of each domain declares the keys of its entries.
+This package has the code that all configuration files share. The keys of the entries are declared in the module
+config.py of each package, such as models/config.py.
 """

@@ -1,7 +1,7 @@
-"""Files of named entries: reading a file, keeping its valid entries, and reporting the others.
+"""Configuration files of named entries: a file is read, its valid entries are returned, and invalid ones are reported.
 
-A file of config/ is declared by an :class:`EntryFile` and read into :class:`Entries`. A broken entry does not keep the
-others from being used.
+A file of config/ is declared by an :class:`EntryFile` and read into :class:`Entries`. If an entry is broken, the other
+entries can still be used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RepeatedKey(NamedTuple):
     """A key that occurs twice in its mapping.
 
     Attributes:
-        path: The keys that lead to it from the top of the file, and the key itself.
+        path: The keys from the top of the file to the repeated key, including the repeated key.
         fault: The message, with the line of the second occurrence.
     """
 
@@ -49,7 +49,7 @@ class YamlFile(NamedTuple):
     """The content of a YAML file.
 
     Attributes:
-        value: The parsed value. Dates stay texts.
+        value: The parsed value. Dates are not converted, but stay strings.
         positions: The positions of all keys, or None if the file is empty.
         repeated_keys: The keys that occur twice in their mapping.
     """
@@ -64,7 +64,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
 
     Args:
         path: The file.
-        purpose: The purpose of the file, which the error message quotes if the file is missing.
+        purpose: The purpose of the file, for the error message about a missing file.
 
     Raises:
         BrokenFileError: If the file is missing, unreadable, or not exactly one YAML document.
@@ -100,7 +100,8 @@ def _parse_yaml(text: str, filename: str) -> YamlFile:
 def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
     """Yield the keys below a node that occur twice in their mapping.
 
-    YAML keeps the last of them. So an entry that was copied and not renamed would vanish without an error.
+    The YAML parser would silently use the last one. If a user copies an entry and does not rename the copy, the first
+    entry would be lost without an error.
     """
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
@@ -108,7 +109,7 @@ def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -
     elif isinstance(node, yaml.MappingNode):
         seen_names: set[str] = set()
         for key, child in node.value:
-            # The keys of a merged mapping (<<) are checked in the entry that declares them.
+            # Keys that are merged from another entry (<<) are checked in the entry that declares them.
             if key.tag == _MERGE_TAG:
                 continue
             name = str(key.value)
@@ -132,7 +133,8 @@ class Entries(Mapping[str, E]):
         good: The valid entries by name.
         broken: The problems of the invalid entries by name.
         positions: The positions of the entries' keys in the file.
-        raw_values: The plain values of the valid and the broken entries by name. Entries without values are missing.
+        raw_values: The values of all entries as parsed from YAML, by name. Broken entries are included. Entries without
+            a value are missing.
     """
 
     path: Path
@@ -153,7 +155,7 @@ class Entries(Mapping[str, E]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all entries, valid or broken, in the file's order."""
+        """Return the names of all valid and broken entries, in the file's order."""
         names: dict[str, None] = {}
         if self.positions is not None:
             names.update((str(key), None) for key in self.positions.children)
@@ -167,7 +169,7 @@ class Entries(Mapping[str, E]):
         return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
-        """Return whether the entry exists and cannot be used."""
+        """Return True if the file has an entry with this name that cannot be used."""
         return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
@@ -188,7 +190,7 @@ class Entries(Mapping[str, E]):
         return self[name]
 
     def build_problem(self, name: str, fault: Fault) -> Problem:
-        """Add the file, the line and the entry's name to a fault of an entry."""
+        """Convert a fault of an entry to a problem, which also has the file, the line and the entry's name."""
         line = fault.line
         if line is None and self.positions is not None:
             span, _ = self.positions.lookup_closest_and_path([name, *fault.keys], None)
@@ -215,8 +217,8 @@ class EntryReference:
 
     Attributes:
         keys: The keys that lead to the value.
-        target_kind: The kind of the named things: ``EntryFile.entry_kind``, ``source`` or a kind of detector.
-        allow_external: Also allow a hub id or a path, which no entry needs to have.
+        target_kind: The kind of the referenced objects: ``EntryFile.entry_kind``, ``source`` or a kind of detector.
+        allow_external: True if the value may also be a hub id or a path without an entry.
     """
 
     keys: tuple[str, ...]
@@ -225,7 +227,7 @@ class EntryReference:
 
     @property
     def key(self) -> str:
-        """Return the keys as messages write them, such as ``members.sources``."""
+        """Return the keys joined by dots for messages, such as ``members.sources``."""
         return ".".join(self.keys)
 
 
@@ -235,19 +237,21 @@ class EntryFile(Generic[E]):
 
     Attributes:
         name: The file name.
-        key: The only top-level key, which holds the entries. None if the top-level keys are the entries; then an entry
-            may be missing or empty.
+        key: The only top-level key of the file, which contains the entries. None if the top-level keys are the names of
+            entries. In this case an entry may be missing or empty.
         entry_kind: The name of an entry's kind in messages, such as ``model``.
         purpose: The purpose of the file, as a clause for the error message that reports the file as missing.
-        read: Builds an entry from its name, its values and the folder of the file. Raises InvalidEntryError.
-        is_optional: A missing file counts as a file without entries.
+        read: A function that builds an entry from its name, its values and the folder of the file. It raises
+            InvalidEntryError if the entry is invalid.
+        is_optional: True if a missing file counts as a file without entries.
         references: The keys whose values name other entries. pipeline/whole_configuration.py checks that these exist.
-        may_be_paths: Entry names may be paths. Folders that are named after an entry use the quoted name.
-        affects_audits: Audits depend on the file without naming it.
-        dimension: The partition dimension of the products that are made per entry, or None.
+        may_be_paths: True if entry names may be paths. Folders that are named after an entry use the quoted name.
+        affects_audits: True if audits depend on the entries although no benchmark or model names them.
+        dimension: The Dagster partition dimension of the products that are built per entry, or None.
         permanent_partitions: The partitions of ``dimension`` that exist without an entry.
-        find_conflicts: Returns faults by entry name that only a comparison with other files shows. Gets the entries,
-            and all files by name. The value of an unreadable file is its error.
+        find_conflicts: A function that returns contradictions between entries of this file and other files, as faults
+            by entry name. Its arguments are the entries and all files by name. The value of an unreadable file is its
+            error.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Discovery of sources, builders, detectors and other named values, in modules and in entry points of packages.
+"""Discovery of sources, builders, detectors and other plug-ins, in modules and in entry points of installed packages.
 
-The registry of each kind defines which modules are searched.
+Each kind of plug-in has a registry, such as detectors/registry.py, which defines the modules to search.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 def collect_by_name(
     modules: Iterable[ModuleType], *, label: str, is_wanted: Callable[[object], bool], name_of: Callable[[T], str]
 ) -> dict[str, T]:
-    """Collect the wanted values of modules by name, in the order of the modules.
+    """Collect the plug-ins that modules define, by name, in the order of the modules.
 
-    A value that a module imports from another module counts once.
+    A plug-in that is imported into several modules counts once.
 
     Args:
         modules: The modules.
         label: The plural of the kind in error messages, such as ``detectors``.
-        is_wanted: Returns whether a value is of the kind.
-        name_of: Returns the name of a value.
+        is_wanted: A function that returns True if a module's value is a plug-in of the kind.
+        name_of: A function that returns the name of a plug-in.
 
     Raises:
         ConfigError: If two values have the same name.
@@ -54,19 +54,19 @@ def collect_by_name(
 
 @dataclass(frozen=True)
 class PluginRegistry(Generic[T]):
-    """The values of this project and of installed packages, such as all sources or all detectors.
+    """All plug-ins of one kind, from this project and from installed packages, such as all detectors.
 
     Attributes:
-        found: The values by name.
-        origins: The packages of the plug-ins, as ``package==1.0``, by the names of the values.
+        by_name: The plug-ins by name.
+        origins: The package of each plug-in from an installed package, as ``package==1.0``, by name.
     """
 
-    found: Mapping[str, T]
+    by_name: Mapping[str, T]
     origins: Mapping[str, str]
 
     @property
     def packages_with_versions(self) -> tuple[str, ...]:
-        """Return the packages that provide values, with their versions."""
+        """Return the installed packages that provide plug-ins, with their versions."""
         return tuple(sorted(set(self.origins.values())))
 
 
@@ -77,17 +77,18 @@ def merge_entry_points(
     name_of: Callable[[T], str],
     adopt: Callable[[T, str], T],
 ) -> PluginRegistry[T]:
-    """Add the values of entry points to the values of this project.
+    """Load the plug-ins of installed packages, and return them together with the plug-ins of this project.
 
-    An entry point is skipped if it cannot be loaded, has a wrong type, or has an invalid or taken name. It causes a
-    SkippedPluginWarning.
+    An entry point is skipped with a SkippedPluginWarning if it cannot be loaded or has a wrong type. It is also skipped
+    if its name is invalid or taken.
 
     Args:
-        own_values: The values of this project by name.
+        own_values: The plug-ins of this project by name.
         group: The group of the entry points.
-        kind: The type of the values.
-        name_of: Returns the name of a value.
-        adopt: Returns the value to use, for a value and its package. Raises an error if the value cannot be used.
+        kind: The type of the plug-ins.
+        name_of: A function that returns the name of a plug-in.
+        adopt: A function that checks a loaded plug-in and returns the plug-in to use. Its second argument is the
+            package with its version. It raises an error if the plug-in cannot be used.
     """
     values = dict(own_values)
     origins: dict[str, str] = {}

@@ -58,7 +58,7 @@ def format_problems(problems: Iterable[Problem]) -> str:
 
 
 class BrokenFileError(ConfigError):
-    """A file without any readable entry, because it is missing or not valid YAML."""
+    """An error for a configuration file without readable entries: it is missing or not valid YAML."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -72,7 +72,7 @@ class Fault:
     Attributes:
         keys: The path to the value within the entry.
         words: The message.
-        line: The line, if it is known already.
+        line: The line, or None to look up the line of ``keys`` later.
     """
 
     keys: Keys
@@ -81,7 +81,7 @@ class Fault:
 
 
 class InvalidEntryError(Exception):
-    """An entry that cannot be used, with all its mistakes. entries.py converts these to problems."""
+    """An error for an entry that cannot be used, with all its faults. entries.py converts the faults to problems."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(fault.words for fault in faults))
@@ -94,14 +94,14 @@ _MAX_LISTED_NAMES = 20
 
 
 def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates that a word may be a misspelling of, most similar first. Case is ignored."""
+    """Return the candidates that are similar to a misspelt word, most similar first. Case is ignored."""
     by_spelling = {name.casefold(): name for name in candidates}
     spelt = word.casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_MAX_SUGGESTIONS)
     ratios = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
     names: list[str] = []
     for spelling, ratio in zip(close, ratios, strict=True):
-        # If one name is almost identical, suggestions that are less similar only distract.
+        # If a name is almost identical to the word, much less similar suggestions would only distract.
         if ratio >= max(ratios) - _MAX_RATIO_DIFFERENCE:
             names.append(by_spelling[spelling])
     return names
@@ -139,10 +139,12 @@ def split_names(names: str) -> list[str]:
 
 
 def resolve_partition(name: str, candidates: Sequence[str]) -> str:
-    """Return the candidate with this name, or the only candidate of the family with this name.
+    """Return the benchmark with this name, or the only benchmark of the family with this name.
+
+    A family consists of an entry's benchmarks at several text lengths, such as ``notes_32`` and ``notes_64``.
 
     Raises:
-        ConfigError: If the family has several candidates, or no candidate matches.
+        ConfigError: If the family has several benchmarks, or if no benchmark matches.
     """
     if name in candidates:
         return name
@@ -157,6 +159,6 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
 
 
 def list_family_partitions(family: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates of a family: those with its name, or with its name and a length."""
+    """Return the benchmarks of a family: those named FAMILY or FAMILY_LENGTH, such as ``notes_32``."""
     pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
     return [name for name in candidates if pattern.fullmatch(name)]

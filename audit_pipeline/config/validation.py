@@ -27,7 +27,7 @@ class StrictSettings(BaseModel):
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-# All random number generators that we use accept these seeds.
+# All random number generators of the project accept seeds in this range.
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 
@@ -38,15 +38,15 @@ def _require_distinct(values: T) -> T:
 
 
 Distinct = AfterValidator(_require_distinct)
-"""The annotation of an optional tuple field without duplicate values."""
+"""The pydantic validator of a tuple field that must not contain duplicates. None is allowed."""
 
 
 def validate_as(kind: type[S], value: object) -> S:
     """Convert a plain value to a class of settings, or to any type that pydantic supports.
 
     Raises:
-        InvalidEntryError: If the value is invalid. It has all mistakes, unknown keys first, because a missing key is
-            often a misspelt key.
+        InvalidEntryError: If the value is invalid. The error lists all mistakes. Unknown keys come first, because they
+            often explain why another key is missing.
     """
     try:
         return TypeAdapter(kind).validate_python(value)
@@ -77,7 +77,7 @@ def resolve_paths_against(folder: Path, settings: M) -> M:
 def _build_faults(error: ValidationError, kind: type[Any], value: object) -> list[Fault]:
     mistakes: list[Any] = list(error.errors(include_url=False))
     faults: list[Fault] = []
-    # Locations of known keys that an unknown key may be a misspelling of.
+    # The locations of missing keys that are probably misspelt. They are not reported a second time as missing.
     misspelt: set[tuple[str | int, ...]] = set()
     for mistake in mistakes:
         if mistake["type"] == "extra_forbidden":
@@ -105,7 +105,7 @@ def _list_known_keys(kind: type[Any], parents: Keys) -> list[str]:
 
 
 def _exclude_used_keys(names: Sequence[str], value: object) -> list[str]:
-    """Exclude the keys that the entry also has: an unknown key is hardly a misspelling of these."""
+    """Exclude the keys that the entry already has, because an unknown key is hardly a misspelling of them."""
     if not isinstance(value, Mapping):
         return list(names)
     return [name for name in names if name not in value]
@@ -147,7 +147,7 @@ def _build_value_fault(mistake: Mapping[str, Any], value: object) -> Fault:
 
 
 def _cut_to_existing_keys(location: Keys, value: object) -> Keys:
-    """Cut the location of a mistake to keys of the entry. Pydantic appends names of its own, such as type names."""
+    """Remove the parts of a location that are not keys of the entry. Pydantic appends type names, for example."""
     for length in range(1, len(location) + 1):
         if _get_value(value, location[:length]) is _MISSING:
             return location[: length - 1]
@@ -159,7 +159,7 @@ def _simplify_message(message: str) -> str:
     message = message.removeprefix("Value error, ")
     message = message.replace("Input should be", "must be").replace("Tuple", "list")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
-    # Users do not know our classes.
+    # Messages must not mention classes of this project, because users do not know them.
     return re.sub(r" or instance of \w+", "", message)
 
 
@@ -180,7 +180,10 @@ def _format_keys(keys: Keys) -> str:
 
 
 def _iterate_settings(annotation: Any, keys: Keys = ()) -> Iterator[type[BaseModel]]:
-    """Yield the settings classes in a type annotation, or those of the fields that the keys lead to."""
+    """Yield the settings classes in a type annotation.
+
+    If ``keys`` is not empty, the classes in the annotation of the nested field at these keys are yielded instead.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         # Indices of lists do not occur in annotations.
         names = [key for key in keys if isinstance(key, str)]

@@ -34,7 +34,7 @@ def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> l
         The created files and folders.
 
     Raises:
-        ConfigError: If one of them exists already. Then nothing is created.
+        ConfigError: If one of these files or folders already exists. Nothing is created in this case.
     """
     created = [folder / _CONFIG, folder / WORKSPACE_FILE, folder / _DATA]
     for path in created:

@@ -1,8 +1,9 @@
 """ACMIA: the text's tokens under the model's distribution, compared with the same distribution at another temperature.
 
-The authors' code tries 51 temperatures and reports, for each score, the one with the best AUROC on the same labels.
-Here beta is fixed beforehand, at 0.5. That is half way between the model's own distribution (beta 1) and the uniform
-one (beta 0, for which AC is the loss). It is below 1, so that no deviation goes to 0 if the model is certain.
+The authors' code tries 51 temperatures. For each score it reports the temperature with the best AUROC on the same
+labels. Here the inverse temperature beta is fixed in advance, at 0.5. This value is half way between the model's own
+distribution (beta 1) and the uniform distribution (beta 0, for which AC is the loss). It is below 1, so that the
+standard deviation does not go to 0 if the model is certain.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from audit_pipeline.tables import BETAS, SIGMA_FLOOR
 TEMPERATURES: Need[Temperatures] = Need(
     "temperatures", "other temperatures (in the same pass)", ("log_sum_p_beta", "mean_at_beta", "std_at_beta")
 )
-"""The distribution at every token's position, at other temperatures."""
+"""The requirement of statistics of the distribution at every token's position, at other temperatures."""
 
 _BETA_INDEX = {to_canonical_value(beta): index for index, beta in enumerate(BETAS)}
 _BETAS_OF_NORM_AC = (1.0, *(beta for beta in BETAS if beta <= 2.0))
 
 
 def compute_ac(statistics: TextStatistics, beta: float) -> Float64s:
-    """Compute AC: the change of each first occurrence's log-probability by the temperature.
+    """Compute AC for the first occurrence of each token: the change of its log-probability due to the temperature.
 
-    l(b) = b l - log sum p^b is the log-probability at the inverse temperature b. AC is l(beta) - l if beta > 1, else
-    l - l(beta). It equals |1 - beta| (l + R_beta), and R_beta is the position's Rényi entropy.
+    l is the log-probability of the token, and l(b) = b l - log sum p^b is its log-probability at the inverse
+    temperature b. AC is l(beta) - l if beta > 1, else l - l(beta). It equals |1 - beta| (l + R_beta), with the Rényi
+    entropy R_beta of order beta at the token's position.
 
     Returns:
         A float64 array of shape (n_distinct_tokens,), in nats.
@@ -42,10 +44,10 @@ def compute_ac(statistics: TextStatistics, beta: float) -> Float64s:
 
 
 def compute_norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
-    """Compute NormAC: each first occurrence's l(beta), standardised by mean and deviation at that temperature.
+    """Compute NormAC: l(beta) of each token's first occurrence, standardised by the distribution at that temperature.
 
-    The deviation is at least 1e-6, as for all detectors here. The authors add 1e-10 instead. A score is NaN if its
-    deviation is not finite, because division by infinity would yield the valid score 0.
+    The standard deviation is raised to at least 1e-6, as for all detectors here. The authors add 1e-10 instead. A
+    score is NaN if its standard deviation is not finite. Otherwise division by infinity would yield the valid score 0.
 
     Returns:
         A float64 array of shape (n_distinct_tokens,).

@@ -12,21 +12,23 @@ from audit_pipeline.tables import RANKED_AMONG_ALL
 
 NAME = RANKED_AMONG_ALL
 
-# The list was fixed before any result was seen. A benchmark can fix another list (key `combined`).
+# The default list was fixed before any result was seen. A benchmark's entry can fix another list (key `combined`).
 DEFAULT = ("zlib", "min_k", "min_k_plus_plus", "gap_k")
 
 RANKS: Need[Mapping[str, Sequence[float] | UnmetNeed]] = Need("ranks", "the benchmark's other texts")
-"""The text's mid-ranks in (0, 1] by each detector of a list, or the reason why it has none. The keys are lists of
-detectors, as :func:`join_detector_names` returns them."""
+"""The ranks of the text among the benchmark's texts, by list of detectors.
+
+The keys are lists of detectors, as :func:`join_detector_names` returns them. A value contains one mid-rank in (0, 1]
+per detector of the list, or the reason why the text has no ranks."""
 
 
 def join_detector_names(names: Iterable[str]) -> str:
-    """Return a list of detectors as the value of the parameter ``of``."""
+    """Join the names of detectors to a value of the parameter ``of``."""
     return ",".join(names)
 
 
 def split_detector_names(joined_names: str) -> list[str]:
-    """Return the detectors of a value of the parameter ``of``."""
+    """Split a value of the parameter ``of`` into the names of detectors."""
     return joined_names.split(",")
 
 

@@ -22,7 +22,7 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, Token
 NAME = "dc_pdd"
 
 FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
-"""The frequency of each token in a reference corpus."""
+"""The requirement of the frequency of each token in a reference corpus."""
 
 
 def compute_calibrated_probabilities(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -48,7 +48,8 @@ def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> S
     is_outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
     if is_outside.any():
         token = int(statistics.token_id[is_outside][0])
-        reason = f"token {token} is not in the frequency table, which ends at {len(log_frequency) - 1}: count again"
+        last = len(log_frequency) - 1
+        reason = f"token {token} is not in the frequency table, which ends at {last}: rebuild token_frequencies"
         return [Outcome.failed(reason)] * len(settings)
     probabilities = compute_calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 

@@ -43,13 +43,13 @@ def format_as_text(detector: Detector) -> str:
 
 
 def list_all_needs(detector: Detector) -> list[str]:
-    """Return the needs of every setting, then the needs of some settings."""
+    """Return the summaries of all requirements: those of every setting, then those of some settings only."""
     optional = [f"for some settings: {need.summary}" for need in detector.optional_needs]
     return [*list_need_summaries(detector.needs), *optional]
 
 
 def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """Yield each parameter's name with its default, its ``--grid`` values, its accepted values and its meaning."""
+    """Yield the name of each parameter with four texts: default, ``--grid`` values, accepted values and meaning."""
     for name, parameter in detector.parameters.items():
         swept = "not swept"
         if len(parameter.values) > 1:

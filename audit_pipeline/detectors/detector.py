@@ -60,7 +60,10 @@ UNKNOWN_LOGPROB = (
 
 
 def to_canonical_value(value: ParameterValue) -> ParameterValue:
-    """Round a float to 12 significant digits, as tables.canonical_json does: 0.3, not 0.30000000000000004."""
+    """Round a float to 12 significant digits, as ``tables.canonical_json`` does: 0.30000000000000004 becomes 0.3.
+
+    Values of other types are returned unchanged.
+    """
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
@@ -70,14 +73,14 @@ class Parameter:
 
     Attributes:
         default: The value of the default setting.
-        grid: The values that ``--grid`` sweeps.
+        grid: The values that are scored with the option ``--grid``.
         description: The meaning of the parameter, for the list of detectors.
-        requirement: A phrase that names the accepted values, for messages.
+        requirement: A phrase that describes the accepted values, for messages.
         accepts: A function that returns True if a value is accepted.
-        quiet: True if the label of a setting omits the parameter at its default. It marks the switches of ablations.
-            Their default is the published detector.
-        passes_each: True if every further value needs its own passes over the texts. An audit scores only the default.
-        spellings: Alternative spellings of a value, mapped to the spelling that ``parse`` reads.
+        quiet: True omits the parameter from the label of a setting if it has its default. Parameters of ablations are
+            quiet, because their default is the published detector.
+        passes_each: True if each value needs additional passes of the model. Audits then score only the default.
+        spellings: Alternative spellings that users may write, mapped to the spelling that ``parse`` reads.
     """
 
     default: ParameterValue
@@ -90,18 +93,18 @@ class Parameter:
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, text: str) -> ParameterValue:
-        """Return the canonical value of a text such as the argument of ``--set``.
+        """Parse a value that a user wrote, such as 0.3 in ``--set min_k.k=0.3``, and return its canonical form.
 
         Raises:
-            ConfigError: If the text is no value of this type or is not accepted.
+            ConfigError: If the text is not a value of this type, or if the value is not accepted.
         """
         stripped = text.strip()
         try:
-            return self.checked(_READERS[type(self.default)](self.spellings.get(stripped, stripped)))
+            return self.validate(_READERS[type(self.default)](self.spellings.get(stripped, stripped)))
         except (ValueError, ConfigError):
             raise ConfigError(f"'{text}' is not {self.requirement}") from None
 
-    def checked(self, value: ParameterValue) -> ParameterValue:
+    def validate(self, value: ParameterValue) -> ParameterValue:
         """Check a value and return its canonical form.
 
         Raises:
@@ -131,19 +134,21 @@ class Detector:
         summary: The score in one line.
         source: The paper and equation.
         passes: The number of model passes over each text, in words.
-        compute: The score. It receives the statistics of a text and all settings, and returns one outcome per setting,
-            in order. The text has at least one scored token and all ``needs``. Settings can share work: a grid of k
-            needs one sort.
+        compute: The function that computes the score. It receives the statistics of a text and all settings, and
+            returns one outcome per setting, in order. It is only called for texts with at least one scored token for
+            which all ``needs`` are met. It receives all settings at once, so that they can share work. For example,
+            all values of k share one sort.
         equation: The score as a formula in plain text.
         reported: The results that the authors report, and their data.
         also_reads: Properties of a text other than membership that change the score.
         parameters: The parameters by name.
-        needs: The inputs of every setting, except the statistics of the text's own pass.
-        optional_needs: The inputs of some settings only. If one is unmet, the other settings are still scored.
+        needs: The data that every setting requires in addition to the statistics of the text's own pass (``Need``).
+        optional_needs: The data that only some settings require. If it is missing, the other settings are still scored.
         on_request: True if the detector is scored only if the user names it.
-        reads: The columns that a setting reads, except log-probabilities and token ids (names of tables.MEASURED). If
-            the model's back end lacks a column, the setting has no score.
-        title: The printable name for tables of papers. If it is empty, ``name`` is used.
+        reads: A function that returns the columns of token statistics (names of ``tables.MEASURED``) that a setting
+            reads. Log-probabilities and token ids are not listed. If the model's back end does not provide a column,
+            the setting has no score.
+        title: The name in tables of papers. If it is empty, ``name`` is used.
     """
 
     name: str
@@ -168,11 +173,14 @@ class Detector:
 
     @property
     def own_logprobs_suffice(self) -> bool:
-        """Return True if the default setting needs only the log-probabilities of the text's tokens."""
+        """Return True if the default setting can be scored from the log-probabilities of the text's tokens alone."""
         return not self.reads(self.default) and not any(need.statistics for need in self.needs)
 
     def to_json(self, setting: Settings) -> str:
-        """Return the setting as canonical JSON, as in the column ``parameters``. Missing values are defaults."""
+        """Return the label of a setting: canonical JSON, as in the column ``parameters``.
+
+        Missing parameters have their defaults. Quiet parameters are omitted if they have their defaults.
+        """
         parameters = {}
         for name, value in {**self.default, **setting}.items():
             is_default = to_canonical_value(value) == self.default[name]
@@ -183,8 +191,8 @@ class Detector:
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
         """Score a text under each setting. Missing parameters have their defaults.
 
-        The outcome is ``not_applicable`` if the text has no scored token or a need is not met. It is ``failed`` if the
-        log-probability of a token is not finite.
+        The outcome is ``not_applicable`` if the text has no scored token, or if data of ``needs`` is missing. It is
+        ``failed`` if the log-probability of a token is not finite.
         """
         if not len(statistics):
             return [Outcome.not_applicable("the text has no scored token")] * len(settings)
@@ -210,7 +218,7 @@ def reads_columns(*columns: str) -> Callable[[Settings], tuple[str, ...]]:
 
 
 def boolean_parameter(description: str) -> Parameter:
-    """Return a switch for an ablation. True is the published detector. A grid never sweeps it."""
+    """Return a true-or-false parameter for an ablation. True is the published detector. ``--grid`` ignores it."""
     return Parameter(True, (True,), description, "true or false", lambda value: isinstance(value, bool), quiet=True)
 
 
@@ -219,13 +227,15 @@ def by_group(
     shared: Sequence[str],
     compute: Callable[[Settings, Sequence[Settings]], Sequence[Outcome]],
 ) -> list[Outcome]:
-    """Compute the outcomes of settings in groups and return them in the order of ``settings``.
+    """Compute the outcomes of settings that share work, and return them in the order of ``settings``.
+
+    Settings with the same values of the ``shared`` parameters form a group, and ``compute`` is called once per group.
 
     Args:
         settings: The settings to score.
-        shared: The names of the parameters that define a group. Settings with the same values form one group.
-        compute: The function that is called once per group. It receives one setting of the group, for the shared
-            values, and all settings of the group.
+        shared: The names of the parameters that define a group.
+        compute: A function of two arguments: one setting of the group, which has the shared values, and a list of all
+            settings of the group.
     """
     groups: dict[tuple[ParameterValue, ...], list[int]] = {}
     for index, setting in enumerate(settings):
@@ -238,17 +248,17 @@ def by_group(
 
 
 def outcomes(values: Iterable[float]) -> list[Outcome]:
-    """Return each value as an outcome."""
+    """Convert scores to outcomes. A score that is not finite becomes a failure."""
     return [Outcome.from_score(value) for value in values]
 
 
 def for_all_settings(score: Callable[[TextStatistics], Outcome]) -> Compute:
-    """Return a ``Detector.compute`` function for a score that is the same at every setting."""
+    """Return a ``Detector.compute`` function that calls ``score`` once per text and repeats its outcome per setting."""
     return lambda statistics, settings: [score(statistics)] * len(settings)
 
 
 def for_each_setting(score: Callable[[TextStatistics, Settings], Outcome]) -> Compute:
-    """Return a ``Detector.compute`` function for settings that share no work."""
+    """Return a ``Detector.compute`` function that calls ``score`` separately for each setting."""
     return lambda statistics, settings: [score(statistics, setting) for setting in settings]
 
 
@@ -294,8 +304,8 @@ def score_texts(
         rows = missing
         if statistics is not None:
             rows = [row for detector, settings in selection for row in detector.score(statistics, settings)]
-        # Rows are turned into columns at once. Hundreds of thousands of row objects would slow down Python's garbage
-        # collector.
+        # The values are appended to columns immediately. Hundreds of thousands of row objects would slow down Python's
+        # garbage collector.
         for index, values in enumerate(columns.values()):
             values.extend([row[index] for row in rows])
     text_of_row = pa.array(np.repeat(np.arange(len(example_ids)), len(labels)))

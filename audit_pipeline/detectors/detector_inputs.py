@@ -25,12 +25,12 @@ OWN_PASS = "one pass"
 
 @dataclass(frozen=True)
 class Need(Generic[T]):
-    """An input of a detector other than the text's own statistics: a ``T`` per text.
+    """A requirement of a detector: data per text, of type ``T``, besides the text's own statistics.
 
     Attributes:
-        name: The name. A provider in scoring/needs/ supplies the need with this name.
-        summary: The phrase in the list of detectors. It tells users the cost of an audit before it starts.
-        statistics: The token statistics that the model's back end must provide (names of CachedKind.statistics).
+        name: The name. A provider in scoring/needs/ supplies the data for this name.
+        summary: A phrase about the data for the list of detectors, from which users can estimate the cost of an audit.
+        statistics: The token statistics that the model's back end must provide (names in ``CachedKind.statistics``).
     """
 
     name: str
@@ -40,13 +40,13 @@ class Need(Generic[T]):
 
 @dataclass(frozen=True)
 class UnmetNeed:
-    """The reason why a need is not met for a text."""
+    """The reason why the data of a requirement is missing for a text."""
 
     reason: str
 
 
 def list_need_summaries(needs: Iterable[Need[Any]]) -> list[str]:
-    """Return the summaries of the text's own pass and of ``needs``, sorted, for the list of detectors."""
+    """Return the sorted summaries of all data that a detector reads: the text's own pass, and ``needs``."""
     return sorted([OWN_PASS, *(need.summary for need in needs)])
 
 
@@ -57,13 +57,15 @@ Float64s = npt.NDArray[np.float64]
 
 
 NOT_GIVEN = "the model's interface does not give"
-"""The start of the reason if a back end lacks a statistic that a detector reads."""
+"""The beginning of the reason for a missing score if a back end does not provide a statistic."""
 
 
 def explain_missing_columns(has_statistic: Callable[[str], bool], columns: Sequence[str]) -> str | None:
     """Return the reason why a back end cannot supply all of ``columns``, or None if it can.
 
-    ``has_statistic`` returns True if the back end provides a statistic of each token.
+    Args:
+        has_statistic: A function that returns True if the back end provides the statistic with this name.
+        columns: The names of the required statistics.
     """
     absent = [name for name in columns if not has_statistic(name)]
     return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
@@ -76,14 +78,16 @@ _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "cha
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchStatistics:
-    """The tokens that follow position i if the model's most likely token x*_i replaces x_i.
+    """The statistics of counterfactual branches: the text's next tokens after the token x_i is replaced.
+
+    In the branch of position i, the model's most likely token x*_i replaces the text's token x_i.
 
     Attributes:
         m: Maximum number of tokens per branch: the tokens i + 1, ..., i + m.
         offsets: The start of each branch in ``logprob`` and ``z``, of shape (n_tokens + 1,). A branch is empty if x_i
             is the argmax.
         logprob: The log-probabilities of the branch tokens in nats, in the branch's distributions.
-        z: The same, standardised by mu and sigma of the branch's distributions.
+        z: These log-probabilities, standardised by mean and standard deviation of the branch's distributions.
     """
 
     m: int
@@ -158,7 +162,7 @@ class TextStatistics:
         text: The text.
         columns: ``token_id`` and the columns of tables.MEASURED that the back end provides, float32 or int32, each of
             shape (n,).
-        extras: The value of each need, or an UnmetNeed with the reason.
+        extras: The data of each requirement, or an ``UnmetNeed`` with the reason why it is missing.
     """
 
     text: str
@@ -166,8 +170,8 @@ class TextStatistics:
     extras: Mapping[Need[Any], object] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        # Python calls this method for names that are no fields. During a copy ``columns`` itself can be unset, and
-        # ``self.columns`` would recurse.
+        # Python calls this method for names that are not fields. While an object is copied, ``columns`` may not be set
+        # yet, and ``self.columns`` would call this method again without end.
         columns: Mapping[str, npt.NDArray[Any]] = object.__getattribute__(self, "columns")
         try:
             return columns[name]
@@ -178,7 +182,7 @@ class TextStatistics:
         return len(self.columns["logprob"])
 
     def get_extra(self, need: Need[T]) -> T:
-        """Return the value of a need. Call :meth:`explain_unmet_need` before: the need must be met."""
+        """Return the data of a requirement, which must be met (see :meth:`explain_unmet_need`)."""
         return cast(T, self.extras[need])
 
     def explain_absent_columns(self, columns: Sequence[str]) -> str | None:
@@ -186,7 +190,7 @@ class TextStatistics:
         return explain_missing_columns(self.columns.__contains__, columns)
 
     def explain_unmet_need(self, need: Need[Any]) -> str | None:
-        """Return the reason why ``need`` is not met, or None if it is met."""
+        """Return the reason why the data of ``need`` is missing, or None if it is available."""
         value = self.extras.get(need, UnmetNeed(f"there is no {need.summary} for the text"))
         return value.reason if isinstance(value, UnmetNeed) else None
 
@@ -216,7 +220,8 @@ class _Rows:
     def slice_statistics(self, row: int, text: str, context_length: int) -> TextStatistics:
         skipped = 0
         if context_length:
-            # A token that crosses the border belongs to the text: most begin with the blank before their word.
+            # A token that crosses the end of the context belongs to the text. Most such tokens begin with the blank
+            # between context and text.
             skipped = int(np.searchsorted(self._char_end[row].values.to_numpy(), context_length, side="right"))
         columns = {}
         for name, (values, offsets) in self._columns.items():

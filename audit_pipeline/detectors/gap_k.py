@@ -28,8 +28,9 @@ def compute_standardised_gaps(statistics: TextStatistics, variance_floor: float)
 
 
 def _score_gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """Score each setting by the lowest windows. k is a share of the windows.
+    """Score each setting by the mean of the lowest smoothed gaps.
 
+    Gaps are smoothed by moving means over a window of tokens, and k is the share of the moving means that is averaged.
     If a text has fewer tokens than the window, its gaps are not smoothed, as in the authors' code.
     """
     failure = find_deviation_failure(statistics)

@@ -26,7 +26,7 @@ NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
 BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)", ("branches",))
-"""The counterfactual branches of the text's tokens."""
+"""The requirement of counterfactual branches: the text's next tokens after a token is replaced."""
 
 
 def choose_future_token_count(words: int | None) -> int:
@@ -53,9 +53,9 @@ def compute_token_ratios(
         statistics: The statistics of the text.
         branches: The branches of the text.
         m: The number of future tokens, at most ``branches.m``.
-        own_moments: True standardises a branch by its own mu and sigma, as in the authors' code. False uses those of
-            the original text (Algorithm 1).
-        last_token: True counts T as a future token. The authors' code omits it.
+        own_moments: True standardises a branch by its own mean and standard deviation, as in the authors' code. False
+            uses those of the original text (Algorithm 1 in the paper).
+        last_token: True includes the last token T among the future tokens. The authors' code omits it.
 
     Returns:
         A float64 array of shape (n,).
@@ -66,7 +66,8 @@ def compute_token_ratios(
     ratio = np.asarray(z - (statistics.max_logprob.astype(np.float64) - statistics.mean) / deviation)
     ratio[statistics.argmax_id == statistics.token_id] = 0.0
     lengths = np.diff(branches.offsets)
-    # For each value of each branch: the position i of its branch, its step within the branch, and its position j.
+    # Each value of a branch has three indices. These are the position i of the branch, the step within the branch, and
+    # the position j in the text.
     position = np.repeat(np.arange(n), lengths)
     step = np.arange(len(position)) - branches.offsets[:-1][position] + 1
     future = position + step

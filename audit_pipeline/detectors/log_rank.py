@@ -11,7 +11,7 @@ from audit_pipeline.detectors.detector_inputs import TextStatistics
 def _score_log_rank(statistics: TextStatistics) -> Outcome:
     """Compute -mean log(r_t + 1). r_t is 0 for the likeliest token.
 
-    The minus sign makes a better rank score higher.
+    Because of the minus sign, texts with likelier tokens have higher scores.
     """
     return Outcome.from_score(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))
 

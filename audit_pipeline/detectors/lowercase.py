@@ -7,7 +7,7 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.loss import compute_mean_logprob, divide_finite
 
 LOWERCASED: Need[TextStatistics] = Need("lowercase", "extra pass (the text in lower case)")
-"""The statistics of the text in lower case."""
+"""The requirement of the statistics of the text in lower case."""
 
 
 def has_cased_characters(text: str) -> bool:

@@ -11,10 +11,10 @@ from audit_pipeline.detectors.detector_inputs import Float64s, Need, PowerSums, 
 from audit_pipeline.detectors.min_k import compute_lowest_means
 
 POWER_SUMS: Need[PowerSums] = Need("renyi", "sums of powers (in the same pass)", ("log_sum_p2", "log_sum_sqrt_p"))
-"""Sums of powers of the probabilities at every token's position."""
+"""The requirement of sums of powers of the probabilities at every token's position."""
 
 ORDERS_OF_POWER_SUMS = ("0.5", "2")
-"""The orders that need :data:`POWER_SUMS`. The other orders need only the statistics that every text has."""
+"""The orders whose entropy is computed from :data:`POWER_SUMS`. The others need only the statistics of every text."""
 
 
 def compute_renyi_entropy(statistics: TextStatistics, alpha: str) -> Float64s:
@@ -43,7 +43,8 @@ def _score_max_renyi(statistics: TextStatistics, settings: Sequence[Settings]) -
         alpha = str(shared["alpha"])
         if reason is not None and alpha in ORDERS_OF_POWER_SUMS:
             return [Outcome.not_applicable(reason)] * len(group)
-        # A low entropy means a certain model, and thus a likely member. So the highest entropies are the lowest scores.
+        # A low entropy means that the model is certain, which indicates a member. The entropy is negated, so that the
+        # highest entropies are the lowest scores.
         entropy = compute_renyi_entropy(statistics, alpha)
         ks = [float(setting["k"]) for setting in group]
         if shared["select"] == "max":

@@ -21,12 +21,12 @@ _HIGHEST_SHARE = 0.05
 
 
 class Copying(NamedTuple):
-    """A way to make copies of a text.
+    """The settings by which copies of a text with swapped words are made.
 
     Attributes:
         alpha: The share of words that are swapped in a copy.
         n: The number of copies.
-        seeds: The source of random numbers: `text` or `stream`.
+        seeds: The source of random numbers: `text` (a seed from the text) or `stream` (one stream for the whole file).
     """
 
     alpha: float
@@ -35,12 +35,12 @@ class Copying(NamedTuple):
 
     @classmethod
     def from_setting(cls, setting: Settings) -> Copying:
-        """Return the way of copying that a setting of PAC requests."""
+        """Return the copying settings in a setting of PAC."""
         return cls(float(setting["alpha"]), int(setting["n"]), str(setting["seeds"]))
 
 
 COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra passes (copies with words swapped)")
-"""The statistics of all n copies of the text, by copying method."""
+"""The statistics of all n copies of the text, by copying settings."""
 
 
 def compute_polarized_distance(logprob: npt.ArrayLike) -> float:
@@ -55,9 +55,9 @@ def compute_polarized_distance(logprob: npt.ArrayLike) -> float:
 
 
 def _score_pac(statistics: TextStatistics, setting: Settings) -> Outcome:
-    """Compute the mean distance of the copies minus the distance of the text. It is the authors' score, negated.
+    """Compute the mean polarised distance of the copies minus that of the text, which is the authors' score, negated.
 
-    In a seen text few tokens are far less likely than the others. Swapped words change that.
+    In a text that the model has read, few tokens are far less likely than the others. Swapping words changes that.
     """
     copies = statistics.get_extra(COPIES)[Copying.from_setting(setting)]
     distance = compute_polarized_distance(statistics.logprob)

@@ -11,14 +11,17 @@ from audit_pipeline.detectors.detector_inputs import Float32s, Need, TextStatist
 from audit_pipeline.detectors.loss import compute_mean_logprob, divide_finite
 
 PrefixedLogProbs = Mapping[tuple[int, str], Float32s | UnmetNeed]
-"""l(x_t | P, x_<t) of all T tokens of the text, including the first token, of shape (T,). The value is UnmetNeed if the
-text has none after this prefix. The keys are the number of shots and the value of ``join``."""
+"""The log-probabilities of a text after prefixes P of several lengths.
+
+The keys are the number of texts in the prefix (shots) and the value of the parameter ``join``. A value is
+l(x_t | P, x_<t) of all T tokens of the text, including the first token, of shape (T,). It is an ``UnmetNeed`` if the
+model was not run on the text with this prefix."""
 
 NONMEMBER_PREFIX: Need[PrefixedLogProbs] = Need("nonmember_prefix", "prefix of known non-members")
 MEMBER_PREFIX: Need[PrefixedLogProbs] = Need("member_prefix", "prefix of known members")
 
 JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
-"""The separator after each shot, by the values of the parameter ``join``."""
+"""The separator after each text of the prefix, by the value of the parameter ``join``."""
 
 
 def _score_recall(statistics: TextStatistics, setting: Settings) -> Outcome:

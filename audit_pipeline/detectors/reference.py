@@ -14,7 +14,7 @@ from audit_pipeline.detectors.loss import compute_mean_logprob, divide_finite
 from audit_pipeline.detectors.min_k import compute_moving_means
 
 REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
-"""The statistics of the text under the reference model."""
+"""The requirement of the text's statistics under a reference model."""
 
 DIFFERENCE = "difference"
 RATIO = "ratio"
@@ -27,14 +27,15 @@ WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 def compute_vote_share(
     logprob: npt.ArrayLike, reference_logprob: npt.ArrayLike, windows: Sequence[int] = WBC_WINDOWS
 ) -> float:
-    """Compute the share of windows with a greater sum of ``logprob``, as the mean over the window lengths, in [0, 1].
+    """Compute the share of windows in which the sum of ``logprob`` exceeds the sum of ``reference_logprob``.
 
-    Equal sums are no vote. The share is NaN if a value is not finite.
+    The result is the mean of this share over the window lengths, in [0, 1]. Windows with equal sums do not count as
+    exceeding. The result is NaN if a value is not finite.
 
     Args:
         logprob: The log-likelihoods of n >= 1 tokens under the audited model.
         reference_logprob: The log-likelihoods of the same tokens under the reference model.
-        windows: The window lengths in tokens. A window longer than n has n tokens.
+        windows: The window lengths in tokens. Lengths above n are shortened to n.
     """
     margin = np.asarray(logprob, dtype=np.float64) - np.asarray(reference_logprob, dtype=np.float64)
     if not np.isfinite(margin).all():
@@ -43,15 +44,16 @@ def compute_vote_share(
 
 
 def _score_against_reference(statistics: TextStatistics, setting: Settings) -> Outcome:
-    """Compute the score in one of three forms.
+    """Compute the score by one of three comparisons, which the setting selects.
 
-    - The difference is mean l - mean l_ref. It grows as the audited model finds the text likelier than the reference.
+    - The difference is mean l - mean l_ref. It is larger if the text is likelier under the audited model than under the
+      reference model.
     - The ratio is -(mean l / mean l_ref). Both means are negative, so the quotient is the ratio of the losses. A low
       ratio suggests a member (Zhang et al. 2024, appendix A.1), hence the minus sign.
-    - WBC counts the votes of windows. A window votes for a member if the reference's loss is strictly greater. Both
-      models must have the same tokens.
+    - WBC is the share of windows that vote for a member (:func:`compute_vote_share`). A window votes for a member if
+      the reference model's loss is strictly greater. Both models must split the text into the same tokens.
 
-    Each mean is over the model's own tokens, because two tokenizers may split the text differently.
+    Each mean is over the tokens of its model, because two tokenizers may split the text differently.
     """
     reference = statistics.get_extra(REFERENCE_MODEL)
     if not len(reference):

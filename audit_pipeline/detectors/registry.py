@@ -23,7 +23,7 @@ _MAX_ERROR_CHARACTERS = 200
 
 
 def _find_detectors() -> dict[str, Detector]:
-    """Return every detector of this package's modules by name. A new detector needs no entry here."""
+    """Find the detectors in all modules of this package. A new detector is found without an entry in a list."""
     names = [f"{detectors.__name__}.{module.name}" for module in pkgutil.iter_modules(detectors.__path__)]
     modules = (importlib.import_module(name) for name in names if name != __name__)
     return collect_by_name(
@@ -35,10 +35,14 @@ def _find_detectors() -> dict[str, Detector]:
 
 
 def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
-    """Check a detector of another package and return it with a safe ``compute`` function.
+    """Check a detector of another package and wrap its ``compute`` function.
 
-    If ``compute`` raises an error, the outcomes of the text are failures that name the detector and its package.
-    The check raises an error for every wrong declaration.
+    If the wrapped function raises an error, all outcomes of the text are failures whose reason names the detector and
+    its package.
+
+    Raises:
+        TypeError: If a field of the detector has a wrong type, or an unknown column or requirement is named.
+        ConfigError: If a parameter does not accept its own values.
     """
 
     def compute(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
@@ -54,7 +58,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
     require_string_fields(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
     for parameter in detector.parameters.values():
         for value in (parameter.default, *parameter.grid):
-            parameter.checked(value)
+            parameter.validate(value)
     detector.to_json({})
     unknown_columns = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
     wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
@@ -67,12 +71,12 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
 _ALL = merge_entry_points(
     _find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name, _adopt_plugin_detector
 )
-REGISTRY: Mapping[str, Detector] = _ALL.found
+REGISTRY: Mapping[str, Detector] = _ALL.by_name
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package and version, such as ``package==1.0``, of each detector that an installed package provides."""
 
 PLUGIN_PACKAGES: tuple[str, ...] = _ALL.packages_with_versions
-"""The packages that provide detectors, with versions. Scores are stale if a version changes."""
+"""The packages that provide detectors, with versions. If a version changes, stored scores are stale."""
 
 ONE_PASS: Mapping[str, Detector] = {name: detector for name, detector in REGISTRY.items() if not detector.needs}
 """The detectors that need only the text's own pass."""
@@ -108,7 +112,7 @@ def expand_settings(
     for name, value in (overrides or {}).items():
         parameter = _require_parameter(detector, name)
         try:
-            fixed[name] = parameter.checked(value)
+            fixed[name] = parameter.validate(value)
         except ConfigError as error:
             raise ConfigError(f"{detector.name}.{name}: {error}") from None
     choices: list[tuple[ParameterValue, ...]] = []
@@ -123,7 +127,7 @@ def expand_settings(
 
 
 def deduplicate_settings(detector: Detector, settings: Iterable[Settings]) -> list[Settings]:
-    """Return the settings with distinct labels, in order."""
+    """Return the settings without duplicates. Settings are duplicates if their labels (:meth:`to_json`) are equal."""
     return list({detector.to_json(setting): dict(setting) for setting in settings}.values())
 
 
@@ -133,8 +137,8 @@ def select(
     """Return detectors with their settings to score, in the order of ``names``, without duplicates.
 
     Args:
-        names: The names of the detectors. None selects all detectors that are not on request, and the detectors in
-            ``overrides``.
+        names: The names of the detectors. None selects the detectors in ``overrides`` and all detectors that are scored
+            without request.
         grid: True for every combination of the parameters' grids.
         overrides: Fixed values of parameters by detector.
 
@@ -181,8 +185,8 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
 def is_default(detector_name: str, parameters: str, overrides: Overrides | None = None) -> bool:
     """Return True if ``parameters`` is the label of the default setting.
 
-    ``overrides`` are the defaults that a benchmark fixes. A detector outside the registry, for scores that a user
-    provides, has no parameters: its default label is ``{}``.
+    ``overrides`` contains defaults that a benchmark fixes. Scores that a user provides may be of a detector outside the
+    registry. Such a detector has no parameters, so its default label is ``{}``.
     """
     if detector_name not in REGISTRY:
         return parameters == canonical_json({})
@@ -191,7 +195,7 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
 
 
 def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
-    """Return ``scores`` with the column ``is_default`` of SCORES.
+    """Add the column ``is_default`` to a table of scores.
 
     Args:
         scores: A table with the columns detector and parameters.

@@ -17,9 +17,9 @@ from audit_pipeline.detectors.min_k import K
 def _score_surprising_tokens(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
     """Compute the mean l_t of surprising tokens.
 
-    These are the int(k * n) tokens with the lowest l_t whose entropy H_t = -mu_t is strictly below ``max_entropy``. If
-    tokens at the border have equal l_t, the first ones in the text are selected. If no token is surprising, the text is
-    not applicable, because any number would rank it against other texts.
+    The int(k * n) tokens with the lowest l_t are selected. Of tokens with equal l_t, the earlier ones are selected
+    first. A selected token is surprising if the entropy H_t = -mu_t at its position is strictly below ``max_entropy``.
+    A text without a surprising token has no score, because any number would rank it among other texts.
     """
     logprob = statistics.logprob.astype(np.float64)
     entropy = -statistics.mean.astype(np.float64)
@@ -37,11 +37,11 @@ def _score_setting(
 ) -> Outcome:
     """Score one setting. The arrays have shape (n,) and are sorted by log-probability, ascending.
 
-    A reason contains no number of the text, because texts without a score are counted by their reason.
+    Reasons do not contain numbers that differ between texts, because texts without a score are counted by reason.
     """
     count = int(len(logprob) * k)
     if not count:
-        return Outcome.not_applicable(f"k={k:g} selects none of so few scored tokens")
+        return Outcome.not_applicable(f"k={k:g} selects no token: the text has too few scored tokens")
     surprising = logprob[:count][entropy[:count] < max_entropy]
     if not len(surprising):
         reason = f"no surprising token: the entropy is {max_entropy:g} or more at each of the least likely tokens"

@@ -281,7 +281,7 @@ def score_texts(
         proposer=options.proposer,
         seed=options.seed,
         device=options.device,
-        notify=listener.how_far,
+        notify=listener.step_progress,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_label_required = options.label_column != ScoreOptions.label_column

@@ -16,12 +16,12 @@ from audit_pipeline.errors import SourceError
 
 @dataclass(frozen=True)
 class Archive:
-    """A verified distribution on disk.
+    """A downloaded distribution whose checksum is correct.
 
     Attributes:
-        version: Its version.
-        path: Its file.
-        fault: The reason why no newer version was found or fetched, or None.
+        version: The version of the distribution.
+        path: The path of the file.
+        fault: The reason why the package index could not be searched for a newer version, or None.
     """
 
     version: str
@@ -41,7 +41,8 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
     except KeyError:
         raise SourceError(f"{wheel.name} holds no file {name}") from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
-        # A password is a RuntimeError, and an unsupported compression is its subclass NotImplementedError.
+        # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
+        # NotImplementedError, which is a subclass of RuntimeError.
         raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
 
 

@@ -1,7 +1,7 @@
-"""Decoding of web pages with a wrong, a declared or a missing charset.
+"""Decoding of web pages, whose declared charset may be wrong or missing.
 
-Labels have the same meaning as in browsers (WHATWG Encoding Standard): iso-8859-1 is windows-1252, gb2312 is GB 18030,
-shift_jis is windows-31j, euc-kr is windows-949.
+Charset labels have the same meaning as in browsers (WHATWG Encoding Standard). For example, iso-8859-1 means
+windows-1252, gb2312 means GB 18030, shift_jis means windows-31j, and euc-kr means windows-949.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def find_codec(label: str, *, is_inside: bool = False) -> str | None:
 
     Args:
         label: A label in a page or in a server's response, such as utf8, latin1, x-sjis.
-        is_inside: The label was read from the page as ASCII. So the page is not in UTF-16, even if the label is.
+        is_inside: True if the label is part of the page and was read as ASCII. The page is then not in UTF-16, even if
+            the label says so.
     """
     encoding = webencodings.lookup(label)
     if encoding is None:
-        # Browsers do not know some labels of programs, such as latin-1.
+        # Some labels that programs write, such as latin-1, are not in the WHATWG standard, but Python supports them.
         codec = _find_text_codec(label)
         encoding = webencodings.lookup(codec) if codec else None
         if encoding is None:
@@ -54,7 +55,7 @@ def find_codec(label: str, *, is_inside: bool = False) -> str | None:
     if encoding.name == "x-user-defined":
         return "cp1252"
     if encoding.name == "gbk":
-        # GB 18030 contains GBK.
+        # The standard decodes GBK as GB 18030, which is a superset.
         return "gb18030"
     return str(encoding.codec_info.name)
 
@@ -82,10 +83,10 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
 
 
 def decode_page_file(content: bytes, charset: str | None = None) -> str:
-    """Decode the bytes of a user's page as :func:`decode_page` does, but never refuse it.
+    """Decode the bytes of a user's page as :func:`decode_page` does, but never raise an error.
 
-    If no candidate fits, invalid bytes become U+FFFD, which the reader counts. The charset is UTF-8 if more characters
-    are valid in UTF-8 than invalid. Otherwise it is the guessed or declared charset.
+    If no candidate fits, each invalid byte becomes U+FFFD. The page is then decoded as UTF-8 if it has more valid than
+    invalid UTF-8 sequences, else in the guessed or declared charset.
     """
     candidates = _list_candidates(content, charset)
     text = _decode_strictly(content, candidates)
@@ -102,7 +103,7 @@ def decode_page_file(content: bytes, charset: str | None = None) -> str:
 
 
 def _list_candidates(content: bytes, charset: str | None) -> list[str]:
-    """Return the charsets to try in their order, by Python's names."""
+    """Return Python's names of the charsets to try, in the order of the attempts."""
     for starts in (_MARKS, _UTF16_STARTS):
         for start, name in starts.items():
             if content.startswith(start):
@@ -114,7 +115,7 @@ def _list_candidates(content: bytes, charset: str | None) -> list[str]:
     if label_inside:
         declared.append(find_codec(label_inside, is_inside=True))
     known = [name for name in declared if name is not None]
-    # ISO-2022-JP consists of ASCII bytes, so it is also valid UTF-8.
+    # Text in ISO-2022-JP consists of ASCII bytes and would be accepted as UTF-8, so ISO-2022-JP must be tried earlier.
     if _SHIFTED in known and _ESCAPE in content:
         return [_SHIFTED]
     return ["utf-8", *known]

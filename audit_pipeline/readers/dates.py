@@ -1,7 +1,7 @@
-"""Parsing of dates from people and programs to the first and the last possible day.
+"""Parsing of dates, written by people or programs, to the first and the last day that a date can mean.
 
-A moment with a time zone falls on its day in UTC. A moment without a time zone falls on the day that is written.
-A year, a month or an ambiguous date such as 01/02/2024 is an interval.
+A time with a time zone is converted to its day in UTC. A time without a time zone means the day that is written. A
+year, a month or an ambiguous date such as 01/02/2024 means an interval of days.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MONTH_NAMES = (
 
 @dataclass(frozen=True)
 class Dating:
-    """The days on which a text can have been published.
+    """The interval of days in which a text was published.
 
     Attributes:
-        published: The last of these days.
-        earliest: The first of these days; None if it is the same day.
+        published: The last day of the interval.
+        earliest: The first day of the interval, or None if the interval is a single day.
     """
 
     published: date
@@ -40,7 +40,7 @@ class Dating:
 
     @property
     def first_day(self) -> date:
-        """Return the first day on which the text can have been published."""
+        """Return the first day of the interval."""
         return self.earliest or self.published
 
     def __str__(self) -> str:
@@ -52,17 +52,17 @@ class UnreadableDateError(ValueError):
 
 
 def parse_dating(value: object, today: date | None = None) -> Dating | None:
-    """Return the days that a value means.
+    """Parse a date to the interval of days that it means.
 
     Args:
         value: A date, a datetime, a number (a year, 20240531, or the time since 1970) or a written date.
-        today: The current day in UTC. Dates that begin after the next day are refused.
+        today: The current day in UTC. An interval that begins later than the next day is refused.
 
     Returns:
-        The dating, or None if the value is null, blank or a word for a missing date.
+        The interval, or None if the value is null, blank or a word for a missing date, such as "unknown".
 
     Raises:
-        UnreadableDateError: If the value is not a date that can be read, is before the year 1000 or in the future.
+        UnreadableDateError: If the value cannot be parsed as a date, or is before the year 1000 or in the future.
     """
     if _is_absent(value):
         return None
@@ -71,20 +71,20 @@ def parse_dating(value: object, today: date | None = None) -> Dating | None:
         dating = _parse_value(value)
     except (ValueError, OverflowError):
         raise UnreadableDateError(f"{quoted} is not a date that can be read") from None
-    # Programs write the years 1 and 101 for a missing date.
+    # Some programs write the year 1 or 101 if a date is missing.
     if dating.first_day.year < _FIRST_YEAR:
         raise UnreadableDateError(f"{quoted} is before the year {_FIRST_YEAR}")
-    # The next day begins up to 14 hours earlier in other time zones.
+    # In other time zones, the next day has already begun up to 14 hours before it begins in UTC.
     if dating.first_day > (today or datetime.now(UTC).date()) + timedelta(days=1):
         raise UnreadableDateError(f"{quoted} is in the future")
     return dating
 
 
 def dating_from_years(years: Collection[int]) -> Dating | None:
-    """Return the dating from the first day of the first year to the last day of the last year.
+    """Return the interval from the first day of the earliest year to the last day of the latest year.
 
     Returns:
-        The dating, or None if there is no year or a year is not between 1 and 9999.
+        The interval, or None if there is no year, or if a year is not between 1 and 9999.
     """
     if not years or min(years) < 1 or max(years) > 9999:
         return None
@@ -92,7 +92,7 @@ def dating_from_years(years: Collection[int]) -> Dating | None:
 
 
 def span_datings(datings: Collection[Dating]) -> Dating | None:
-    """Return the dating from the first day to the last day of several datings, or None if there are none."""
+    """Return the smallest interval that contains all given intervals, or None if there are none."""
     if not datings:
         return None
     first_day = min(dating.first_day for dating in datings)
@@ -101,10 +101,11 @@ def span_datings(datings: Collection[Dating]) -> Dating | None:
 
 
 def parse_edition_dates(values: Iterable[str | None]) -> Dating | None:
-    """Return the dating from the first to the last of a file's edition dates.
+    """Return the interval from the earliest to the latest of the edition dates in a file's metadata.
 
     Returns:
-        The dating, or None if no date can be read. Programs write 0101-01-01 for a missing date.
+        The interval, or None if no date can be parsed. The date 0101-01-01, which some programs write for a missing
+        date, is ignored.
     """
     datings: list[Dating] = []
     for value in values:
@@ -128,7 +129,7 @@ def _build_dating(first: date, last: date) -> Dating:
 
 
 def _build_from_numbers(year: int, month: int = 0, day: int = 0) -> Dating:
-    """Return the dating of a year, a month or a day. 0 stands for an unknown month or day, as in 1998-05-00."""
+    """Return the interval of a year, a month or a day. 0 stands for an unknown month or day, as in 1998-05-00."""
     if month == 0:
         if day:
             raise ValueError("a day of an unknown month")
@@ -142,7 +143,12 @@ def _build_from_moment(moment: datetime) -> Dating:
 
 
 def _parse_value(value: object) -> Dating:
-    """Read a value that is not missing. Raises ValueError or OverflowError if it is no date."""
+    """Parse a value that is not missing.
+
+    Raises:
+        ValueError: If the value is not a date.
+        OverflowError: If the value is a number that is too large for a date.
+    """
     if isinstance(value, datetime):
         return _build_from_moment(value)
     if isinstance(value, date):
@@ -153,7 +159,7 @@ def _parse_value(value: object) -> Dating:
 
 
 def _parse_written(value: str) -> Dating:
-    # Chinese and Japanese dates are the ISO date with signs for year, month and day.
+    # Chinese and Japanese dates have the order of ISO dates, with characters for year, month and day.
     written = value.replace("年", "-").replace("月", "-").replace("日", " ")
     written = _REGION.sub("", " ".join(written.split()).rstrip("-"))
     for pattern, read in _FORMS:
@@ -168,13 +174,16 @@ def _parse_written(value: str) -> Dating:
 
 
 def _read_moment(written: str) -> Dating:
-    """Read an ISO moment. Its time zone may be a name, or follow a blank."""
+    """Read an ISO date and time. Its time zone may be a name, and a blank may precede the time zone."""
     joined = _SPACED_OFFSET.sub(r"\1", _ZONE_NAME.sub("+00:00", written))
     return _build_from_moment(datetime.fromisoformat(joined))
 
 
 def _read_digits(digits: str) -> Dating:
-    """Read a year, a compact date or the time since 1970. The serial numbers of spreadsheets are no dates."""
+    """Read digits as a year, a compact date (20240531) or a time since 1970.
+
+    Serial numbers of days, as in spreadsheets, are not accepted.
+    """
     if len(digits) == len("1998"):
         return _build_from_numbers(int(digits))
     if len(digits) in (len("20240531"), len("20240531120000")):
@@ -194,7 +203,10 @@ def _read_year_first(year: str, _: str, month: str, day: str, clock: str | None)
 
 
 def _read_year_and_number(year: str, mark: str, number: str) -> Dating:
-    """Read 1998-05 as a month and 1998-99 as two years. 2001/02 can be both, and two years contain the month."""
+    """Read 1998-05 as a month and 1998-99 as two years.
+
+    2001/02 can mean February 2001 or the years 2001 and 2002. The result is the two years, which contain the month.
+    """
     is_next_year = len(number) == len("02") and int(number) == (int(year) + 1) % 100
     if is_next_year and (mark in "/–" or int(number) > _MONTHS_PER_YEAR):
         return _read_years(year, str(int(year) + 1))
@@ -210,9 +222,10 @@ def _read_month_and_year(month: str, year: str) -> Dating:
 
 
 def _read_year_last(first: str, mark: str, second: str, year: str) -> Dating:
-    """Read 31.12.2024 and 12/31/2024. If both orders are possible, the dating covers both days, except with dots.
+    """Read a date that ends with the year, such as 31.12.2024 or 12/31/2024.
 
-    With dots the day comes first in every language that writes dates so.
+    If day and month can be swapped, the interval contains both possible days. Dates with dots are never ambiguous,
+    because every language that writes dates with dots puts the day first.
     """
     possible: list[Dating] = []
     for day, month in ((int(first), int(second)), (int(second), int(first))):
@@ -247,7 +260,7 @@ def _read_mail(written: str) -> Dating:
 
 
 def _read_pdf_date(*parts: str | None) -> Dating:
-    """Read the form of dates in a PDF: D:20240531233000-05'00'. All parts after the year may be missing."""
+    """Read a date in the format of PDF metadata: D:20240531233000-05'00'. All parts after the year may be missing."""
     year, month, day, hour, minute, second, offset, offset_minutes = parts
     if hour is None:
         return _build_from_numbers(int(year or 0), int(month or 0), int(day or 0))

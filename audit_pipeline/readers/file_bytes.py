@@ -25,7 +25,7 @@ COMPRESSIONS = (".gz", ".zst")
 MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
-"""Number of bytes that are read to detect the dialect of a file."""
+"""Number of bytes at the beginning of a file that are read to detect its dialect, such as the separator of columns."""
 
 _BUFFER = 64 * 1024
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
@@ -58,10 +58,10 @@ class InputFile:
     Attributes:
         path: The path.
         name: The name in the locations of rows.
-        kind: The suffix without compression.
-        packed: The suffix of the compression (.gz, .zst), or "".
-        string_lines: The column for JSON values that are strings, or None to skip them.
-        spooled: The content of standard input.
+        kind: The suffix of the format, without that of the compression, such as .jsonl.
+        packed: The suffix of the compression (.gz or .zst), or "" if the file is not compressed.
+        string_lines: The column that lines with a JSON string are read into, or None to skip such lines.
+        spooled: A temporary file with the content of standard input, or None for other files.
         meter: The progress of reading.
     """
 
@@ -79,7 +79,8 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
     """Open the uncompressed bytes of a file from the beginning, and update ``file.meter``.
 
     Raises:
-        UnreadableFileError: If the file cannot be read or decompressed. It may be raised within the block.
+        UnreadableFileError: If the file cannot be read or decompressed. The error may also occur later, while the
+            caller reads the bytes.
     """
     with ExitStack() as stack:
         stack.enter_context(faults_as_errors(file))
@@ -101,7 +102,7 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
 
 @contextmanager
 def faults_as_errors(file: InputFile) -> Iterator[None]:
-    """Convert errors of disk and compression to UnreadableFileError."""
+    """Convert errors of the disk and of decompression, raised within the block, to UnreadableFileError."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -115,7 +116,7 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
 def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the non-blank lines with their numbers from 1, without line ends and byte-order mark.
 
-    Only a line feed ends a line.
+    Only a line feed separates lines. Other separators of Unicode may occur within a line.
 
     Raises:
         UnreadableFileError: If a line is longer than 64 MiB, or the file is in UTF-16.
@@ -132,10 +133,10 @@ def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, byte
 
 
 def decode_text(binary: BinaryIO) -> io.TextIOWrapper:
-    """Return the bytes as a text file with unchanged line ends.
+    """Return a text file that decodes the bytes as UTF-8 and keeps line ends unchanged.
 
-    Invalid UTF-8 becomes lone surrogates, so that only the row with these bytes is skipped. Closing the result closes
-    ``binary``.
+    Invalid bytes become lone surrogates instead of an error. The reader of rows then skips only the rows that contain
+    them. Closing the text file also closes ``binary``.
     """
     return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
@@ -154,14 +155,14 @@ def refuse_utf16(file: InputFile, start: bytes) -> None:
 
 
 def read_standard_input() -> InputFile:
-    """Copy standard input to a temporary file, because it is read several times.
+    """Copy standard input to a temporary file, because a file is read several times.
 
     Raises:
         UnreadableFileError: If standard input is closed or is not text.
     """
     if sys.stdin is None:
         raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
-    # The temporary file is closed and removed together with its last reference.
+    # Python closes and removes the temporary file when the last reference to it is gone.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):
         spooled.write(piece)
@@ -177,7 +178,7 @@ def read_standard_input() -> InputFile:
 
 
 class _NonClosingReader(io.RawIOBase):
-    """A wrapper of a file that does not close it, and returns its position."""
+    """A wrapper of a file with its position. Closing the wrapper does not close the file."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""Formats of users' files by file name, and the rows and texts of a file."""
+"""Opening of users' files: the format is chosen by the file name, and the rows or texts of the file are returned."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
     Args:
         path: A file of a format in SUFFIXES, a folder that `datasets` saved, or ``-`` for standard input.
         name: The name of the file in the locations of rows. By default the file name.
-        string_lines: The column for lines that are JSON strings, as in files of MIMIR. By default they are skipped.
+        string_lines: The column that lines with a JSON string are read into, as in files of MIMIR. By default such
+            lines are skipped.
 
     Raises:
         DataError: If the file is missing, its format is unknown, or its beginning cannot be read.
@@ -113,7 +114,10 @@ def open_texts(
 
 
 def stream_from_texts(texts: Sequence[object]) -> TextStream:
-    """Return a stream of texts in memory. Unusable texts are skipped, with locations such as ``texts[3]``."""
+    """Return a stream of texts that are in memory.
+
+    Unusable texts are skipped. Messages mention a text by its position, such as ``texts[3]``.
+    """
     name = "texts"
     rows = [Row(f"{name}[{index}]", index, {TXT_COLUMN: text}) for index, text in enumerate(texts)]
     stream = RowStream(

@@ -1,7 +1,8 @@
-"""The hub's client on our limits, and its errors in plain language: which may pass, and what to do about each.
+"""The HTTP client of huggingface_hub with limits of ours, and messages for its errors.
 
-Importing this module sets the client of huggingface_hub, which transformers and `datasets` use as well. It repeats
-requests itself. Files in Xet storage come through hf_xet, whose own transport cannot be replaced.
+Importing this module replaces the HTTP client of huggingface_hub, which transformers and `datasets` use as well. The
+new client has a timeout and a maximum length of responses. huggingface_hub itself repeats failed requests. The limits
+do not apply to files in Xet storage, because hf_xet downloads them by a transport that cannot be replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _UNAUTHORISED = 401
 _FORBIDDEN = 403
 _FIRST_ERROR_STATUS = 400
 _MAX_REASON_LENGTH = 300
-# Maximum silence of the hub, in seconds. The hub's own client has none for listings.
+# Timeout of a response, in seconds. The hub's own client has no timeout for listings.
 _TIMEOUT = 60.0
 # A listing of a million files has about 100 MB.
 _MAX_LISTING_BYTES = 256 << 20
@@ -48,7 +49,7 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 class HubDataUnreachableError(DataError, TransientError):
-    """A data set of the hub that may be available later: the hub did not answer, or was too busy."""
+    """An error for a data set of the hub that may be available later: the hub did not respond, or was too busy."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +57,16 @@ class HubFault:
     """A problem with a model or a data set of the hub.
 
     Attributes:
-        why: End of a sentence that begins with the name of the model or data set.
-        passing: Whether the same request may succeed later.
+        why: The end of a sentence that begins with the name of the model or data set.
+        is_transient: True if the same request may succeed later.
     """
 
     why: str
-    passing: bool
+    is_transient: bool
 
 
 def _limit_response(response: httpx2.Response) -> None:
-    """Set the maximum length of a response: one for listings and errors, none for files.
+    """Set the maximum length of a response. It applies to listings and errors, but not to files.
 
     The clients of the hub verify the length of files themselves.
     """
@@ -75,7 +76,7 @@ def _limit_response(response: httpx2.Response) -> None:
 
 
 def _install_client() -> None:
-    # These hooks keep to HF_HUB_OFFLINE. Only a client of the hub's default factory has them.
+    # The hub's default client has hooks that block requests if HF_HUB_OFFLINE is set. The new client needs them, too.
     request_hooks = get_session().event_hooks["request"]
     set_client_factory(lambda: build_library_client(_TIMEOUT, request_hooks, _limit_response))
 
@@ -87,21 +88,23 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     """Return the fault behind an error of the hub's clients, or None for any other error.
 
     Args:
-        error: Error, whose causes are searched, too.
-        revision: Revision that was requested.
+        error: The error. Its causes are examined as well.
+        revision: The requested revision.
     """
-    # `datasets` hides causes, and reports that it found no file.
+    # `datasets` reports that a file was not found, and the actual error is only in the context of its error.
     errors = list(iterate_causes(error, with_context=True))
     is_network_error = isinstance(error, (ConnectionError, TimeoutError))
     if isinstance(error, OSError) and error.errno is not None and not is_network_error:
-        # This is an error of the disk. Its context can be a network error that the client has already handled.
+        # This is an error of the disk, not of the hub. Its context may be a network error that was already handled.
         return None
-    # `datasets` does not always report that it is offline by choice: its error then has no cause.
+    # If HF_HUB_OFFLINE is set, some errors of `datasets` have no cause that shows it.
     is_unreached = _find_first_error(errors, ConnectionError, LocalEntryNotFoundError) is not None
     if _find_first_error(errors, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
         is_partial = _find_first_error(errors, IncompleteSnapshotError) is not None
         partly = " whole" if is_partial else ""
-        return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
+        return HubFault(
+            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", is_transient=False
+        )
     refusal = _find_first_error(errors, HfHubHTTPError) or _find_first_error(errors, httpx2.HTTPStatusError)
     if refusal is not None:
         return _classify_refusal(refusal, revision)
@@ -116,14 +119,14 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
 def hub_faults_as_errors(
     name: str, revision: str | None, remedy: str, lasting_error: type[AuditError], transient_error: type[AuditError]
 ) -> Iterator[None]:
-    """Turn errors of the hub's clients into errors of ours.
+    """Convert errors of the hub's clients, raised within the block, to errors of this project.
 
     Args:
-        name: Start of the message: the model or data set.
-        revision: Revision that is requested.
-        remedy: End of the message: what to do.
-        lasting_error: Class of an error that the same request would meet again.
-        transient_error: Class of an error that may pass.
+        name: The beginning of the message: the model or data set.
+        revision: The requested revision.
+        remedy: The end of the message: what the user can do.
+        lasting_error: The class to raise if the same request would fail again.
+        transient_error: The class to raise if the same request may succeed later.
     """
     try:
         yield
@@ -134,8 +137,8 @@ def hub_faults_as_errors(
     except HUB_ERRORS as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
-            fault = HubFault(f"cannot be fetched: {_shorten(error)}", passing=False)
-        error_class = transient_error if fault.passing else lasting_error
+            fault = HubFault(f"cannot be fetched: {_shorten(error)}", is_transient=False)
+        error_class = transient_error if fault.is_transient else lasting_error
         raise error_class(f"{name} {fault.why}, {remedy}") from error
 
 
@@ -150,7 +153,7 @@ def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: 
         return HubFault(f"has no revision {revision}: correct it", False)
     if isinstance(error, RemoteEntryNotFoundError):
         return HubFault("has no such file: correct its name", False)
-    # Without the right token the hub hides private repositories.
+    # The hub reports a private repository as missing if the token does not permit access.
     if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
     if is_transient_status(status):

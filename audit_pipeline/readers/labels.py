@@ -42,10 +42,10 @@ class LabelReader:
     """A reader of labels that counts unknown spellings.
 
     Attributes:
-        known: Number of labels per side.
+        known: Number of labels with a known spelling, per side.
         not_understood: Number of labels with an unknown spelling.
-        spelt: Counts of the first five unknown spellings. All spellings of more than 30 characters share the key None.
-            With shifted columns a label may be a whole text.
+        spelt: Counts of the first five distinct unknown spellings. All spellings of more than 30 characters are counted
+            under the key None, because a cell of the label column may contain a whole text if columns are shifted.
     """
 
     known: dict[int, int] = field(default_factory=lambda: {MEMBER: 0, NON_MEMBER: 0})
@@ -77,10 +77,10 @@ class LabelReader:
     def describe_not_understood(self, consequence: str) -> str | None:
         """Return a message about the labels with an unknown spelling, or None if there are none.
 
-        The spellings are quoted, so that they cannot control a terminal.
+        The message quotes the spellings by ``repr``, so that control characters have no effect on a terminal.
 
         Args:
-            consequence: The treatment of these labels, such as ``taken as unknown``.
+            consequence: A phrase about the treatment of these labels, such as ``taken as unknown``.
         """
         if not self.not_understood:
             return None

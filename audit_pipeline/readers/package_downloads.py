@@ -44,8 +44,8 @@ _NOT_FOUND = 404
 def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
     """Return the newest final source distribution of a project that is not yanked.
 
-    A cached file is not downloaded again. If the index is unreachable, the result is the newest cached archive with the
-    reason as its fault. Each archive is verified by the sha256 of the index, also a cached one.
+    A cached file is not downloaded again. If the index is unreachable, the newest cached archive is returned, and its
+    ``fault`` has the reason. Downloaded and cached archives are verified by the sha256 that the index publishes.
 
     Args:
         project: Name of the project.
@@ -61,14 +61,14 @@ def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
 def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
     """Return a wheel of a project's newest final release that is not yanked, as :func:`fetch_sdist` does.
 
-    If a release has several wheels, the result is the wheel for all platforms, then the first wheel by name.
+    If a release has several wheels, the wheel for all platforms is preferred, otherwise the first wheel by name.
 
     Args:
         project: Name of the project.
         index: Package index.
         downloads: Folder of the cache.
-        version: Release of the wheel instead of the newest one. If its wheel is in the cache and intact, no request is
-            sent: the index has no newer wheel of this version.
+        version: The version of the wheel, or None for the newest release. If the cache has an intact wheel of this
+            version, no request is sent.
 
     Raises:
         SourceError: If neither the index nor the cache has a usable wheel.
@@ -94,7 +94,7 @@ class _Kind:
         """Return the version of a file, or None if the file is not usable.
 
         A file is usable if it is of this kind and of the project, and has the required version. If no version is
-        required, a final version is usable.
+        required, every final version is usable, but no pre-release.
         """
         if not filename.endswith(self.suffix):
             return None
@@ -151,7 +151,10 @@ def _choose_newest(
 
 
 def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str | None) -> Archive | None:
-    """Return the newest intact distribution in the cache, or that of the required version; None if there is none."""
+    """Return the newest intact distribution in the cache, or None if there is none.
+
+    If a version is required, only distributions of that version are considered.
+    """
     intact: list[tuple[Version, Path]] = []
     for digest_file in folder.glob(f"*{kind.suffix}.sha256"):
         file = digest_file.with_suffix("")
@@ -167,13 +170,14 @@ def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str |
 
 
 class _FetchError(Exception):
-    """A failure to reach the index or to fetch the file. A cached archive may replace the file."""
+    """An error for a request to the index that failed. The caller may then use a cached archive."""
 
 
 class _IndexClient:
     """A client of a package index; a context manager.
 
-    pypi-simple parses the index. Its own client works with sessions of requests only, so it is not used.
+    The package pypi-simple parses the pages of the index. Its HTTP client is not used, because it works only with
+    sessions of the package requests.
     """
 
     def __init__(self, index: Index) -> None:

@@ -18,15 +18,15 @@ _PIP_SECTIONS = ("global", "install", "download")
 
 @dataclass(frozen=True)
 class Index:
-    """A package index and the patience with it.
+    """The address of a package index, and the settings of requests to it.
 
     Attributes:
-        endpoint: Address, or None for the default of pip.
-        certificates: File or folder of certificates to trust, or None for those of the environment.
-        proxy: Address of a proxy, or None for that of the environment.
-        timeout: Maximum silence of the server, in seconds.
+        endpoint: The address of the index, or None for the default index of pip.
+        certificates: A file or folder of trusted certificates, or None for those of the environment.
+        proxy: The address of a proxy, or None for the proxy of the environment.
+        timeout: Timeout of a response, in seconds.
         attempts: Maximum number of attempts per request.
-        pause: Pause after the first attempt, in seconds.
+        pause: Pause between the first and the second attempt, in seconds.
     """
 
     endpoint: str | None = None
@@ -51,7 +51,10 @@ def read_configured_index() -> Index:
 
 
 def parse_pip_settings(listing: str) -> dict[str, str]:
-    """Return the settings for downloads in the output of ``pip config list``, by pip's precedence of sections."""
+    """Parse the output of ``pip config list``, and return the settings for downloads by name.
+
+    If several sections contain a setting, the section with the highest precedence for ``pip download`` applies.
+    """
     by_section: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
     for line in listing.splitlines():
         match = re.fullmatch(r"([\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
@@ -69,5 +72,5 @@ def _run_pip_config_list() -> str:
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    # An environment of another installer has no pip, and no configuration of pip.
+    # Environments that other installers such as uv create may lack pip. There is then no configuration to read.
     return result.stdout if result.returncode == 0 else ""

@@ -1,6 +1,7 @@
-"""Opening of regular files without waiting, and the kind of every other path.
+"""Opening of regular files, and the kinds of all other paths.
 
-Opening a named pipe waits for a writer, and a device may never end. So only regular files are opened.
+Opening a named pipe waits until a program writes to it, and reading a device may never end. Therefore only regular
+files are opened.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def open_regular_file(path: Path) -> BufferedReader:
     """Open a regular file for reading bytes.
 
     Raises:
-        OSError: If the file cannot be opened or is not a regular file, even if it has just become a pipe.
+        OSError: If the file cannot be opened or is not a regular file. The opened file itself is checked, so that a
+            path which was replaced by a pipe a moment before is also detected.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)

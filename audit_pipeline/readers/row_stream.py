@@ -19,14 +19,14 @@ from audit_pipeline.readers.text_rows import (
     column_names,
     find_column,
     read_text_row,
-    require_no_more_usual_column,
+    require_no_preferred_column,
 )
 
 Entries: TypeAlias = Iterator[Row | Skipped]
 
-# Number of rows that are searched for columns if the file has no header.
+# If a file has no header, its columns are determined from this number of rows at the beginning.
 _SEARCHED_ROWS = 1000
-# Number of texts that are read to estimate the number of rows.
+# The number of rows of a file is estimated from this number of texts at the beginning.
 _COUNTED_TEXTS = 2000
 
 
@@ -36,9 +36,9 @@ class RowFormat:
 
     Attributes:
         suffixes: The suffixes of file names.
-        open: Opens a file. Raises UnreadableFileError if the file does not have this format.
-        is_compressible: The files may be compressed as .gz or .zst.
-        has_columns: False if each row is only a text.
+        open: A function that opens a file. It raises UnreadableFileError if the file does not have this format.
+        is_compressible: True if the files may be compressed as .gz or .zst.
+        has_columns: False if each row consists of a text only.
     """
 
     suffixes: tuple[str, ...]
@@ -52,8 +52,8 @@ class Expected:
     """The number of rows of a file.
 
     Attributes:
-        rows: The number.
-        estimated: The number is an estimate from the first rows.
+        rows: The number of rows.
+        estimated: True if the number is an estimate from the first rows.
     """
 
     rows: int
@@ -66,12 +66,13 @@ class RowStream:
 
     Attributes:
         file: The file.
-        read: Reads the file from the beginning. Its argument is the columns to read, or None for all columns. Only
-            columnar formats omit other columns.
+        read: A function that reads the file from the beginning. Its argument is the names of the columns to read, or
+            None for all columns. Only columnar formats such as Parquet omit the other columns.
         columns: The columns in the file's header or schema, or None if the file has neither.
         count: The number of rows in the file's metadata, or None.
-        note: A description of the detected format, or None if the suffix determines it.
-        remarks: Parts of the file that are skipped or changed, each with the reason. The note contains them, too.
+        note: A description of the detected format, or None if the suffix determines the format. It includes the
+            remarks.
+        remarks: Parts of the file that are skipped or changed, each with the reason.
     """
 
     file: InputFile
@@ -99,7 +100,7 @@ class RowStream:
             raise UnreadableFileError(self.file.path, "the file holds no rows")
 
     def estimate_total(self, rows_read: int) -> Expected:
-        """Estimate the number of rows after the first ``rows_read`` rows, while more rows follow."""
+        """Estimate the total number of rows when ``rows_read`` rows have been read and more rows follow."""
         if self.count is not None:
             return Expected(self.count, estimated=False)
         share = self.file.meter.share
@@ -113,8 +114,8 @@ class TextStream:
 
     Attributes:
         rows: The rows of the file.
-        skipped: The skipped rows so far.
-        taken: The number of texts so far.
+        skipped: The rows that have been skipped so far.
+        taken: The number of texts that have been yielded so far.
     """
 
     def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
@@ -149,13 +150,16 @@ class TextStream:
             raise build_unusable_file_error(self.rows.file.path, self.skipped)
 
     def estimate_total(self) -> Expected:
-        """Estimate the number of texts from the rows so far."""
+        """Estimate the total number of texts from the rows that have been read so far."""
         rows_read = self.taken + self.skipped.count
         rows = self.rows.estimate_total(rows_read)
         return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
 
     def estimate_rows(self) -> Expected:
-        """Return the number of rows: counted in short files and by metadata, otherwise estimated from the first rows.
+        """Return the number of rows of the file.
+
+        The number is exact for short files and for files with the number in their metadata. Otherwise it is estimated
+        from the first rows.
 
         Raises:
             UnreadableFileError: As :meth:`__iter__`, for the first rows.
@@ -170,11 +174,12 @@ class TextStream:
         return Expected(rows_read, estimated=False)
 
     def include_column(self, name: str, *, required: bool) -> str:
-        """Read a further column from now on.
+        """Add a column to the columns that are read from now on.
 
         Args:
-            name: The column. Capitals may differ. It is searched in the header, or else in the first 1,000 rows.
-            required: The column must exist.
+            name: The column, regardless of upper and lower case. It is searched in the header, or in the first 1,000
+                rows if the file has no header.
+            required: True raises an error if the column is missing.
 
         Returns:
             The name in the file, or ``name`` if the column is missing.
@@ -195,8 +200,8 @@ class TextStream:
         """Yield every row with its text, or with the reason for skipping it.
 
         Raises:
-            UnreadableFileError: As :meth:`RowStream.entries`, or if no row has the column. Without a named column also
-                if a later row has a more usual text column than the first rows.
+            UnreadableFileError: If :meth:`RowStream.entries` raises it, or if no row has the text column. If the user
+                named no column, also if a later row has a text column that is preferred over that of the first rows.
         """
         if self.rows.columns is None:
             yield from self._search_column()
@@ -221,14 +226,14 @@ class TextStream:
             return
         column = self._column
         if column is None or not has_more:
-            # A column that the user named may begin after the first rows.
+            # A column that the user named may occur only after the first rows.
             column = choose_column(path, names, column)
         has_column = column in names
         for entry in itertools.chain(first_entries, entries):
             if isinstance(entry, Row):
                 has_column = has_column or column in entry.values
                 if self._column is None:
-                    require_no_more_usual_column(path, entry, column)
+                    require_no_preferred_column(path, entry, column)
             yield read_text_row(entry, column)
         if not has_column:
             choose_column(path, names, column)

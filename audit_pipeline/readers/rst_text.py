@@ -1,7 +1,7 @@
-"""Visible text of reStructuredText, close enough to the rendered page for audits.
+"""Conversion of reStructuredText to visible text, similar enough to the rendered page for audits.
 
-docutils parses the markup. It does not know the directives and roles of Sphinx. These show their text here, except the
-directives in ``_HIDDEN``. Directives in ``_VERBATIM`` show code.
+docutils parses the markup, but does not know the directives and roles of Sphinx. This module adds them: the text of
+their content is visible, except for the directives in ``_HIDDEN``. The content of directives in ``_VERBATIM`` is code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HIDDEN: Final = frozenset(
 _VERBATIM: Final = frozenset(
     ("code", "code-block", "console", "literalinclude", "parsed-literal", "snippet", "sourcecode")
 )
-# Directives whose argument is text (a title or the first words of the body) and not an option.
+# Directives whose argument is visible text, such as a title or the first words of the body.
 _TITLED: Final = frozenset(
     (
         *("admonition", "attention", "caution", "danger", "error", "hint", "important", "note", "rubric"),
@@ -68,10 +68,10 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     parser = Parser()
     settings = get_default_settings(parser)
     settings.file_insertion_enabled = settings.raw_enabled = False
-    # At level 5 docutils reports no problem of the markup.
+    # Level 5 is above all levels of docutils' reports, so problems of the markup are ignored.
     settings.report_level = settings.halt_level = 5
     tree = new_document("", settings)
-    # docutils' transforms are not applied, so that references to other pages show their words.
+    # The transforms of docutils are not applied, because they would replace references to other pages by errors.
     parser.parse(markup, tree)
     for reference in tree.findall(nodes.footnote_reference):
         reference.children = [nodes.Text(reference.rawsource.removesuffix("_"))]
@@ -120,9 +120,9 @@ class _Shown(_Hidden):
         container = nodes.container()
         argument = self.arguments[0] if self.arguments else ""
         if self.name not in _TITLED:
-            # The first line contains an argument that is not text. The lines below it are text.
+            # The first line is an argument that is not visible. The lines below it are visible text.
             argument = argument.removeprefix(self.block_text.partition("\n")[0].partition("::")[2].strip())
-        # docutils parses options that are indented more than the content as an argument.
+        # If options are indented more than the content, docutils returns them as the argument.
         if argument.strip() and not _OPTION.match(argument):
             inline, _ = self.state.inline_text(argument.strip(), self.lineno)
             container += nodes.paragraph("", "", *inline)
@@ -140,7 +140,8 @@ def _build_role(titles: Mapping[str, str]) -> Callable[..., tuple[list[Any], lis
 def _show_role(role: str, content: str, titles: Mapping[str, str]) -> str:
     """Return the visible words of a role.
 
-    For objects ``~a.b.c`` shows c, ``.C`` shows C, and ``_orm.f`` (with a short module name) shows f.
+    In roles for Python objects, ``~a.b.c`` becomes c, ``.C`` becomes C, and ``_orm.f`` (with a short module name)
+    becomes f.
     """
     titled = _EXPLICIT_TITLE.match(content)
     if titled:

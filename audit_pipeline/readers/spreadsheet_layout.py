@@ -1,7 +1,7 @@
-"""Layout of spreadsheets: hidden rows and columns, merged cells, cells without a stored value.
+"""Layout of spreadsheets: hidden rows and columns, merged cells, and cells without a stored value.
 
-The reader of cells (calamine) does not report the layout. The XML of one sheet is parsed as a stream, so that memory is
-bounded.
+The library that reads the cells (calamine) does not report the layout, so the XML of the sheet is parsed here. It is
+parsed as a stream, so that memory is bounded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CellCount:
     first: list[str] = field(default_factory=list)
 
     def add(self, name: str) -> None:
-        """Count a cell."""
+        """Count a cell, and store its name if few names are stored so far."""
         self.count += 1
         if len(self.first) < _MAX_NAMED_CELLS:
             self.first.append(name)
@@ -160,7 +160,7 @@ class _XlsxHandler(_LayoutHandler):
         self._has_value = False
         if attrs.get("t") == "e":
             self.layout.errors.add(self._cell)
-            # A cell with an error has a value.
+            # The error counts as the stored value of the cell.
             self._has_value = True
 
     def characters(self, content: str) -> None:
@@ -182,7 +182,7 @@ class _XlsxHandler(_LayoutHandler):
 
 
 class _OdsHandler(_LayoutHandler):
-    """A handler of the XML of an .ods file that reads one table."""
+    """A handler of the XML of an .ods file that collects the layout of one sheet."""
 
     def __init__(self, sheet: str) -> None:
         super().__init__()
@@ -196,10 +196,9 @@ class _OdsHandler(_LayoutHandler):
 
     def startElement(self, name: str, attrs: Mapping[str, str]) -> None:  # type: ignore[override]  # noqa: N802
         element = name.rpartition(":")[2]
-        if element == "table":
-            # Tables within cells of the sheet are counted, so that their end is not the end of the sheet.
-            if self._depth > 0 or attrs.get("table:name") == self._sheet:
-                self._depth += 1
+        # Cells may contain tables. The depth of nested tables is counted to find the end of the sheet's own table.
+        if element == "table" and (self._depth > 0 or attrs.get("table:name") == self._sheet):
+            self._depth += 1
         if self._depth != 1:
             return
         if element == "table":
@@ -274,7 +273,7 @@ class _BoundedReader:
 
 @contextmanager
 def _open_member(archive: zipfile.ZipFile, name: str, limit: int) -> Iterator[_BoundedReader]:
-    # Programs write these names with different capitals.
+    # Programs write these names with different upper and lower case.
     names = {member_name.lower(): member_name for member_name in archive.namelist()}
     with archive.open(names[name.lower()]) as member:
         yield _BoundedReader(member, limit)

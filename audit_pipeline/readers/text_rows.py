@@ -12,7 +12,7 @@ from audit_pipeline.readers.whole_files.legible import count_illegible_character
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
-"""End of the reason for skipping a row whose text is empty."""
+"""The end of the reason for skipping a row with an empty text."""
 USUAL_TEXT_COLUMNS = ("text", "input")
 
 _MAX_STORED_SKIPS = 1000
@@ -28,9 +28,9 @@ class Row:
     """A readable row.
 
     Attributes:
-        location: Its location, such as ``texts.jsonl:3``.
-        index: Its position among all rows of the file, from 0. Skipped rows count.
-        values: Its values by column.
+        location: The location of the row for messages, such as ``texts.jsonl:3``.
+        index: The position among all rows of the file, from 0, including skipped rows.
+        values: The values by column.
     """
 
     location: str
@@ -43,8 +43,8 @@ class Skipped:
     """A row that cannot be used.
 
     Attributes:
-        location: Its location, such as ``texts.jsonl:3``.
-        index: Its position among all rows of the file, from 0.
+        location: The location of the row for messages, such as ``texts.jsonl:3``.
+        index: The position among all rows of the file, from 0.
         reason: The reason for skipping it.
     """
 
@@ -58,10 +58,10 @@ class TextRow:
     """A row with a usable text.
 
     Attributes:
-        location: Its location, such as ``texts.jsonl:3``.
-        index: Its position among all rows of the file, from 0.
-        text: Its text.
-        values: Its values by column.
+        location: The location of the row for messages, such as ``texts.jsonl:3``.
+        index: The position among all rows of the file, from 0.
+        text: The text.
+        values: All values of the row by column.
     """
 
     location: str
@@ -72,13 +72,13 @@ class TextRow:
 
 @dataclass
 class SkippedRows:
-    """The number of rows that cannot be used, and the first 1,000 of them."""
+    """The number of rows that cannot be used, and the first 1,000 such rows."""
 
     count: int = 0
     first: list[Skipped] = field(default_factory=list)
 
     def add(self, row: Skipped) -> None:
-        """Count a skipped row."""
+        """Count a skipped row, and store it if fewer than 1,000 rows are stored so far."""
         self.count += 1
         if len(self.first) < _MAX_STORED_SKIPS:
             self.first.append(row)
@@ -100,11 +100,11 @@ class RowFile:
 
 
 class UnusableRowError(Exception):
-    """A row that cannot be used. The message contains the reason."""
+    """An error for a row that cannot be used. The message contains the reason."""
 
 
 class UnreadableFileError(DataError):
-    """A file that cannot be read, completely or from some row on. ``reason`` is the message without the file name."""
+    """An error for a file that cannot be read completely. ``reason`` is the message without the file name."""
 
     def __init__(self, name: object, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -112,7 +112,7 @@ class UnreadableFileError(DataError):
 
 
 def read_text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
-    """Return the row with the text in a column, or the skipped row with the reason."""
+    """Return the row with the text in a column, or a skipped row with the reason if the text is not usable."""
     if isinstance(row, Skipped):
         return row
     try:
@@ -125,7 +125,7 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     """Return the column with the text.
 
     Args:
-        name: The file in error messages.
+        name: The name of the file for error messages.
         columns: The columns of the file.
         column: The column that the user named, or None.
 
@@ -153,10 +153,11 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_NAME_COLUMN}")
 
 
-def require_no_more_usual_column(name: object, row: Row, chosen: str) -> None:
-    """Refuse a row with a more usual text column than the chosen column of the first rows.
+def require_no_preferred_column(name: object, row: Row, chosen: str) -> None:
+    """Check that a later row has no text column that is preferred over the column chosen from the first rows.
 
-    Otherwise texts would be read from two columns, or the texts of later rows would be skipped.
+    For example, the column ``text`` is preferred over ``input``. Without this check, the texts of later rows could be
+    read from the wrong column or be skipped.
 
     Raises:
         UnreadableFileError: If the row has such a column.
@@ -179,7 +180,8 @@ def find_column(columns: Sequence[str], name: str) -> str | None:
     """Return the column with a name.
 
     Returns:
-        ``name`` if it is a column. Otherwise the only column that differs from it only in capitals, or None.
+        ``name`` if the column exists. Otherwise the column that differs from it only in upper and lower case, or None
+        if there is no such column or several.
     """
     if name in columns:
         return name
@@ -207,7 +209,7 @@ def require_unique_columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
 def clean_header(path: Path, cells: Iterable[object]) -> list[str]:
     """Return the column names in the header of a table, without surrounding blanks and invisible characters.
 
-    Columns with an empty name are not read.
+    A column without a name has an empty string. Its cells are not read.
 
     Raises:
         UnreadableFileError: If two names are equal.
@@ -260,8 +262,8 @@ def read_own_id(values: Mapping[str, object], column: str) -> str | None:
 def explain_unusable_text(value: object) -> str | None:
     """Return the reason why a value is not a usable text, or None if it is usable.
 
-    A usable text is a valid Unicode string with mostly printable characters. The words are not checked, because users
-    choose the texts of their rows.
+    A usable text is a valid Unicode string with mostly printable characters. It need not be meaningful text, because
+    users choose the texts of their rows.
     """
     if value is None:
         return "is null"

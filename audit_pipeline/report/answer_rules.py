@@ -35,7 +35,11 @@ from typing import Any, Literal
 
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, render_answer, render_phrase
-from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, compute_min_documents_for_effect, detectable_auroc
+from audit_pipeline.statistics.claims import (
+    AUROC_OF_INTEREST,
+    compute_detectable_auroc,
+    compute_min_documents_for_effect,
+)
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
@@ -303,7 +307,7 @@ def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
     for auroc in aurocs:
         if auroc.low is not None and auroc.high is not None:
             widths.append(auroc.high - auroc.low)
-    return detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
+    return compute_detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
 
 
 def _decide_by_every_detector(findings: PairFindings) -> Outcome:

@@ -28,7 +28,7 @@ from audit_pipeline.report.number_format import cut, format_yes_or_no
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
-from audit_pipeline.statistics.roc import roc_points
+from audit_pipeline.statistics.roc import compute_roc_points
 from audit_pipeline.tables import PAIR_STATES
 
 Row = dict[str, Any]
@@ -357,7 +357,7 @@ def _complete_curves(row: Row, results: Results) -> Row:
     tpr = np.array([0.0, 1.0])
     if len(members) and len(nonmembers):
         labels = np.repeat([1, 0], [len(members), len(nonmembers)])
-        points = roc_points(np.concatenate([members, nonmembers]), labels)
+        points = compute_roc_points(np.concatenate([members, nonmembers]), labels)
         fpr, tpr = picture_data.thin_roc_curve(points.fpr, points.tpr)
     bins = picture_data.bin_scores(members, nonmembers)
     return {

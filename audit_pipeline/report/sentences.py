@@ -19,10 +19,10 @@ from audit_pipeline.report.number_format import FILTERS, capitalise_first, forma
 from audit_pipeline.statistics.claims import (
     AUROC_OF_INTEREST,
     BEST_OF_SEVERAL,
-    FEW_TEXTS,
+    MIN_TEXTS_PER_SIDE,
     REPRODUCED_FROM,
     TOO_SHORT,
-    is_user,
+    is_stated_by_user,
 )
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
@@ -155,13 +155,13 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         FILTERS,
-        teller=lambda stated_by: "you" if is_user(stated_by) else stated_by,
+        teller=lambda stated_by: "you" if is_stated_by_user(stated_by) else stated_by,
         without_verdict=_strip_verdict,
     )
     environment.globals.update(
         things=format_count_with_noun,
         best_of_several=BEST_OF_SEVERAL,
-        few_texts=FEW_TEXTS,
+        few_texts=MIN_TEXTS_PER_SIDE,
         of_interest=AUROC_OF_INTEREST,
         p_level=P_LEVEL,
         q_level=Q_LEVEL,

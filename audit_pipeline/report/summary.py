@@ -15,7 +15,12 @@ from typing import Any
 from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
 from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
 from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, render_answer, render_phrase
-from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
+from audit_pipeline.statistics.claims import (
+    AUROC_OF_INTEREST,
+    WHOEVER_RAN_THIS,
+    compute_detectable_auroc,
+    find_claim_source,
+)
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK_TAKES
 
 Row = Mapping[str, Any]
@@ -85,8 +90,8 @@ def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any
         ``could_have_found`` is True if this number of texts is enough.
     """
     # A detectable AUROC is a number of standard errors above chance. The number depends on the level alone.
-    errors_of_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
-    errors_after_correction = detectable_auroc(1.0, P_LEVEL / n_p_values) - CHANCE
+    errors_of_single_test = compute_detectable_auroc(1.0, P_LEVEL) - CHANCE
+    errors_after_correction = compute_detectable_auroc(1.0, P_LEVEL / n_p_values) - CHANCE
     reached = CHANCE + (detectable - CHANCE) / errors_of_single_test * errors_after_correction
     times_as_many_texts = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
     return {"reached": reached, "times": times_as_many_texts, "could_have_found": reached <= AUROC_OF_INTEREST}

@@ -1,4 +1,4 @@
-"""The back end of a model according to its entry, and the single model that is held in memory."""
+"""Loading of a model or connection to its server, and the holder that keeps a single model in memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class HeldModel:
-    """A holder of the model that was loaded last. It frees the model before it loads another.
+    """A holder of the last loaded model. It frees this model before it loads another model.
 
-    A back end depends on its entry. The same weights with other devices, other endpoint settings or another start token
-    therefore count as another model.
+    A back end depends on the whole entry of a model. The same weights with another device, other endpoint settings or
+    another start token therefore count as another model.
 
     Attributes:
-        base: The weights of the base model. They are kept for models with other adapters of the same base.
+        base: The weights of the base model. They stay in memory for other models that are adapters of the same base.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class HeldModel:
         """Release the model and its memory.
 
         Args:
-            keeps_base: Keeps the weights of the base model in memory.
+            keeps_base: True keeps the weights of the base model in memory.
         """
         self._held = None
         if keeps_base:

@@ -1,4 +1,4 @@
-"""The rows of a user's table of scores: their meaning, and the reasons why some are unusable.
+"""The rows of a user's table of scores: their parsed values, and the reasons why some rows are unusable.
 
 The table has one row per text and detector, with these columns:
 
@@ -10,10 +10,10 @@ The table has one row per text and detector, with these columns:
 - split: calibration or evaluation.
 - collection, text, sha256, published: properties of the text.
 
-Cells are read as strings. Each distinct string is parsed once, in Python. DuckDB joins the meanings to the rows.
+Cells are read as strings. Each distinct string is parsed once, in Python. DuckDB joins the parsed values to the rows.
 
-The reason of an unusable row never quotes its cells: if columns are shifted, any cell may hold a text. Labels are the
-exception: an unknown label is reported in shortened form (readers/labels.py).
+The reason for skipping a row does not quote its cells. If the columns of a file are shifted, any cell may contain an
+audited text. The only exception is an unknown label, which is quoted in shortened form (readers/labels.py).
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ class ScoreRows:
     Attributes:
         texts: One row per text, with the properties from its first usable row: row_index, location, example_id, label,
             group, collection, split, published, text and sha256. A missing text or sha256 is empty.
-        scores: One row per usable row, in file order: row_index, example_id, detector, parameters, score, and unscored,
-            the reason of a missing score.
+        scores: One row per usable row, in file order: row_index, example_id, detector, parameters, score, and unscored
+            (the reason for a missing score).
         settings: The settings of all rows.
-        has_groups: False if the file names no group. Each text is then a group.
+        has_groups: False if the file has no groups. Each text is then a group of its own.
         skipped: The unusable rows with their reasons.
         not_understood: A sentence about unknown labels, or None if all labels are known.
     """
@@ -295,7 +295,7 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
         cells_by_column[name] = [row.values.get(name) for row in rows]
     strings = {name: _convert_to_strings(cells_by_column.get(name), len(rows)) for name in _STRING_COLUMNS}
     parameters = cells_by_column.get("parameters")
-    # Rows without ids are counted per detector and parameters, in the spelling of the file.
+    # If the file has no ids, the rows of each detector are numbered. A detector is identified by its cells.
     counted_by = pc.binary_join_element_wise(strings["detector"], _convert_to_strings(parameters, len(rows)), "")
     scores: list[float | None] = []
     reasons: list[str | None] = []
@@ -335,7 +335,10 @@ def _convert_to_strings(cells: Sequence[object] | None, n_rows: int) -> pa.Strin
 
 
 def _parse_score(cell: object) -> tuple[float | None, str | None]:
-    """Return the score, or the reason why it is missing. A too large score is infinite."""
+    """Return the score and None, or None and the reason why the score is missing.
+
+    A score beyond the largest allowed number is infinite.
+    """
     if isinstance(cell, float):
         score = cell
     else:
@@ -361,11 +364,12 @@ def _parse_distinct_cells(
     Args:
         cells: The table of cells.
         columns: The columns to combine.
-        parse: Called with the cells of the columns. Raises ValueError if they have no meaning.
+        parse: A function of the cells of these columns. It raises ValueError if they cannot be parsed.
         meaning_type: The type of the parsed values.
 
     Returns:
-        The distinct cells with the columns meaning and problem. One of the two is null.
+        The distinct cells, with the additional columns ``meaning`` (the parsed value) and ``problem``. One of these two
+        is null.
     """
     distinct = cells.group_by(columns).aggregate([])
     meanings: list[object] = []
@@ -392,8 +396,8 @@ def _parse_optional_day(text: str) -> date | None:
 def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
     """Return the detector and its parameters.
 
-    Parameters of a detector of the registry are written as the registry writes them; missing ones are defaults. The
-    name of any other detector includes its parameters.
+    If the detector is in the registry, the parameters are in the canonical form of the registry, and missing parameters
+    have their defaults. The name of any other detector includes its parameters.
     """
     name = detector or "score"
     if name == blind_controls.NAME:

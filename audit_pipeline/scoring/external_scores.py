@@ -1,4 +1,4 @@
-"""The tables for findings (SCORES and EXAMPLES) from a user's table of scores (external_score_rows.py)."""
+"""Conversion of a user's table of scores (external_score_rows.py) to the tables SCORES and EXAMPLES."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.scoring.external_score_rows import ScoreRows, Setting, read_score_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
-from audit_pipeline.statistics.claims import FEW_TEXTS
+from audit_pipeline.statistics.claims import MIN_TEXTS_PER_SIDE
 from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_marginal_groups
 from audit_pipeline.store.duckdb_connections import open_in_memory
@@ -30,10 +30,10 @@ _MAX_LOCATIONS = 3
 _BOTH_SIDES = "the text is on both sides"
 _TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
-"""The similarity of near-duplicates: the default of benchmark entries."""
+"""The similarity from which two texts count as near-duplicates. It equals the default of benchmark entries."""
 
-# An infinite score is moved beyond the finite scores of its detector by the mean gap, at least to the next float. If
-# no score is finite, it becomes 1 or -1.
+# An infinite score becomes a finite number beyond the finite scores of its detector. The distance is the mean gap
+# between scores, or at least one step of floating point. If a detector has no finite score, infinity becomes 1 or -1.
 _REPLACE_INFINITE = """
 WITH finite AS (
     SELECT
@@ -61,7 +61,7 @@ ORDER BY row_index
 
 @dataclass(frozen=True, eq=False)
 class ExternalScores:
-    """The tables of a user's scores, and the rows that are missing in them.
+    """The tables of a user's scores, with information about the rows that they lack.
 
     Attributes:
         scores: The scores (schema SCORES).
@@ -70,7 +70,7 @@ class ExternalScores:
         unused_counts: Number of rows that have no usable score, by reason.
         notes: Sentences for the user about skipped texts and assumptions.
         has_text: True if texts are available, which the blind control needs.
-        names_splits: True if the file itself assigns texts to splits.
+        names_splits: True if the file has a column that assigns texts to splits.
     """
 
     scores: pa.Table
@@ -98,7 +98,11 @@ class ExternallyScoredTexts:
 
 
 def read_scored_texts(file: Path, text_column: str | None) -> ExternallyScoredTexts:
-    """Read all texts of a file. Raises DataError in the same cases as open_texts."""
+    """Read all texts of a file.
+
+    Raises:
+        DataError: If ``open_texts`` raises it.
+    """
     stream = open_texts(file, text_column)
     by_digest = {text_sha256(row.text): row.text for row in stream}
     return ExternallyScoredTexts(file, by_digest, stream.skipped)
@@ -185,13 +189,13 @@ def read_external_scores(
 
 
 def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tuple[ScoreRows, list[int], list[str]]:
-    """Add the texts of the scored file to the rows, by digest.
+    """Add the texts of the scored file to the rows. Texts are matched by their sha256.
 
     Returns:
-        The rows with texts; the positions of the texts that the file lacks; notes about both files.
+        The rows with texts, the positions of the rows whose texts are not in the file, and notes about both files.
 
     Raises:
-        DataError: If the table has no digests, or if no digest is that of a text.
+        DataError: If the table has no digests, or if no digest matches a text of the file.
     """
     digests = rows.texts["sha256"].to_pylist()
     if not any(digests):
@@ -227,7 +231,7 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
 
 
 def _find_repetitions(values: Sequence[str]) -> list[int]:
-    """Return the positions of the values that occur before."""
+    """Return the positions of values that repeat an earlier value."""
     seen: set[str] = set()
     repeated: list[int] = []
     for position, value in enumerate(values):
@@ -298,17 +302,18 @@ def _assign_splits(
 ) -> tuple[list[Split], str | None]:
     """Assign each text to a split.
 
-    The split depends on the content of the table and not on the names of files. Texts with an unknown label are
-    audited, so their groups never calibrate. If the file names splits, these are used.
+    If the file names splits, these are used. Otherwise groups are drawn at random for calibration. The draw depends on
+    the content of the table and not on the names of files. Texts with an unknown label are audited, so their groups are
+    never in the calibration split.
 
     Args:
         texts: The texts of the table.
         calibration: The share of labelled texts for calibration.
         seed: The seed of the split.
-        removed: Positions of the texts that do not count.
+        removed: Positions of the texts that were removed from the comparison.
 
     Returns:
-        The split of each text, and a note for the user if the calibration split is drawn or empty.
+        The split of each text, and a note for the user if the calibration split was drawn or is empty.
     """
     groups = texts["group"].to_pylist()
     labels = texts["label"].to_pylist()
@@ -343,7 +348,7 @@ def _assign_splits(
 def _explain_too_few_groups(
     groups: Sequence[str], labels: Sequence[int | None], calibration: float, removed: Collection[int]
 ) -> str | None:
-    """Return why no text calibrates, or None if both splits have enough groups.
+    """Return the reason why the calibration split must stay empty, or None if there are enough groups for both splits.
 
     Thresholds need a minimum of non-member groups in the calibration split. An AUROC needs a minimum of groups of each
     side in the evaluation split.
@@ -356,11 +361,12 @@ def _explain_too_few_groups(
     n_nonmembers = len(groups_by_label[NON_MEMBER])
     n_required = min_marginal_groups(max(ALPHAS))
     n_evaluated = min(n_members, n_nonmembers) * (1 - calibration)
-    if n_nonmembers * calibration >= n_required and n_evaluated >= FEW_TEXTS:
+    if n_nonmembers * calibration >= n_required and n_evaluated >= MIN_TEXTS_PER_SIDE:
         return None
     return (
         f"nothing is set apart for calibration, so no threshold is chosen: of {n_members:,} groups of members and "
-        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC {FEW_TEXTS} of "
+        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC "
+        f"{MIN_TEXTS_PER_SIDE} of "
         "either side"
     )
 
@@ -388,7 +394,7 @@ def _remove_rows(table: pa.Table, example_ids: pa.Array) -> pa.Table:
 
 def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, run_id: str) -> pa.Table:
     n_settings = Counter(detector for detector, _ in settings)
-    # The only setting of a detector is its default, because there was no choice.
+    # If the file has a single setting of a detector, this setting counts as the default.
     is_default_setting = {
         (detector, parameters): n_settings[detector] == 1 or is_default(detector, parameters)
         for detector, parameters in settings

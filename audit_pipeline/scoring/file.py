@@ -1,7 +1,8 @@
-"""The scoring of a user's file: it reads texts and writes a table of scores, in bounded memory.
+"""The scoring of a user's file: texts are read and a table of scores is written, in bounded memory.
 
-A chunk of texts is run through the model and scored before the next chunk is read. Chunks are large, so that batches of
-similar length waste no padding. They are small enough that their statistics take a few hundred megabytes.
+A chunk of texts is run through the model and scored before the next chunk is read. Chunks are large, so that enough
+texts of similar length are available for batches with little padding. They are small enough that their statistics take
+only a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ ID = "id"
 
 
 def read_group(row: TextRow) -> str | None:
-    """Return the group that a row names, or None if it names none."""
+    """Return the group in a row, or None if the row has no group."""
     group = row.values.get(GROUP)
     return None if group is None or group == "" else str(group)
 
@@ -91,10 +92,10 @@ class LabelledScores:
     """The labels, groups and default scores of all texts with a known label.
 
     Attributes:
-        settings: Detector and parameters of the rows of a text, in table order.
+        settings: The detector settings, in the order of a text's rows in the table of scores.
         label_column: Name of the label column.
-        overrides: The parameters that the user has set. They are the defaults then.
-        labels: The reader of labels, which counts them.
+        overrides: The parameters that the user has set. They replace the defaults of the detectors.
+        labels: The reader of labels, which counts known and unknown labels.
         has_column: True if the file has a label column.
     """
 
@@ -111,7 +112,7 @@ class LabelledScores:
             if is_default(*setting, self.overrides):
                 self._scores[position] = array("d")
         self._labels = array("b")
-        # Numbers take less memory than the names of groups.
+        # The groups are numbered, because numbers take less memory than names.
         self._groups = array("q")
         self._group_numbers: dict[str, int] = {}
 
@@ -146,7 +147,10 @@ class LabelledScores:
 
     @property
     def problem(self) -> str | None:
-        """Return why the file's labels allow no AUROC, or None if they allow it or the file has no labels."""
+        """Return the reason why no AUROC can be computed from the file's labels.
+
+        None means that an AUROC can be computed, or that the file has no labels.
+        """
         n_members = self.labels.known[MEMBER]
         n_nonmembers = self.labels.known[NON_MEMBER]
         if not self.has_column or (n_members and n_nonmembers):
@@ -159,7 +163,7 @@ class LabelledScores:
         return f"no AUROC: it takes texts of both sides, and the labels name {labelled}"
 
     def compute_separations(self) -> list[Separation]:
-        """Compute the AUROC of each detector's default setting, if it has scored texts of both sides."""
+        """Compute the AUROC of each detector's default setting. Settings without scores on both sides are omitted."""
         separations = map(self._compute_separation, self._scores)
         return [separation for separation in separations if separation is not None]
 
@@ -208,7 +212,7 @@ class FileScores:
         skipped: The unusable rows of the file.
         summary: The summary of all passes.
         labelled: The scores of labelled texts.
-        unscored: The detectors without any score, each with the reason of the first text.
+        unscored: The detectors without any score. The value is the reason why the first text has no score.
     """
 
     written: int
@@ -223,13 +227,13 @@ class ProgressListener:
     """The callbacks of a run.
 
     Attributes:
-        step: Receives a sentence about each step.
-        how_far: Receives a sentence about the progress of a step.
-        progress: Receives the progress of the file.
+        step: Called with a sentence at the start of each step.
+        step_progress: Called with a sentence about the progress of the current step.
+        progress: Called with the number of finished texts of the file.
     """
 
     step: Callable[[str], None] = lambda message: None
-    how_far: Callable[[str], None] = lambda message: None
+    step_progress: Callable[[str], None] = lambda message: None
     progress: Callable[[FileProgress], None] = lambda progress: None
 
 
@@ -248,10 +252,10 @@ def score_file(
     listener: ProgressListener | None = None,
     bounds: ChunkLimits | None = None,
 ) -> FileScores:
-    """Score all texts of a file and write the table atomically.
+    """Score all texts of a file and write the table of scores to ``out``.
 
-    An interrupted run can be repeated: the cache holds what has been computed. The table has no rows for unusable rows
-    of the file.
+    The table is written atomically at the end. If a run is interrupted, the next run reads the finished passes from the
+    cache. Unusable rows of the file have no rows in the table.
 
     Args:
         texts: The file.
@@ -259,14 +263,14 @@ def score_file(
         model: The audited model.
         selection: The detectors and settings.
         paths: The data folder.
-        backend_of: Loads a model if the cache lacks rows. It is called for each chunk, so it must hold the model
-            (backends.py).
-        user_inputs: Further inputs of the user.
+        backend_of: A function that loads a model. It is called for each chunk with missing cache rows, so it must keep
+            the model in memory (``HeldModel`` in backends.py).
+        user_inputs: Further inputs of the user, such as files of known texts.
         label_column: Name of the label column.
         id_column: Name of the column with the user's ids.
         overrides: The parameters that the user has set.
         listener: The callbacks of the run.
-        bounds: The size of chunks. By default it depends on the memory that a text takes.
+        bounds: The maximum size of a chunk. By default it depends on the memory that a text takes.
 
     Raises:
         DataError: If the file has no usable text or is truncated.
@@ -325,7 +329,7 @@ class _ScoreTable:
 
     @property
     def unscored(self) -> Mapping[str, str]:
-        """Return the detectors without any score, with their first reason."""
+        """Return the detectors without any score, each with the reason why its first text has no score."""
         return {name: reason for name, reason in self._reasons.items() if name not in self._scoring_detectors}
 
     def score(self, rows: Sequence[TextRow], statistics: Statistics) -> pa.Table:

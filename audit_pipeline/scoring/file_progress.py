@@ -16,7 +16,7 @@ class FileProgress:
     Attributes:
         texts_done: Number of finished texts, including cached ones.
         texts_total: Number of texts of the file.
-        estimated: The total is an estimate from the part of the file that has been read.
+        estimated: True if the total is an estimate from the part of the file that has been read.
     """
 
     texts_done: int
@@ -31,8 +31,8 @@ class ChunkProgress:
     Attributes:
         texts_before: Number of texts of the file before the chunk.
         texts: Number of texts of the chunk.
-        expected: The expected number of rows of the file.
-        report: Receives the progress of the file.
+        expected: The expected number of texts of the file.
+        report: A function that is called with the progress of the file.
     """
 
     texts_before: int
@@ -50,6 +50,6 @@ class ChunkProgress:
         self.report_share((finished_passes + progress.tokens_done / max(1, progress.tokens_total)) / n_passes)
 
     def report_share(self, share: float) -> None:
-        """Report the progress of the file if a share of the chunk is finished."""
+        """Report the progress of the file, given the share of the chunk that is finished (from 0 to 1)."""
         total = max(self.expected.rows, self.texts_before + self.texts)
         self.report(FileProgress(self.texts_before + round(self.texts * share), total, self.expected.estimated))

@@ -1,6 +1,6 @@
-"""The stored passes and scores of a pair of model and benchmark, for audits and packs.
+"""The passes and scores of a pair of model and benchmark: they are computed and stored for audits and evidence packs.
 
-The highlights show the tokens behind the highest scores: at most 50 words of each of the most suspicious texts.
+The table of highlights shows the tokens behind the highest scores. It quotes at most 50 words of each text.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def build_highlights(
         paths: The data folder.
 
     Returns:
-        A table of schema HIGHLIGHTS. It is empty if the detector has no score or the cache lacks all texts.
+        A table of schema HIGHLIGHTS. It is empty if the detector has no scores, or if the cache has none of the texts.
     """
     ok = scores.filter(pc.equal(scores["status"], "ok"))
     detector = choose_headline_detector(set(ok["detector"].to_pylist()))
@@ -105,12 +105,12 @@ def build_highlights(
         statistics = index.find(context + text, len(context))
         if statistics is None or not len(statistics):
             continue
-        # The loss averages all tokens.
+        # The loss has no parameter k. It averages all tokens.
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
         token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
         spans = spans_by_text[text_sha256(context + text)]
-        # Positions relative to the text, without the tokens of its context.
+        # The positions are converted to positions in the text, and tokens of its context are dropped.
         starts = np.maximum(spans["char_start"][-len(statistics) :] - len(context), 0).tolist()
         ends = np.maximum(spans["char_end"][-len(statistics) :] - len(context), 0).tolist()
         excerpt = select_excerpt(text, list(zip(starts, ends, strict=True)), counted)
@@ -141,10 +141,10 @@ def _compute_token_scores(statistics: TextStatistics, detector: str) -> npt.NDAr
 
 
 def mark_lowest_tokens(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bool_]:
-    """Mark the lowest share k of n >= 1 tokens, which a score averages.
+    """Mark the tokens that a detector's score averages: the share k of n >= 1 tokens with the lowest token scores.
 
     Returns:
-        Boolean array of shape (n,). Among equal scores the earlier token is lower.
+        Boolean array of shape (n,). Of tokens with equal scores, the earlier ones are marked.
     """
     is_lowest = np.zeros(len(token_scores), dtype=np.bool_)
     is_lowest[np.argsort(token_scores, kind="stable")[: count_selected(len(token_scores), k)]] = True
@@ -158,10 +158,10 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
         text: The text.
         spans: The start and end (exclusive) of each token in characters, in order. Characters between two tokens belong
             to the later token.
-        counted: Boolean array of shape (n_tokens,).
+        counted: The mask of the counted tokens (:func:`mark_lowest_tokens`), boolean, of shape (n_tokens,).
 
     Returns:
-        The excerpt. Among equal excerpts it is the first.
+        The excerpt. If several excerpts have the same number of counted tokens, it is the first of them.
     """
     word_starts = [match.start() for match in _WORD.finditer(text)]
     n_words = len(word_starts)
@@ -223,7 +223,7 @@ def run_other_models(
             session.run_other_models(texts, backend_of, on_progress=on_progress)
         problems = session.other_model_problems
     except AuditError as error:
-        # Requests to a model server have been repeated by then. A hub is worth another try.
+        # Failed requests to a model server have already been repeated, so only hub errors are raised for a later retry.
         if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
             raise
         problems = [str(error)]
@@ -276,19 +276,20 @@ def run_passes(
 
 
 SCORES_VERSION = "+".join(("2", *PLUGIN_PACKAGES))
-"""The version of the code that computes scores, including the packages that provide detectors. If it changes, finished
-pairs are scored again."""
+"""The version of the code that computes scores, including the versions of packages that provide detectors.
+
+If it changes, finished pairs are scored again."""
 
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """The written scores of a pair.
+    """Numbers about the written scores of a pair.
 
     Attributes:
-        rows: Number of scores.
-        by_status: Number of scores by status.
-        reasons: Number of missing scores by reason.
-        data_version: The data version of the scores.
+        rows: Number of rows in the table of scores.
+        by_status: Number of rows by status.
+        reasons: Number of rows without a score, by reason.
+        data_version: The data version of the written table.
     """
 
     rows: int
@@ -297,8 +298,10 @@ class ScoreReport:
     data_version: str
 
 
-def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
-    """Score the examples of a benchmark from the cache, with all detectors at all settings of their grids.
+def score_and_store_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
+    """Score the examples of a benchmark from the cache, and write the scores and highlights with their ledger entries.
+
+    All detectors of an audit score the examples at all settings of their grids. No model runs.
 
     Raises:
         DataError: If the benchmark failed its checks, or if the cache holds none of its texts.
@@ -326,7 +329,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     origin = build_pair_origin(model, benchmark)
     highlights_upstream = {**upstream, f"scores/{pair.partition}": version}
     store.write(paths, step, HIGHLIGHTS, pair, highlights, upstream=highlights_upstream, **origin)
-    # The scores are written last: if they exist, later stages find everything that they read.
+    # The scores are written last. If they exist, the other tables of this stage exist, too.
     scores_upstream = {**upstream, **session.upstream}
     store.write(paths, step, SCORES, pair, table, data_version=version, upstream=scores_upstream, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)

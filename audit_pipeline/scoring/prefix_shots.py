@@ -1,4 +1,8 @@
-"""The shots of prefixes: texts known to be members or non-members, and the texts that they reveal."""
+"""The texts of prefixes for ReCaLL and Con-ReCall: known members or known non-members, called shots.
+
+A shot from the same document as a scored text reveals that text to the model. Such a text must not be scored after this
+shot.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ class Side:
         label: The label of the texts.
         name: The name of the side in messages.
         option: The command-line option for a file of known texts.
-        need: The requirement that a prefix of such texts meets.
+        need: The requirement of detectors that such a prefix satisfies.
     """
 
     label: int
@@ -49,8 +53,9 @@ class Shots:
 
     Attributes:
         texts: The shots in order.
-        source: A description of their source for messages.
-        shot_of_text: For texts of known documents the index of the shot of the same document.
+        source: A description of the source of the shots, for messages.
+        shot_of_text: The index of the shot from the same document, by text. It contains only texts whose document is
+            known.
     """
 
     texts: Sequence[str]
@@ -70,10 +75,10 @@ class Shots:
         return _index_by_value([_take_first_words(words) for words in self._levelled_texts])
 
     def find_revealing_shot(self, text: str) -> int | None:
-        """Return the index of the first shot from the document of a text, or None.
+        """Return the index of the first shot from the same document as a text, or None if there is no such shot.
 
-        If the document is unknown, texts belong to the same document in three cases. They begin with the same 32 words,
-        one text contains the other, or they are the same text in two spellings.
+        If the document of the text is unknown, a shot counts as from the same document in three cases. Both begin with
+        the same 32 words, one contains the other, or both are the same text in two spellings.
         """
         words = level_words(text)
         shots: list[int] = []
@@ -93,7 +98,7 @@ class Shots:
 
 
 def _index_by_value(values: Sequence[str]) -> dict[str, int]:
-    """Return the index of the first occurrence of each value. The first shots are in more prefixes than later ones."""
+    """Return the index of the first occurrence of each value. Earlier shots are in more prefixes than later shots."""
     index_by_value: dict[str, int] = {}
     for index, value in enumerate(values):
         index_by_value.setdefault(value, index)
@@ -136,7 +141,7 @@ def read_known_texts(
 
     Args:
         files: The files by side.
-        needs: The requirements of the selected detectors.
+        needs: The requirements (``Need``) of the selected detectors.
         scored_file: The file of the scored texts.
         text_column: Name of the text column, or None to detect it.
         label_column: Name of the label column.
@@ -153,7 +158,7 @@ def read_known_texts(
                 f"{' or '.join(detectors)} with --detectors, or leave the option out"
             )
     if MEMBERS in files and NON_MEMBERS not in files:
-        raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
+        raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect. Use both options.")
     paths = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
     from_standard_input = [option for option, path in paths.items() if path == STANDARD_INPUT]
     if len(from_standard_input) > 1:

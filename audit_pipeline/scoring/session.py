@@ -8,9 +8,9 @@ Terms:
 - Provider: computes and reads one requirement (scoring/needs/).
 - Unmet requirement (class ``UnmetNeed``): the reason why a text lacks the data. The detector's score is then
   ``not_applicable`` with this reason.
-- Text pass: the pass of the audited model over the texts themselves. It also stores extra statistics, if a requirement
-  asks for their kind, and branches.
-- Extra passes: passes over other texts, or by other models.
+- Text pass: the pass of the audited model over the texts themselves. If a requirement needs other kinds of statistics
+  or branches, the text pass also stores these.
+- Extra passes: passes over other texts (such as neighbours), or passes of other models.
 
 Audits, ``score``, studies and corpus tests all use a session. docs/design.md has a picture of the steps.
 """
@@ -57,7 +57,7 @@ Selection = Sequence[tuple[Detector, Sequence[Settings]]]
 """Detectors, each with the settings to score."""
 
 _TEXT_PASS = "plain"
-"""The name of the text pass among the phases of a run."""
+"""The name of the text pass in progress messages, beside the names of requirements for extra passes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PassesSummary:
 
     @property
     def numbers(self) -> dict[str, object]:
-        """Return the numbers of the text pass, and the computed tokens of each extra pass."""
+        """Return the numbers of the text pass and the computed tokens of each extra pass, as JSON values."""
         numbers = asdict(self.text_pass)
         numbers["tokens_per_second"] = self.text_pass.tokens_per_second
         numbers.pop("unreadable_parts")
@@ -94,7 +94,7 @@ class PassesSummary:
 
     @property
     def unreadable_parts(self) -> tuple[str, ...]:
-        """Return the damaged cache parts that were set aside, over all caches."""
+        """Return the damaged files of all caches, which the run renamed and replaced."""
         return join_summaries(self.all).unreadable_parts
 
     @property
@@ -113,16 +113,16 @@ def join_by_requirement(summaries: Sequence[Mapping[str, RunSummary]]) -> dict[s
 
 
 class Session:
-    """The scoring of texts with selected detectors, based on the cache.
+    """The scoring of texts by one model with selected detectors, based on the cache.
 
-    Whether a requirement is met is determined at its first use. All methods and properties that use requirements
-    therefore raise what ``Provider.explain_missing`` raises.
+    The session checks at its first use whether a requirement is met. All methods and properties that use requirements
+    can therefore raise the errors of ``Provider.explain_missing``.
 
     Attributes:
         model: The audited model.
         location: Location of the cache.
-        selection: The scored detectors and settings. A parameter that exceeds what a requirement can provide is
-            lowered, see ``Provider.find_limits``.
+        selection: The scored detectors and settings. If a parameter is larger than a requirement supports, it is
+            lowered to the maximum (``Provider.find_limits``).
     """
 
     def __init__(
@@ -162,9 +162,11 @@ class Session:
             self._providers = _build_providers(scope, limited)
 
     def limit_overrides(self, overrides: Overrides | None) -> Overrides:
-        """Return the default parameters that differ from the detectors' defaults.
+        """Lower the overrides to the maximum that the requirements support.
 
-        These are the overrides, lowered to what the requirements can provide, and every default that is lowered.
+        Returns:
+            All default parameters that differ from the detectors' own defaults: the lowered overrides, and every
+            detector default that had to be lowered.
         """
         limited = dict(overrides or {})
         for detector, _ in self.selection:
@@ -199,7 +201,7 @@ class Session:
 
     @property
     def other_model_problems(self) -> Sequence[str]:
-        """Return the reasons of the unmet requirements that another model would meet."""
+        """Return the reasons why requirements are unmet, for requirements that need a pass of another model."""
         unmet = self.unmet_requirements
         return [reason for need, reason in unmet.items() if self._providers[need].runs_other_model]
 
@@ -230,7 +232,7 @@ class Session:
         return n_extra_passes + round(sum(bytes_per_token.values()) / bytes_per_token["base"])
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
-        """Return one sentence per expensive requirement. Cached or cheap requirements are omitted."""
+        """Return one sentence about the cost of each expensive requirement that is not cached yet."""
         costs: list[str] = []
         for provider in self._list_ready_providers(runs_other_model=False):
             cost = provider.describe_cost(texts)
@@ -239,9 +241,10 @@ class Session:
         return costs
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> CachePlan:
-        """Return what :meth:`run` would compute: the text pass with branches, and the extra passes known so far.
+        """Return a plan of the computations of :meth:`run`: the text pass with branches, and the extra passes.
 
-        Texts are counted once. Tokens are counted over all passes.
+        Extra passes whose texts are not known yet are missing in the plan. The plan counts each text once, but the
+        tokens of all passes.
         """
         total = cached_texts.plan(self.model, texts, self.location, self._list_kinds(kinds), self.branch_steps)
         for provider in self._list_ready_providers(runs_other_model=False):
@@ -253,10 +256,10 @@ class Session:
     def run_other_models(
         self, texts: Sequence[str], backend_of: BackendOf, *, on_progress: OnProgress | None = None
     ) -> Mapping[str, RunSummary]:
-        """Compute the missing cache rows of other models, and return the summaries by requirement.
+        """Run the passes of other models, store their missing cache rows, and return the summaries by requirement.
 
-        Call it with all texts before :meth:`run`. Only one model at a time is in memory, so changing the model for
-        each text would take hours.
+        Call this method once with all texts, before :meth:`run`. Only one model at a time is in memory, so changing the
+        model for every chunk of texts would take hours.
         """
         providers = self._list_ready_providers(runs_other_model=True)
         return self._run_extra_passes(providers, texts, backend_of, on_progress)
@@ -270,9 +273,9 @@ class Session:
         logits_budget: int = 0,
         on_progress: OnProgress | None = None,
     ) -> PassesSummary:
-        """Compute the missing cache rows of the audited model: the text pass, then the extra passes.
+        """Run the passes of the audited model and store the missing cache rows: the text pass, then the extra passes.
 
-        The model is loaded only if rows are missing.
+        The model is loaded only if cache rows are missing.
         """
         extra_kinds: list[Kind] = []
         for provider in self._list_ready_providers(runs_other_model=False):
@@ -343,7 +346,10 @@ class Session:
         return summaries
 
     def _add_phase(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
-        """Return a callback that adds the phase of a run to the progress. Other models' passes have no phase."""
+        """Return a progress callback that adds the name and number of the pass.
+
+        Passes of other models are not numbered, so the callback is returned unchanged.
+        """
         names = [_TEXT_PASS, *self.extra_pass_counts]
         if on_progress is None or name not in names:
             return on_progress
@@ -359,7 +365,7 @@ class Session:
         return f"{need.summary}, for {', '.join(dict.fromkeys(users))}"
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """Return the kinds and those that requirements add, without repetitions."""
+        """Return the kinds and the additional kinds of the requirements, without duplicates."""
         all_kinds = list(kinds)
         for provider in self._list_ready_providers(runs_other_model=False):
             all_kinds += provider.kinds
@@ -369,8 +375,9 @@ class Session:
         """Return the providers of the met requirements.
 
         Args:
-            runs_other_model: Restricts the list to providers that run another model (True) or the audited model
-                (False). The other providers are not examined, because that may need the hub.
+            runs_other_model: True restricts the list to providers that run another model, False to providers that run
+                the audited model, None does not restrict it. The excluded providers are not checked, because a check
+                may send requests to the hub.
         """
         ready: list[Provider[Any]] = []
         for need, provider in self._providers.items():
@@ -381,7 +388,7 @@ class Session:
         return ready
 
     def _explain_missing(self, need: Need[Any]) -> str | None:
-        """Return why a requirement is unmet, or None if it is met. The provider is asked once."""
+        """Return the reason why a requirement is unmet, or None if it is met. The result is stored for later calls."""
         if need not in self._reasons:
             reason = explain_missing_columns(self.model.has_statistic, need.statistics)
             if reason is None:
@@ -411,7 +418,7 @@ def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any
 def _find_parameter_limits(
     providers: Mapping[Need[Any], Provider[Any]], detector: Detector, setting: Settings
 ) -> Settings:
-    """Return the parameters that exceed what the requirements can provide, each with the largest possible value."""
+    """Return the parameters of a setting that are larger than the requirements support, with their maximum values."""
     limits: dict[str, ParameterValue] = {}
     for need in detector.needs:
         for name, limit in providers[need].find_limits(setting).items():
@@ -432,8 +439,9 @@ class Statistics:
 
         Args:
             index: The statistics of the text pass.
-            lookups: For each met requirement its lookup, and the reason if the lookup finds nothing.
-            unmet: The reasons of the unmet requirements.
+            lookups: Two values per met requirement: the function that looks up a text's data, and the reason for texts
+                without data.
+            unmet: The reason why each unmet requirement is not met.
         """
         self._index = index
         self._lookups = lookups
@@ -446,8 +454,8 @@ class Statistics:
     def find(self, text: str, context: str | None = None) -> TextStatistics | None:
         """Return a text's statistics with the data of its requirements, or None if the cache lacks the text.
 
-        If there is a context, the statistics are those of the text's tokens after the context (Zhang et al. 2025,
-        appendix C).
+        If the text has a context, the model has read both, and the statistics are those of the text's own tokens (Zhang
+        et al. 2025, appendix C).
         """
         prefix = context or ""
         model_input = prefix + text
@@ -479,13 +487,16 @@ class Statistics:
 
 
 def build_audit_selection(overrides: Overrides) -> Selection:
-    """Return what an audit scores: all detectors except those on request, at their grid and the overrides.
+    """Return the detectors and settings of an audit: all detectors except those on request.
 
-    Three kinds of parameters are restricted:
+    Each detector is scored at all settings of its grid and at the benchmark's default, which ``overrides`` contains.
+    Three kinds of parameters have fewer values than in the grid:
 
-    - If each value takes passes of its own, only the default is scored.
-    - Infilling is scored at every m up to the benchmark's m. One pass over branches of that length yields them all.
-    - Combined is scored only with the benchmark's list. A list that is fixed in advance cannot be chosen by its result.
+    - If each value of a parameter needs its own passes, only the default is scored.
+    - Infilling is scored at every m of the grid up to the benchmark's m. One pass over branches of that length is
+      enough for all of them.
+    - Combined is scored only with the benchmark's list of detectors. Otherwise users could choose the list with the
+      best result.
     """
     single_values: dict[str, Settings] = {}
     for detector, _ in select():
@@ -513,7 +524,7 @@ def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths:
 
 
 def find_current_upstream(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
-    """Return the current versions of what an audit's requirements read: a reference model and token frequencies.
+    """Return the current versions of the data that an audit's detectors require: reference model, token frequencies.
 
     Returns:
         The versions by name, or None if the hub is unreachable or a file is unreadable.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 
 _PROBES = 2
-"""A command probes a server before it plans. Its run probes the server again before it sends texts."""
+"""The number of probes per command. The plan of a command probes the server, and its run probes the server again."""
 
 
 def estimate_probe_tokens(model: TokenizedModel) -> int:
@@ -38,15 +38,15 @@ def estimate_probe_tokens(model: TokenizedModel) -> int:
 
 
 @dataclass(frozen=True)
-class Sending:
-    """The estimate of what a command would send to the server of a model.
+class SendingEstimate:
+    """The estimated number and cost of the tokens that a command would send to the server of a model.
 
     Attributes:
         model: Name of the model.
         url: The URL of the server.
-        sent_to: A sentence that names the recipient.
-        tokens: Number of tokens, including probes.
-        probes: Number of tokens of the probes.
+        sent_to: A sentence that names the recipient of the texts.
+        tokens: Number of tokens, including those of the probes.
+        probes: Number of tokens of the probes alone.
         cost: The cost in the currency of the price, or None without a price.
         limits: The limits of the model's entry.
     """
@@ -60,8 +60,11 @@ class Sending:
     limits: Limits
 
 
-def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
-    """Estimate what a command would send for a number of tokens. Return None if the model has no endpoint."""
+def estimate_sending(model: TokenizedModel, tokens: int) -> SendingEstimate | None:
+    """Estimate the tokens and cost of a command that sends ``tokens`` tokens besides its probes.
+
+    The result is None if the model has no endpoint.
+    """
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -69,7 +72,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
     sent = tokens + probes
     cost = None if endpoint.price_per_million is None else endpoint.cost_of(sent)
     limits = Limits(endpoint.max_tokens, endpoint.max_cost)
-    return Sending(model.entry.name, endpoint.url, endpoint.recipient_notice, sent, probes, cost, limits)
+    return SendingEstimate(model.entry.name, endpoint.url, endpoint.recipient_notice, sent, probes, cost, limits)
 
 
 class Endpoints:
@@ -80,12 +83,12 @@ class Endpoints:
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        """Start with the given limits.
+        """Set the limits of the command.
 
         Args:
-            limits: The limits of all endpoints together. Each entry has its own limits besides.
-            sent: The tokens that the same command has sent before, see :attr:`sent`. They count for the limits of
-                entries. The caller has subtracted them from ``limits``.
+            limits: The limits of all endpoints together. In addition, each entry has limits of its own.
+            sent: The tokens that earlier runs of the same command have sent, as :attr:`sent` returns them. They count
+                towards the limits of the entries. The caller must already have subtracted them from ``limits``.
         """
         self.shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
@@ -94,11 +97,12 @@ class Endpoints:
         self._unreachable: dict[Endpoint, AuditError] = {}
 
     def probe_and_load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """Return a model after probing its endpoints.
+        """Load a model after a probe of its endpoints.
 
-        A reference model at an endpoint is probed too. The probe detects that the server runs another model than
-        before. If the server is unreachable and the model has been probed before, the model counts as unchanged, so the
-        cache can be used. If a reference model cannot be probed, its detector has no scores.
+        If the entry has a reference model at an endpoint, that endpoint is probed too. A probe detects whether the
+        server runs a different model than before. If the server is unreachable, but was probed earlier, the model is
+        assumed to be unchanged, so that its cache can be used. If a reference model cannot be probed, the detectors
+        that need it have no scores.
 
         Args:
             entry: The entry of the model.
@@ -134,7 +138,7 @@ class Endpoints:
         """Connect to the server of a model.
 
         Raises:
-            ModelError: If the model has no endpoint, or if the server runs another model by now.
+            ModelError: If the model has no endpoint, or if the server runs a different model than at the first probe.
             AuditError: If the server cannot be probed.
         """
         # These imports load the HTTP client, which models on this machine do not need.
@@ -162,7 +166,9 @@ class Endpoints:
         """
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
-                raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
+                raise BudgetError(
+                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml"
+                )
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))
             self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self.shared)

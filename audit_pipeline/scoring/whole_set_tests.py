@@ -1,4 +1,4 @@
-"""Tests of a whole test set that run a model: the test of its order, and the row that each test writes."""
+"""Tests of whole test sets: the sharded permutation test of their order, and the storage of test results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from audit_pipeline.statistics.sharded_permutation import (
     run_sharded_permutation_test,
 )
 from audit_pipeline.statistics.shards import (
-    MIN_ITEMS_A_SHARD,
+    MIN_ITEMS_PER_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
     choose_shard_count,
@@ -93,7 +93,7 @@ def run_order_test(
         permutations: Number of random orders per shard. A small shard has fewer orders.
         rule: The rule of the test.
         separator: Joins the items of a shard.
-        order_by_chance: The publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
+        order_by_chance: True if the publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
             *screening only*, because the order may carry meaning.
         seed: The seed of the random orders.
         on_progress: A callback with the progress of the pass.
@@ -136,10 +136,11 @@ def run_order_test(
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
-    """Return the texts to run, or the refused test.
+    """Choose the shards and orders of the test, or refuse the test.
 
     Returns:
-        For each shard its text in the published order, followed by its texts in random orders.
+        One list per shard: its text in the published order, followed by its texts in random orders. If the test is not
+        possible, the refused test instead.
     """
     preferred = shards if shards is not None else choose_shard_count(len(items))
 
@@ -155,7 +156,7 @@ def _plan_order_test(
     if shards is not None:
         candidates = (shards,)
     elif fitting is not None:
-        candidates = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
+        candidates = range(fitting, len(items) // MIN_ITEMS_PER_SHARD + 1)
     longest = 0
     for n_shards in candidates:
         texts = _build_shard_texts(items, n_shards, permutations, separator, seed)
@@ -166,7 +167,7 @@ def _plan_order_test(
                 return texts
             return refuse(f"{problem}; items as long as these call for more of them", n_shards)
     if shards is None or fitting is None:
-        return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
+        return refuse(f"even {MIN_ITEMS_PER_SHARD} items a shard do not fit into the {window} tokens of a pass")
     return refuse(
         f"the longest shard takes {longest} tokens, the model reads {window} at once: "
         f"give at least {max(fitting, shards + 1)} shards, or leave the number out"
@@ -174,7 +175,7 @@ def _plan_order_test(
 
 
 def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) -> str | None:
-    """Return why the number of items is too low for the test, or None if it suffices."""
+    """Return the reason why there are too few items for the test, or None if there are enough."""
     needed = count_items_needed(permutations, shards)
     if needed is None:
         n_shards = shards or choose_shard_count(n_items)
@@ -190,15 +191,15 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
 def _find_fitting_shard_count(
     model: TokenizedModel, items: Sequence[str], separator: str, minimum: int, window: int
 ) -> int | None:
-    """Return the smallest number of shards, at least ``minimum``, that fit into ``window`` tokens, or None.
+    """Return the smallest number of shards, at least ``minimum``, such that each shard fits into ``window`` tokens.
 
-    The lengths of shards are sums over their items. The caller must count the tokens of joined texts again, because
-    they may have a token more or less.
+    The result is None if no number of shards fits. The length of a shard is estimated as the sum over its items. The
+    caller must check the joined texts again, because they may have slightly more or fewer tokens.
     """
     with_separator = encode(model, [item + separator for item in items])
     lengths = np.array([_count_tokens(text) for text in with_separator])
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    for n_shards in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
+    for n_shards in range(minimum, len(items) // MIN_ITEMS_PER_SHARD + 1):
         shards = divide_into_shards(len(items), n_shards)
         if max(ends[shard.stop] - ends[shard.start] for shard in shards) <= window:
             return n_shards

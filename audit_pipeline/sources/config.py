@@ -43,7 +43,7 @@ def all_sources() -> Mapping[str, Source[Any]]:
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).by_name
 
 
 def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.dates_in_text import find_years_and_months
 from audit_pipeline.statistics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
-from audit_pipeline.statistics.roc import AUROC, Floats, Places, roc_points
+from audit_pipeline.statistics.roc import AUROC, Floats, Places, compute_roc_points
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 NAME = "blind_control"
@@ -304,7 +304,7 @@ def measure_controls(
         if control.scores is None:
             aurocs.append(ControlAuroc(None, NO_INTERVAL, control.reason or control.method, name, n))
             continue
-        measured = measure_auroc(roc_points(control.scores, sides.labels), sides)
+        measured = measure_auroc(compute_roc_points(control.scores, sides.labels), sides)
         method = "; ".join([control.method, AUROC.meaning, measured.method])
         aurocs.append(ControlAuroc(measured.value, measured.interval, method, name, n))
     return aurocs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from audit_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    # The command line reads the sentences. It must not wait for the import of statistics.
+    # The command line imports this module for its sentences. The statistics modules would slow down its start.
     from audit_pipeline.statistics.intervals import Interval
 
 Design = Literal["temporal", "exchangeable", "randomised", "selected", "unstated", "unlabelled"]
@@ -27,33 +27,34 @@ SplitVerdict = Literal["randomised by design", "mild shift", "separable without 
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 
 WHOEVER_RAN_THIS = "whoever ran this"
-"""The source of a design that the command line states."""
+"""The source of a benchmark design that the user states on the command line."""
 USER_OF_CHECK = "the user of corpus-audit check"
-"""The source of statements by options of the command check. The names of the options follow."""
+"""The beginning of the source of statements that ``check`` takes from its options. The option names are appended."""
 
-FEW_TEXTS = 20
-"""The minimum number of texts per side for an informative AUROC, regardless of its interval."""
+MIN_TEXTS_PER_SIDE = 20
+"""The number of texts per side below which an AUROC is reported with a warning, regardless of its interval."""
 
 BEST_OF_SEVERAL = "The best of several looks better than it is"
 """The caveat of tables and pictures that show several detectors."""
 
 AUROC_OF_INTEREST = 0.7
-"""The weakest effect that matters. The answer is "nothing found" only if the comparison finds it four times in five.
+"""The weakest effect that matters, as an AUROC.
 
-For scores the effect is this AUROC. For documents it is the equivalent number of documents that score higher than every
-comparison document."""
+The answer is "nothing found" only if the comparison detects this effect with a probability of 80%. For documents, the
+equivalent effect is a number of documents that score higher than every comparison document
+(:func:`compute_min_documents_for_effect`)."""
 
 POWER = 0.8
-"""The required probability of finding the effect: four times in five."""
+"""The required probability of detecting the effect."""
 
 SMALLEST_P = 1e-300
-"""The smallest reported p-value. Smaller numbers have no digits in float64, and a p-value is never 0."""
+"""The smallest reported p-value. float64 loses precision below about 1e-308, and a p-value is never 0."""
 
 
-def detectable_auroc(standard_error: float, level: float) -> float:
-    """Return the AUROC that a one-sided test finds four times in five, by the normal approximation.
+def compute_detectable_auroc(standard_error: float, level: float) -> float:
+    """Return the AUROC that a one-sided test detects with a power of 80%, by the normal approximation.
 
-    It is 0.5 + (z_level + z_0.2) * standard_error. It is above 1 if no AUROC is found so often.
+    The AUROC is 0.5 + (z_level + z_0.2) * standard_error. It is above 1 if the test has less power at every AUROC.
 
     Args:
         standard_error: The standard error of the AUROC.
@@ -64,9 +65,10 @@ def detectable_auroc(standard_error: float, level: float) -> float:
 
 
 def compute_min_documents_for_effect(tested: int) -> int:
-    """Return the number of tested documents, at least 1, that must stand out for an effect that matters.
+    """Return the number of tested documents, at least 1, that must stand out for an AUROC of ``AUROC_OF_INTEREST``.
 
-    If a share s scores higher than every comparison document and the others score like these, the AUROC is (1 + s) / 2.
+    A document stands out if it scores higher than every comparison document. If a share s of the tested documents
+    stands out and the others score like comparison documents, the AUROC is (1 + s) / 2.
     """
     return max(1, int((2 * AUROC_OF_INTEREST - 1) * tested + 1e-9))
 
@@ -108,7 +110,7 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
 
 ExtractionClaim = Literal["reproduced", "not reproduced"]
 REPRODUCED_FROM = 0.001
-"""The minimum probability of a passage that counts as reproduced."""
+"""A passage counts as reproduced if the model generates it with at least this probability."""
 
 FIRST_CHOICES_UNKNOWN_IN_WORDS = (
     "The model's interface does not give its first choices: only probabilities were examined."
@@ -118,7 +120,7 @@ LIKELIEST_UNKNOWN_IN_WORDS = (
     "every token from the whole distribution."
 )
 TOO_SHORT = "too short for extraction"
-"""The reason of a document that has fewer tokens than a window."""
+"""The reason why no passage is searched in a document that has fewer tokens than a window."""
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "
@@ -135,9 +137,11 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
 
 
 def find_extraction_claim(reproduced: int) -> ExtractionClaim:
-    """Return the claim for a number of reproduced passages, without those that are set apart.
+    """Return the claim that follows from the number of reproduced passages.
 
-    It is a direct observation and does not depend on other texts.
+    Args:
+        reproduced: The number of reproduced passages that are evidence of memorisation. Passages that the report sets
+            apart (see ``SET_APART_IN_WORDS``) are not counted.
     """
     return "reproduced" if reproduced else "not reproduced"
 
@@ -165,16 +169,18 @@ AS_STATED_IN_WORDS = (
 )
 
 
-def is_user(stated_by: str) -> bool:
-    """Return True if the source of a statement is the user who reads the answer."""
+def is_stated_by_user(stated_by: str) -> bool:
+    """Return True if the source of a statement is the user of the command line, and not a publisher."""
     return stated_by == WHOEVER_RAN_THIS or stated_by.startswith(USER_OF_CHECK)
 
 
 def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
     """Return the warning for an AUROC of few texts, or None if both sides have enough texts."""
-    if min(n_members, n_nonmembers) >= FEW_TEXTS:
+    if min(n_members, n_nonmembers) >= MIN_TEXTS_PER_SIDE:
         return None
-    return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
+    return (
+        f"only {n_members} + {n_nonmembers} texts: with fewer than {MIN_TEXTS_PER_SIDE} on a side an AUROC says little"
+    )
 
 
 def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: float | None) -> str | None:
@@ -183,8 +189,7 @@ def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: flo
     Args:
         level: The claim level.
         stated_by: The source of the statement about the origin of the two sides.
-        blind_auroc: The blind control's AUROC. It is None if it was not computed, so nothing could contradict the
-            statement.
+        blind_auroc: The blind control's AUROC, which can contradict the statement, or None if it was not computed.
 
     Returns:
         The source, or None if the level claims nothing or rests on more than a statement.
@@ -208,8 +213,8 @@ def decide_split_verdict(design: str, blind_interval: Interval, *, matched: bool
     Args:
         design: The design of the benchmark.
         blind_interval: The 95% interval of the blind control's AUROC.
-        matched: The sides were selected so that a classifier hardly separates them. A low AUROC then only shows the
-            selection, so the verdict is at best *undetermined*.
+        matched: True if the texts were selected so that a classifier hardly separates the two sides. A low AUROC is
+            then a result of the selection, so the verdict is at best *undetermined*.
 
     Raises:
         ConfigError: If the design is unknown.

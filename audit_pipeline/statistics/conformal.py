@@ -1,12 +1,13 @@
 """Conformal p-values of groups of texts against calibration groups, and q-values over many of them.
 
 Windows of one document are not independent, so each group has one statistic: the mean score of some of its texts. A
-mean of few texts varies more than a mean of many texts, so both sides average equally many. A group of n texts averages
-c = min(n, q) texts, and most calibration groups have at least q texts. A hash selects the c texts. Calibration groups
-with fewer texts are omitted from that comparison.
+mean of few texts varies more than a mean of many texts. An audited group and the calibration groups that it is compared
+with therefore average the same number of texts. For an audited group of n texts this number is c = min(n, q). The
+number q is chosen so that most calibration groups have at least q texts (:func:`choose_texts_per_group`). A hash
+selects the c texts. Calibration groups with fewer than c texts are omitted from the comparison.
 
-The p-value holds under two assumptions. Groups that the model has not read are exchangeable with the calibration
-groups. The scores of texts do not depend on the size of their group.
+The p-value is valid under two assumptions. First, groups that the model has not read are exchangeable with the
+calibration groups. Second, the score of a text does not depend on the size of its group.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class GroupTests:
     Attributes:
         groups: The groups, sorted.
         n_texts: Number of texts of the group.
-        n_compared: Number of texts that are averaged.
-        statistic: The mean score of these texts.
+        n_compared: Number of the group's texts that are averaged.
+        statistic: The mean score of the averaged texts.
         p_value: The conformal p-value.
         n_calibration_groups: Number of calibration groups of the comparison.
         reason: Why the test is refused, or None. The arrays of a refused test are empty.
@@ -64,7 +65,7 @@ class GroupTests:
         return len(self.groups)
 
 
-def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) -> Floats:
+def compute_conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) -> Floats:
     """Compute (1 + #{calibration >= s}) / (n + 1) for each statistic s and n calibration values.
 
     The p-value is valid, P(p <= a) <= a, if s is exchangeable with the calibration values. Ties count against
@@ -83,7 +84,7 @@ def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) ->
     audited = np.asarray(statistics, dtype=np.float64)
     known = np.sort(np.asarray(calibration, dtype=np.float64))
     if np.isnan(audited).any() or np.isnan(known).any():
-        raise DataError("a statistic is not a number: leave texts without a score out")
+        raise DataError("a statistic is not a number. Omit texts without a score.")
     n_at_least = len(known) - np.searchsorted(known, audited, side="left")
     return np.asarray((1 + n_at_least) / (len(known) + 1))
 
@@ -91,7 +92,8 @@ def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) ->
 def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
     """Return q, the largest number of texts that at least 80% of the calibration groups have.
 
-    If 80% are fewer than 19 groups, 19 groups (or all) must have q texts. With fewer groups no p-value can be 0.05.
+    If 80% of the groups are fewer than 19 groups, then q is the largest number that 19 groups (or all groups) have.
+    With fewer than 19 groups, the p-value cannot be as small as 0.05.
 
     Args:
         sizes: The number of texts of each calibration group.
@@ -130,12 +132,12 @@ def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTest
         means, errors = _compute_means(scores[is_compared], count)
         known_means, known_errors = _compute_means(known_scores[known_sizes >= count], count)
         statistic[is_compared] = means
-        p_value[is_compared] = conformal_p_values(*merge_tied_means(means, errors, known_means, known_errors))
+        p_value[is_compared] = compute_conformal_p_values(*merge_tied_means(means, errors, known_means, known_errors))
         n_calibration[is_compared] = len(known_means)
     return GroupTests(groups, sizes, n_compared, statistic, p_value, n_calibration)
 
 
-def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
+def compute_q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
     """Compute the adjusted p-values of a family (Benjamini-Hochberg, 1995; Benjamini-Yekutieli, 2001)."""
     values = np.asarray(p_values, dtype=np.float64)
     if not len(values):
@@ -144,15 +146,15 @@ def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
 
 
 def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor: float = 1.0) -> int:
-    """Return the minimum number of calibration groups for a number of discoveries.
+    """Return the minimum number of calibration groups with which ``n_discoveries`` tests can reach a q-value.
 
-    Each discovery then has the smallest possible p-value.
+    The computation assumes that each of these tests has the smallest possible p-value.
 
     Args:
         n_tests: Number of tested groups.
-        n_discoveries: Number of groups that are to have a q-value of ``level``.
+        n_discoveries: Number of groups that must be able to reach a q-value of ``level``.
         level: The q-value.
-        factor: The ratio of other q-values to those of Benjamini and Hochberg.
+        factor: The factor by which the q-values are larger than those of Benjamini and Hochberg.
     """
     return math.ceil(factor * n_tests / (level * n_discoveries) - 1e-9) - 1
 
@@ -160,18 +162,18 @@ def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor
 def compute_joint_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     """Compute Benjamini-Yekutieli q-values over all tests of all families, and return them by family.
 
-    There is a family per detector. Detectors score the same texts, so their p-values depend on each other in an unknown
-    way.
+    A family consists of the p-values of one detector. Detectors score the same texts, so their p-values depend on each
+    other in an unknown way. The method of Benjamini and Yekutieli is valid under any dependence.
     """
     values = [np.asarray(family, dtype=np.float64) for family in families]
     if not values:
         return []
     ends = np.cumsum([len(family) for family in values])
-    return np.split(q_values(np.concatenate(values), "by"), ends[:-1])
+    return np.split(compute_q_values(np.concatenate(values), "by"), ends[:-1])
 
 
 def _select_texts_of_groups(texts: ScoredTexts, max_texts: int) -> Floats:
-    """Return the scores of the first texts of each group in the order of their keys.
+    """Select the scores of the first ``max_texts`` texts of each group, in the order of the texts' keys.
 
     Returns:
         Array of shape (n_groups, max_texts). Smaller groups are filled with NaN.
@@ -189,6 +191,6 @@ def _select_texts_of_groups(texts: ScoredTexts, max_texts: int) -> Floats:
 
 def _compute_means(scores: Floats, count: int) -> tuple[Floats, Floats]:
     """Return the mean of the first ``count`` scores of each group, and the bound of its rounding error."""
-    # Scores are sorted, so that the order of a group's texts changes no digit of its mean.
+    # The scores are sorted, so that the rounding error of a mean does not depend on the order of the group's texts.
     compared = np.sort(scores[:, :count], axis=1)
     return np.asarray(compared.mean(axis=1)), bound_mean_error(np.abs(compared).mean(axis=1), count)

@@ -1,28 +1,33 @@
-"""The share of members in a book, collection or benchmark: the flagged share, corrected for errors of the threshold.
+"""The share of members in a unit (a book, a collection or a benchmark), corrected for the errors of the threshold.
+
+A text is flagged if its score is at least the threshold. FPR is the false-positive rate of the threshold (the flagged
+share of non-members), and TPR is its true-positive rate (the flagged share of members).
 
 If a share p of the texts are members, the flagged share is p TPR + (1 - p) FPR. Solved for p, this is
 (flagged - FPR) / (TPR - FPR), clipped to 0 and 1 (Rogan and Gladen, American Journal of Epidemiology 107, 1978). FPR
 and TPR are measured on calibration texts:
 
-- The non-members choose an order statistic, so the members' TPR is unbiased. The FPR is measured on the same
-  non-members. The text of the order statistic counts as flagged, although the threshold is above it. With one text per
-  group, the lower end of the Clopper-Pearson interval is then the 2.5% quantile of Beta(n - k + 1, k). That is the
-  distribution of the FPR over calibrations. The upper end is above the 97.5% quantile.
-- Both sides choose the largest accuracy, which fits their chance. So ten thresholds are chosen, each by nine tenths of
-  the groups. FPR and TPR are those of the tenth that did not choose. The corrected flagged share is the mean over the
-  same ten thresholds. It differs little from the printed share, whose threshold all calibration texts choose.
+- Rules that select an order statistic use only the non-members. The TPR of the members is therefore unbiased. The FPR
+  is measured on the same non-members. The text of the order statistic counts as flagged, although the threshold is
+  above its score. With one text per group, the FPR over calibrations is then distributed as Beta(n - k + 1, k). Its
+  2.5% quantile is the lower end of the Clopper-Pearson interval. The upper end is above the 97.5% quantile.
+- The rule of the largest accuracy uses both sides, so its rates on the same texts would be too good. Therefore ten
+  thresholds are chosen, each by nine tenths of the groups. FPR and TPR are measured on the remaining tenth. The
+  corrected flagged share is the mean over the same ten thresholds. It differs little from the printed flagged share,
+  whose threshold is chosen by all calibration texts.
 
-The interval contains every p for which flagged - (1 - p) FPR - p TPR may be 0. The terms vary within their 95%
-intervals. This inverts the method of variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008). It
-assumes independent terms, so audited and calibration texts must belong to different groups. It keeps the asymmetry of
-each interval.
+The interval contains every p for which flagged - (1 - p) FPR - p TPR can be 0. Each of the three terms may vary within
+its 95% interval. The intervals are combined by the method of variance estimates recovery (Zou and Donner, Statistics in
+Medicine 27, 2008), which keeps their asymmetry. The method assumes independent terms, so audited and calibration texts
+must belong to different groups.
 
 FPR and TPR of a single book differ from those of an average book: its style raises or lowers all its scores. The
 calibration groups show the size of this effect. The rate of a group is assumed to be Beta distributed, with the
 intraclass correlation of an analysis of variance (Ridout, Demetrio and Firth, Biometrics 55, 1999). For a unit of one
-group its central 95% is a fourth term, which moves FPR and TPR together. Without it, 95% intervals
-contained the true share in only 50 to 86 of 100 simulated books (100 windows, 30% of the variance between books). If
-calibration groups have one text each, the effect is unknown, and the assumption states that.
+group, the central 95% of this distribution is a fourth term, which moves FPR and TPR together. This term is necessary:
+95% intervals without it contained the true share in only 50 to 86 of 100 simulated books. (The books had 100 windows,
+and 30% of the variance was between books.) If calibration groups have one text each, the effect is unknown. The stored
+assumption then says so.
 
 bench/bench_decisions.py measures the coverage.
 """
@@ -39,7 +44,12 @@ import scipy
 
 from audit_pipeline.statistics.conformal import Counts
 from audit_pipeline.statistics.roc import Floats, Places
-from audit_pipeline.statistics.share_bounds import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
+from audit_pipeline.statistics.share_bounds import (
+    Rate,
+    compute_clopper_pearson_bounds,
+    compute_difference_interval,
+    estimate_grouped_rate,
+)
 from audit_pipeline.statistics.thresholds import ScoredTexts, Threshold, choose_largest_accuracy
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -54,7 +64,7 @@ CONTRADICTED = (
     "; here that is not so, and there is no interval: the share flagged is beyond what calibration members and "
     "non-members can explain together"
 )
-"""The addition to an assumption if no share of members is within the bounds of all terms."""
+"""The text that is appended to an assumption if no share of members is compatible with the intervals of all terms."""
 ASSUMPTION_OF_AN_AVERAGE_GROUP = f"{ASSUMPTION}; of this one group too, not only of groups on average"
 
 _HALVINGS = 50
@@ -63,7 +73,7 @@ _MAX_CORRELATION = 0.999
 
 @dataclass(frozen=True)
 class GroupSpread:
-    """The central 95% range of a single group's FPR and TPR, as distances below and above the average group."""
+    """The central 95% range of single groups' FPR and TPR, as distances below and above the average over groups."""
 
     fpr_down: float
     fpr_up: float
@@ -75,16 +85,17 @@ NO_SPREAD = GroupSpread(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Instrument:
+class MeasuredThreshold:
     """The properties of a threshold, measured on calibration texts.
 
     Attributes:
-        threshold: The threshold.
-        thresholds: The thresholds to which ``fpr`` and ``tpr`` belong. If there are several, the rates are means.
+        threshold: The threshold that all calibration texts chose.
+        thresholds: The thresholds that ``fpr`` and ``tpr`` were measured with. For the rule of the largest accuracy
+            these are several thresholds, and the rates are means over them.
         fpr: The false-positive rate.
         tpr: The true-positive rate.
         spread: The spread of single groups, or None if no calibration group of a side has several texts.
-        reason: Why no rate can be corrected, or None.
+        reason: The reason why flagged shares cannot be corrected, or None if they can.
     """
 
     threshold: float
@@ -99,7 +110,8 @@ class Instrument:
 class UnitRates:
     """The flagged and corrected shares of units. All arrays have the shape (n_units,).
 
-    A missing corrected share is NaN. The ends of its interval are also NaN if the calibration texts contradict it.
+    A missing corrected share is NaN. The ends of its interval are NaN, too, if no share of members is compatible with
+    the rates of the calibration texts.
     """
 
     name: npt.NDArray[Any]
@@ -114,8 +126,8 @@ class UnitRates:
     corrected_high: Floats
 
 
-def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
-    """Measure FPR and TPR of a threshold that the calibration texts chose. Return None for a refused threshold."""
+def measure_threshold(threshold: Threshold, calibration: ScoredTexts) -> MeasuredThreshold | None:
+    """Measure FPR and TPR of a threshold on the calibration texts that chose it, or return None if it was refused."""
     if threshold.threshold is None:
         return None
     nonmembers = calibration.nonmembers
@@ -132,23 +144,23 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
         if len(thresholds) < len(choices) or len(thresholds) < 2:
             reason = "the calibration members or non-members are of too few groups to leave any out"
             unknown = Rate(None, None, None, len(members), members.n_groups, None)
-            return Instrument(threshold.threshold, (threshold.threshold,), unknown, unknown, None, reason)
+            return MeasuredThreshold(threshold.threshold, (threshold.threshold,), unknown, unknown, None, reason)
         flags = calibration.scores >= np.array(thresholds)[folds]
         false_flags = flags[calibration.labels == NON_MEMBER]
         true_flags = flags[calibration.labels == MEMBER]
-    fpr = grouped_rate(false_flags, nonmembers.groups)
-    tpr = grouped_rate(true_flags, members.groups)
+    fpr = estimate_grouped_rate(false_flags, nonmembers.groups)
+    tpr = estimate_grouped_rate(true_flags, members.groups)
     fpr_margins = _compute_group_margins(false_flags, nonmembers.groups)
     tpr_margins = _compute_group_margins(true_flags, members.groups)
     spread = None if fpr_margins is None or tpr_margins is None else GroupSpread(*fpr_margins, *tpr_margins)
-    return Instrument(threshold.threshold, thresholds, fpr, tpr, spread, _explain_refusal(fpr, tpr))
+    return MeasuredThreshold(threshold.threshold, thresholds, fpr, tpr, spread, _explain_refusal(fpr, tpr))
 
 
-def select_assumption(instrument: Instrument, n_groups: int) -> str:
+def select_assumption(measured: MeasuredThreshold, n_groups: int) -> str:
     """Return the assumption of the corrected share of a unit with ``n_groups`` groups."""
     if n_groups > 1:
         return ASSUMPTION
-    return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
+    return ASSUMPTION_OF_AN_AVERAGE_GROUP if measured.spread is None else ASSUMPTION_OF_ONE_GROUP
 
 
 def compute_corrected_shares(
@@ -170,8 +182,8 @@ def compute_corrected_shares(
         spread: The spread of single groups, for units of one group.
 
     Returns:
-        The corrected shares and the ends of their intervals. Both ends are NaN if no share is within the bounds. More
-        texts are then flagged than among members, or fewer than among non-members.
+        The corrected shares, and the lower and upper ends of their intervals. Both ends are NaN if no share of members
+        is compatible with the rates. More texts are then flagged than among members, or fewer than among non-members.
     """
     rates = np.array([[rate.value, rate.low, rate.high] for rate in (fpr, tpr)], dtype=np.float64)
     (fpr_share, fpr_low, fpr_high), (tpr_share, tpr_low, tpr_high) = rates
@@ -190,45 +202,47 @@ def compute_corrected_shares(
         return excess(shares) + np.sqrt(sum(term**2 for term in terms))
 
     share = np.clip((flagged - fpr_share) / (tpr_share - fpr_share), 0.0, 1.0)
-    # The lower bound is concave in p. It excludes the shares from 0 to its only crossing, or none if it allows 0.
-    # The upper bound is convex. It excludes the shares from its only crossing to 1, or none if it allows 1.
+    # The lower bound is concave in p. If it is above 0 at p = 0, it excludes all shares below its only crossing of 0.
+    # The upper bound is convex in p. If it is below 0 at p = 1, it excludes all shares above its only crossing of 0.
     low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _find_crossing(lower, len(share)))
     high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _find_crossing(upper, len(share)))
-    # Bisection stops a rounding error before the crossing. The interval must contain its estimate.
+    # The result of the bisection may differ from the crossing by a rounding error. The interval must contain its
+    # estimate.
     low = np.minimum(low, share)
     high = np.maximum(high, share)
     contradicted = (lower(np.ones_like(share)) >= 0) | (upper(np.zeros_like(share)) <= 0)
     return share, np.where(contradicted, np.nan, low), np.where(contradicted, np.nan, high)
 
 
-def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument: Instrument) -> UnitRates:
+def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], measured: MeasuredThreshold) -> UnitRates:
     """Compute the flagged and corrected shares of each unit.
 
-    If a unit has a single group, its texts are the whole population, so the interval is that of Clopper and Pearson. If
-    a unit has several groups, they represent further groups, so the interval is that of :func:`grouped_rate`.
+    The texts of a single group are the whole population. If a unit has one group, the interval of the flagged share is
+    therefore that of Clopper and Pearson. Several groups are a sample of groups, so the interval is that of
+    :func:`estimate_grouped_rate`.
 
     Args:
         audited: The audited texts.
         units: The unit of each text, of shape (n_texts,).
-        instrument: The measured threshold.
+        measured: The measured threshold.
     """
     names, codes = np.unique(units, return_inverse=True)
-    flags = (audited.scores >= instrument.threshold).astype(np.float64)
+    flags = (audited.scores >= measured.threshold).astype(np.float64)
     n_texts = np.bincount(codes, minlength=len(names))
     n_flagged = np.bincount(codes, weights=flags, minlength=len(names)).astype(np.int64)
     _, group_codes = np.unique(audited.groups, return_inverse=True)
     n_groups = np.bincount(np.unique(np.stack([codes, group_codes]), axis=1)[0], minlength=len(names))
     printed = _compute_shares(flags, codes, audited.groups, n_groups)
-    if instrument.reason is not None:
+    if measured.reason is not None:
         unknown = np.full(len(names), np.nan)
         return UnitRates(names, n_texts, n_groups, n_flagged, *printed, unknown, unknown, unknown)
     terms = printed
-    if len(instrument.thresholds) > 1:
-        weights = np.mean([audited.scores >= threshold for threshold in instrument.thresholds], axis=0)
+    if len(measured.thresholds) > 1:
+        weights = np.mean([audited.scores >= threshold for threshold in measured.thresholds], axis=0)
         terms = _compute_shares(weights, codes, audited.groups, n_groups)
-    share, low, high = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
-    if instrument.spread is not None:
-        single = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
+    share, low, high = compute_corrected_shares(*terms, measured.fpr, measured.tpr)
+    if measured.spread is not None:
+        single = compute_corrected_shares(*terms, measured.fpr, measured.tpr, measured.spread)
         is_single = n_groups == 1
         share = np.where(is_single, single[0], share)
         low = np.where(is_single, single[1], low)
@@ -242,7 +256,7 @@ def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
     for name, rate in (("members", tpr), ("non-members", fpr)):
         if rate.low is None:
             return f"the calibration {name} are all of one group, so the rate among them has no interval"
-    lower_bound = difference_interval(tpr, fpr).low
+    lower_bound = compute_difference_interval(tpr, fpr).low
     if lower_bound is None or lower_bound <= MIN_DIFFERENCE:
         return (
             f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is "
@@ -252,7 +266,10 @@ def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
 
 
 def _assign_folds(calibration: ScoredTexts) -> Places:
-    """Assign each text to a fold. Groups with the same sides are assigned in turn, in the order of their keys."""
+    """Assign each text to a fold, so that all texts of a group are in one fold.
+
+    Groups of members, groups of non-members and groups of both are each distributed evenly over the folds.
+    """
     names, codes = np.unique(calibration.groups, return_inverse=True)
     sides = np.zeros(len(names), dtype=np.int64)
     for bit, label in ((1, MEMBER), (2, NON_MEMBER)):
@@ -265,9 +282,9 @@ def _assign_folds(calibration: ScoredTexts) -> Places:
 
 
 def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
-    """Find the share in [0, 1] from which a function is negative, by bisection.
+    """Find by bisection the share in [0, 1] at which a function becomes negative.
 
-    The result is 0 if the function starts below 0, and 1 if it never falls below 0.
+    The result is 0 if the function is negative at 0, and 1 if the function is nowhere negative.
 
     Args:
         bound: A function of shares of shape (size,).
@@ -315,10 +332,10 @@ def _compute_shares(
     """Compute the share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
-    low, high = clopper_pearson_bounds(np.minimum(flagged, n), n)
+    low, high = compute_clopper_pearson_bounds(np.minimum(flagged, n), n)
     for unit in np.flatnonzero(n_groups > 1):
         in_unit = codes == unit
-        rate = grouped_rate(weights[in_unit], groups[in_unit])
+        rate = estimate_grouped_rate(weights[in_unit], groups[in_unit])
         low[unit] = rate.low
         high[unit] = rate.high
     return flagged / n, low, high

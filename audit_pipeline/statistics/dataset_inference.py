@@ -1,25 +1,25 @@
 """Dataset inference: a test of whether a set of texts was in the training data, against texts known to be held out.
 
-Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half of the texts which detectors
-separate audited from held-out texts. It is tested on the other half, which it has not seen. The p-value therefore needs
-no correction for the number of detectors. This version differs from the paper:
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model is fitted to one half of the texts. It learns
+which detectors separate audited from held-out texts. The test uses the model's outputs on the other half. The p-value
+therefore needs no correction for the number of detectors. This implementation differs from the paper:
 
 - The unit is the group (the book, the patent). Groups are divided into halves, the model is fitted to group means, and
   the test compares group means. Windows of one document therefore do not count as independent.
 - Values are clipped at the 2.5th and 97.5th percentile and standardised. Both are measured on the fitted half.
 - The linear model is a ridge regression whose penalty is chosen by leave-one-group-out. Detectors at many settings are
   nearly collinear, and plain least squares needs more groups than features.
-- Several random splits reduce the effect of chance. Their p-values depend on each other, so they are combined by a rule
-  that holds under dependence.
+- The texts are divided into halves several times, which reduces the effect of chance. The p-values of these splits
+  depend on each other, so they are combined by a rule that is valid under dependence (:func:`combine_p_values`).
 - The test is one-sided in the direction of training: every score is higher for likelier members. On the fitted half,
   each split determines the direction of its features by the sign of sum_j |w_j| d_j. Here w_j is the weight of the
   standardised feature j, and d_j its mean over audited groups minus its mean over held-out groups.
 - A split in which held-out groups score higher has a p-value of 1. The tested half has no part in that decision, so the
   p-values hold their level.
-- Known members that are not tested show the direction of each feature. If they score lower than the held-out groups of
-  the fitted half (Mann-Whitney, 2.5%), the split omits the feature.
-- No p-value is below that of a permutation test of as many groups without a shared value. Welch's t has no bound if a
-  side hardly varies.
+- Known members outside of the test show the direction of each feature. If they score lower than the held-out groups of
+  the fitted half (Mann-Whitney test, 2.5%), the split omits the feature.
+- A p-value is never below the smallest p-value of a permutation test of the same number of groups. Otherwise it could
+  become arbitrarily small, because Welch's t grows without bound if the scores of a side hardly vary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.claims import SMALLEST_P, ClaimLevel, detectable_auroc
+from audit_pipeline.statistics.claims import SMALLEST_P, ClaimLevel, compute_detectable_auroc
 from audit_pipeline.statistics.roc import Bools, Floats, Places
 from audit_pipeline.statistics.score_direction import LEVEL, Direction
 from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
@@ -57,7 +57,7 @@ _MIN_RELATIVE_DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class DatasetInference:
-    """The result of the test. findings.py describes its method in a sentence.
+    """The result of dataset inference. ``findings.describe_method`` describes its method in a sentence.
 
     Attributes:
         reason: Why the test is refused, or None. A refused test has no numbers.
@@ -65,18 +65,19 @@ class DatasetInference:
         statistic: The median of Welch's t over splits, in the direction of training.
         n: Number of audited texts.
         n_held_out: Number of held-out texts.
-        n_features: Number of features that every text has.
+        n_features: Number of features (detector settings) that have a score for every text.
         n_splits: Number of random splits.
-        split_p_values: The p-value of each split in the direction of training. It is 1 if the split runs the other way.
+        split_p_values: The p-value of each split in the direction of training. It is 1 if held-out groups score higher
+            in the fitted half of the split.
         undirected_p_value: The combined p-value regardless of direction.
-        n_splits_with_training: Number of splits whose fitted half runs in the direction of training.
-        n_features_against: Maximum number of features, over splits, by which known members score lower.
-        omitted_features: The features that some texts lack, with the number of these texts.
+        n_splits_with_training: Number of splits in which audited groups score higher in the fitted half.
+        n_features_against: The largest number of features in a split by which known members score lower.
+        omitted_features: The features without a score for some texts, with the number of these texts.
         claim_level: The claim level of the benchmark.
-        direction: The direction of a difference at 5%. It is ``opposite`` if the undirected p-values find a difference
-            and most splits run the other way.
-        detectable_auroc: The AUROC between group means that a p-value at 5% finds four times in five, by Noether's
-            formula (Noether 1987, Journal of the American Statistical Association 82).
+        direction: The side that scores higher, at a level of 5%. It is ``opposite`` if the undirected p-value is
+            significant and held-out groups score higher in most splits.
+        detectable_auroc: The smallest AUROC between group means that a test at 5% detects with a power of 80%, by
+            Noether's formula (Noether 1987, Journal of the American Statistical Association 82).
         assumption: The assumption of the p-value.
     """
 
@@ -119,9 +120,14 @@ class Features:
 
 
 def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
-    """Build the matrix of a long table of scores, which has one entry per text and feature.
+    """Convert a long table of scores (one entry per text and feature) to a matrix.
 
-    Texts and features are in alphabetical order.
+    The texts and features of the matrix are in alphabetical order.
+
+    Args:
+        example_ids: The text of each entry.
+        names: The feature of each entry.
+        scores: The score of each entry, or None if it is missing.
 
     Raises:
         DataError: If a text has two entries of a feature.
@@ -129,9 +135,9 @@ def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], score
     texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
     features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(np.unique(row * max(1, len(features)) + column)) < len(row):
-        raise DataError("a text has two scores of one feature: give one run's scores only")
+        raise DataError("a text has two scores of one feature. Use the scores of a single run.")
     values = np.full((len(texts), len(features)), np.nan)
-    # None becomes NaN.
+    # numpy converts None to NaN.
     values[row, column] = np.array(scores, dtype=np.float64)
     return Features(tuple(texts), tuple(features), values)
 
@@ -164,10 +170,10 @@ def run_dataset_inference(
 ) -> DatasetInference:
     """Test audited texts against held-out texts.
 
-    A feature that any text lacks is omitted. A group with texts of both sides belongs to one half with all its texts,
-    which makes the test conservative. Every feature is oriented: a higher value indicates a member. If audited texts
-    score lower than held-out texts, that is no finding, see ``direction``. Except for rounding, the result does not
-    depend on the order of the texts.
+    A feature without a score for some text is omitted. A group with texts of both sides is assigned to one half with
+    all its texts, which makes the test conservative. A higher value of a feature must indicate a member. If audited
+    texts score lower than held-out texts, the test finds nothing, and ``direction`` is ``opposite``. Except for
+    rounding, the result does not depend on the order of the texts.
 
     Args:
         texts: The texts.
@@ -179,9 +185,9 @@ def run_dataset_inference(
         seed: The seed of the splits.
 
     Returns:
-        The result. The test is refused if the design is neither exchangeable nor randomised, or if no feature is
-        complete. It is also refused if a side has fewer than 20 groups. With 20 groups each half has 10 means per side.
-        The level of the test was measured with at least that many. A t-test of fewer skewed means is unreliable.
+        The result. The test is refused if the design is neither exchangeable nor randomised, or if no feature has a
+        score for every text. It is also refused if a side has fewer than 20 groups, which are 10 means per side and
+        half. A t-test of fewer skewed means is unreliable. The error rate of the test was measured with at least 10.
     """
     n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     complete = n_lacking == 0
@@ -224,9 +230,9 @@ def run_dataset_inference(
         n_splits_with_training=n_with_training,
         n_features_against=max(split.n_features_against for split in tested),
         direction=_decide_direction(p_value, undirected_p_value, is_mostly_against=n_with_training < splits / 2),
-        # This holds for a test of the smaller halves. Twice the median p-value is at most 5% if half of the splits are
-        # at 2.5%.
-        detectable_auroc=detectable_auroc(deviation, LEVEL / 2),
+        # The tests of the halves have this standard error. Twice the median p-value is at most 5% if half of the splits
+        # have a p-value of at most 2.5%, so the level is halved.
+        detectable_auroc=compute_detectable_auroc(deviation, LEVEL / 2),
     )
 
 
@@ -237,8 +243,8 @@ class _Split:
     Attributes:
         t: Welch's t of the tested half, regardless of the direction of the fitted half.
         p_value: The one-sided p-value of ``t``.
-        runs_with_training: True if the fitted half runs in the direction of training.
-        n_features_against: Number of features by which known members score lower.
+        runs_with_training: True if audited groups score higher in the fitted half.
+        n_features_against: Number of omitted features, by which known members score lower than held-out texts.
     """
 
     t: float
@@ -248,18 +254,18 @@ class _Split:
 
     @property
     def directed_p_value(self) -> float:
-        """Return the p-value in the direction of training: 1 if the fitted half runs the other way."""
+        """Return the one-sided p-value, or 1 if held-out groups score higher in the fitted half."""
         return self.p_value if self.runs_with_training else 1.0
 
     @property
     def directed_t(self) -> float:
-        """Return Welch's t in the direction of training."""
-        # A subtraction avoids the negative zero.
+        """Return Welch's t, negated if held-out groups score higher in the fitted half."""
+        # A subtraction from 0.0 never yields a negative zero.
         return self.t if self.runs_with_training else 0.0 - self.t
 
 
 def _decide_direction(p_value: float, undirected_p_value: float, *, is_mostly_against: bool) -> Direction:
-    """Return the direction of the difference at 5%, or ``none``."""
+    """Return the side that scores higher, or ``none`` if no p-value is significant at 5%."""
     if p_value <= LEVEL:
         return "training"
     return "opposite" if undirected_p_value <= LEVEL and is_mostly_against else "none"
@@ -277,7 +283,7 @@ def _select_complete_members(values: Floats, groups: Sequence[str], features: Bo
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """The units that are averaged. A unit has the texts of one group on one side.
+    """The units whose mean scores are compared. A unit consists of the texts that a group has on one side.
 
     Attributes:
         order: Sorts the texts by unit, of shape (n_texts,).
@@ -359,7 +365,8 @@ def _run_test(
             clipped[np.repeat(is_compared, lengths)],
             np.repeat(np.arange(np.count_nonzero(is_compared)), lengths[is_compared]),
         )
-    # If all features run against training, the split finds nothing, and its t shows their direction.
+    # If known members score lower by every feature, all features are used. The split then finds nothing, and its t
+    # shows the direction of the features.
     features = means if is_against.all() else means[:, ~is_against]
     is_held_out = units.held_out[is_fitted]
     regression = RidgeCV(alphas=_PENALTIES).fit(features[is_fitted], np.where(is_held_out, 0.0, 1.0))
@@ -367,7 +374,7 @@ def _run_test(
     is_audited = ~units.held_out[~is_fitted]
     weights = np.abs(regression.coef_)
     differences = features[is_fitted][~is_held_out].mean(axis=0) - features[is_fitted][is_held_out].mean(axis=0)
-    # A smaller sum is the rounding error of terms that cancel.
+    # A sum below this bound is only the rounding error of terms that cancel out.
     min_sum = _MIN_RELATIVE_DIFFERENCE * float(weights @ np.abs(differences))
     is_audited_higher = float(weights @ differences) > min_sum
     t, p_value = _run_welch_test(outputs[is_audited], outputs[~is_audited])
@@ -375,7 +382,11 @@ def _run_test(
 
 
 def _draw_fitted_units(units: _Units, generator: np.random.Generator) -> Bools:
-    """Draw half of the groups of each composition (audited, held out, both), and return the mask of their units."""
+    """Draw the groups of the fitted half, and return the mask of their units.
+
+    The draw takes half of the groups with only audited texts, half of those with only held-out texts, and half of those
+    with both.
+    """
     composition = units.has_audited + 2 * units.has_held_out
     is_drawn = np.zeros(len(composition), dtype=bool)
     for kind in (1, 2, 3):
@@ -385,7 +396,9 @@ def _draw_fitted_units(units: _Units, generator: np.random.Generator) -> Bools:
 
 
 def _find_features_against(members: Floats, member_groups: Places, held_out: Floats, groups: Places) -> Bools:
-    """Find the features by which members score lower than held-out texts: Mann-Whitney of group means, 2.5%.
+    """Find the features by which members score lower than held-out texts.
+
+    Group means are compared by a Mann-Whitney test at 2.5%.
 
     Args:
         members: Values of shape (n_members, n_features).
@@ -405,14 +418,14 @@ def _find_features_against(members: Floats, member_groups: Places, held_out: Flo
 def _run_welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
     """Return Welch's t and its one-sided p-value.
 
-    The p-value is at least that of a permutation test of two sides without a shared value, and never 0.
+    The p-value is at least the smallest p-value of a permutation test of the same groups, and never 0.
     """
-    # With some thousand groups, one over the number of permutations is 0 as a float.
+    # With a few thousand groups, one over the number of permutations is 0 in floating point.
     min_p_value = max(SMALLEST_P, 1 / math.comb(len(audited) + len(held_out), len(audited)))
     difference = float(audited.mean() - held_out.mean())
     min_spread = _MIN_RELATIVE_SPREAD * float(np.abs(np.concatenate([audited, held_out])).max())
     if max(np.ptp(audited), np.ptp(held_out)) <= min_spread:
-        # The outputs of both sides are constant, so t is undefined or infinite.
+        # Both sides have constant values, so t is undefined or infinite.
         if abs(difference) <= min_spread:
             return 0.0, 1.0
         return math.copysign(math.inf, difference), min_p_value if difference > 0 else 1.0
@@ -421,11 +434,11 @@ def _run_welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
 
 
 def _compute_median_t(splits: Sequence[_Split]) -> float | None:
-    """Return the median of t over splits, or None if it is infinite, because a side hardly varies."""
+    """Return the median of t over splits, or None if it is infinite because the values of a side are all equal."""
     ordered = sorted(split.directed_t for split in splits)
     low = ordered[(len(ordered) - 1) // 2]
     high = ordered[len(ordered) // 2]
-    # Infinities of both signs have no mean.
+    # The mean of +infinity and -infinity is undefined.
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 
 
@@ -445,5 +458,5 @@ def combine_p_values(p_values: npt.ArrayLike) -> float:
     """
     values = np.asarray(p_values, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not ((values >= 0) & (values <= 1)).all():
-        raise DataError("p-values to combine must be at least one, each between 0 and 1")
+        raise DataError("there is no p-value to combine, or a p-value is not between 0 and 1")
     return float(min(1.0, 2.0 * np.median(values)))

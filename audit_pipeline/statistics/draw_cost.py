@@ -1,4 +1,4 @@
-"""The number and the cost of draws until a model reproduces a passage."""
+"""The number of samples that must be drawn from a model until it reproduces a passage, and their cost."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Options of an evaluation, and the choice of its headline detector.
 
-The best of many detectors looks better than it is. So the headline is one detector at its default setting, chosen
-before any result is seen: its answer comes first, and its rates are quoted. The other detectors are shown with it.
-Min-K%++ needs one pass, no second model, and the whole distribution of the next token. For scores of their own, users
-name the headline detector. If they name none of several, the conclusions correct for all detectors.
+The best of many detectors looks better than it is. The headline detector is therefore one detector at its default
+setting, chosen before any result is seen. Reports show its answer first and quote its rates. The other detectors are
+shown below it. Min-K%++ is the default, because it needs a single pass and no second model. It needs the whole
+distribution of the next token. Users who evaluate scores of their own name the headline detector. If they name none of
+several detectors, the conclusions are corrected for the number of detectors.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def choose_headline_detector(scored_detectors: Collection[str], named_detector: 
         named_detector: Detector that the user named.
 
     Returns:
-        The named detector, if it has scores. Without a name, the first preferred detector with scores, or the only
-        detector. None otherwise.
+        The named detector if it has scores. If no detector is named: the first default detector with scores, or else
+        the only detector with scores. None if there is no such detector.
     """
     if named_detector is not None:
         return named_detector if named_detector in scored_detectors else None

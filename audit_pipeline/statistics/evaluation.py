@@ -1,9 +1,10 @@
 """The metrics of each detector, and the differences between detectors, as tables of findings.
 
 Differences have the columns of table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value.
-Standard error and degrees of freedom are computed from the difference of both detectors' influences of each group
-(statistics/intervals.py), so common variation cancels. With one text per group this is the test of DeLong, DeLong and
-Clarke-Pearson 1988. The interval excludes 0 if the p-value is below 0.05.
+Standard error and degrees of freedom are computed over groups. The influence of a group on the difference is its
+influence on one AUROC minus its influence on the other (statistics/intervals.py), so common variation cancels. With one
+text per group this is the test of DeLong, DeLong and Clarke-Pearson 1988. The interval excludes 0 if the p-value is
+below 0.05.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from audit_pipeline.statistics.intervals import (
     Measurement,
     measure_auroc,
 )
-from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, MARGIN, METRICS, OF_SCORES, explain_undefined, roc_points
+from audit_pipeline.statistics.roc import (
+    ALL_EQUAL,
+    AUROC,
+    MARGIN,
+    METRICS,
+    OF_SCORES,
+    compute_roc_points,
+    explain_undefined,
+)
 from audit_pipeline.statistics.score_columns import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.store.files import table_from_rows
@@ -44,7 +53,8 @@ _BLIND_NOTE = "the blind control's scores are taken as given, so that the interv
 class Comparison(Measurement):
     """The AUROC of one detector minus that of another on the same texts.
 
-    All but ``value`` is None if it cannot be computed. ``method`` then gives the reason.
+    If standard error and p-value cannot be computed, they are None, as are the ends of the interval. ``method`` then
+    contains the reason.
     """
 
     value: float
@@ -80,7 +90,8 @@ def compare_aurocs(
 def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -> pa.Table:
     """Compare all pairs of detectors at their default settings, including the blind control.
 
-    Two detectors are compared on the texts that both have scored. If these texts are of one class, there is no row.
+    Two detectors are compared on the texts that both have scored. If all these texts are members, or all are
+    non-members, the pair of detectors has no row.
 
     Args:
         columns: The columns of an evaluation.
@@ -88,7 +99,7 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
         run_id: The id of the run, written to the table.
 
     Returns:
-        A table of schema COMPARISONS in the order of the columns. The blind control is always the other detector.
+        A table of schema COMPARISONS in the order of the columns. The blind control is always in the column ``other``.
     """
     defaults = [column for column in columns if column.is_default]
     defaults.sort(key=lambda column: column.detector == blind.NAME)
@@ -108,7 +119,7 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
         aurocs: dict[int, MeasuredAuroc] = {}
         for i in set(chain.from_iterable(couples)):
             scores = defaults[i].scores[is_shared[defaults[i].scored]]
-            aurocs[i] = measure_auroc(roc_points(scores, labels), sides)
+            aurocs[i] = measure_auroc(compute_roc_points(scores, labels), sides)
         n_members = int(labels.sum())
         for i, j in couples:
             result = compare_aurocs(aurocs[i], aurocs[j], sides)
@@ -143,7 +154,7 @@ class Evaluation:
         reason: Why the table is empty, or None.
         split_verdict: The verdict on the two sides.
         claim_level: The claim level.
-        columns: The evaluated scores, followed by those of the blind control if it was computed.
+        columns: The evaluated scores by detector setting, followed by those of the blind control if it was computed.
     """
 
     table: pa.Table
@@ -156,8 +167,8 @@ class Evaluation:
 def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: Pair, run_id: str) -> Evaluation:
     """Compute all metrics of all detectors and settings, and of the blind control, on the evaluation split.
 
-    A detector is evaluated on the texts that it has scored. The other texts are counted. An undefined metric is null,
-    with the reason in ``method``.
+    A detector is evaluated on the texts that it has scored. The column ``n_not_scored`` has the number of the other
+    texts. An undefined metric is null, with the reason in ``method``.
 
     Args:
         scores: The scores (schema SCORES). Rows of other pairs are ignored.
@@ -228,7 +239,7 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
 def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> dict[Key, dict[str, Measurement]]:
     """Compute the metrics of columns that score the same texts, by metric in the order of ``METRICS``.
 
-    The groups are counted once for all columns.
+    The groups are counted only once, because all columns have the same texts.
     """
     labels = columns[0].labels
     problem = explain_undefined(labels)
@@ -237,7 +248,7 @@ def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> d
     sides = GroupedSides(columns[0].groups, labels)
     control_auroc: MeasuredAuroc | None = None
     if control.scores is not None:
-        control_auroc = measure_auroc(roc_points(control.scores[columns[0].scored], labels), sides)
+        control_auroc = measure_auroc(compute_roc_points(control.scores[columns[0].scored], labels), sides)
     return {column.key: _measure_column(column, sides, control_auroc) for column in columns}
 
 
@@ -245,7 +256,7 @@ def _measure_column(
     column: ScoreColumn, sides: GroupedSides, control_auroc: MeasuredAuroc | None
 ) -> dict[str, Measurement]:
     """Compute the metrics of a column, and the margin over the blind control if the control was computed."""
-    curve = roc_points(column.scores, column.labels)
+    curve = compute_roc_points(column.scores, column.labels)
     auroc = measure_auroc(curve, sides)
     measurements = {AUROC.name: Measurement(auroc.value, auroc.interval, f"{AUROC.meaning}; {auroc.method}")}
     for name, metric in METRICS.items():

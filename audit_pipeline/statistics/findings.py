@@ -1,4 +1,4 @@
-"""The findings of a pair: all tables that are computed from the scores of a model on a benchmark."""
+"""The findings of a pair (a model and a benchmark): all tables that are computed from the model's scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from audit_pipeline.statistics.dataset_inference import (
 )
 from audit_pipeline.statistics.evaluation import Evaluation, compare_detectors, evaluate
 from audit_pipeline.statistics.membership_decisions import compute_decision_tables
-from audit_pipeline.statistics.score_columns import IN_WORDS, relabel_for_comparison
+from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 
@@ -28,7 +28,7 @@ _MAX_NAMED_FEATURES = 5
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The findings of a pair.
+    """The findings about a model on a benchmark.
 
     Attributes:
         evaluation: The evaluation.
@@ -63,7 +63,9 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
     evaluation = evaluate(compared_scores, compared, split, pair, run_id)
     evaluations = evaluation.table
     if is_relabelled:
-        methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
+        methods = pa.array(
+            [f"{HELD_OUT_COMPARISON}; {method}" for method in evaluations["method"].to_pylist()], pa.string()
+        )
         evaluations = evaluations.set_column(EVALUATIONS.names.index("method"), EVALUATIONS.field("method"), methods)
     return Findings(
         evaluation,
@@ -82,9 +84,9 @@ def _run_corpus_tests(
 ) -> pa.Table:
     """Run dataset inference of the audited texts against the non-members.
 
-    If evaluated texts have an unknown label, these are audited. They are compared with the non-members of both splits,
-    and known members show the direction of the scores. Otherwise the members of the evaluation split are audited, and
-    compared with its non-members.
+    If some evaluated texts have an unknown label, these are the audited texts. They are compared with the non-members
+    of both splits, and the known members show the direction of the scores. If all evaluated texts are labelled, the
+    members of the evaluation split are the audited texts. They are compared with the non-members of that split.
     """
     label = examples["label"]
     is_evaluated = pc.equal(examples["split"], "evaluation")
@@ -101,7 +103,8 @@ def _run_corpus_tests(
         used = compared
     texts = pa.table({"example_id": examples["example_id"], "group": examples["group"], "held_out": held_out})
     texts = texts.append_column("compared", compared).filter(used)
-    # Ranks among all texts are omitted, since they make the tested half depend on the fitted half.
+    # A detector that ranks a text among all texts is omitted, because its scores make the tested half depend on the
+    # fitted half.
     is_feature = pc.not_equal(scores["detector"], RANKED_AMONG_ALL)
     scores = scores.filter(pc.and_(is_feature, pc.is_in(scores["example_id"], value_set=texts["example_id"])))
     features = build_feature_matrix(

@@ -2,15 +2,17 @@
 
 Texts of one group (the windows of one book) are not independent, so a group counts as one observation.
 
-The influence of a text on an AUROC is its share of correctly ordered texts of the other side, minus the mean share
-(DeLong, DeLong and Clarke-Pearson 1988). Summed by group, over members and non-members, the influences give the
-variance of clustered data (Obuchowski 1997, Biometrics 53). Each sum is divided by the share of its side that belongs
-to other groups. The quotient is the change of the AUROC if the group is omitted: the jackknife, except for terms of
-second order. A group with most texts of a side therefore counts in full. With one text per group this is DeLong's
-variance.
+For each text, compute the share of texts of the other side that are ordered correctly relative to it. The influence of
+the text on the AUROC is this share minus its mean over the text's side (DeLong, DeLong and Clarke-Pearson 1988). The
+influences are summed by group, over members and non-members. The variance of these sums is the variance of clustered
+data (Obuchowski 1997, Biometrics 53). Here each sum is also divided by the share of the side's texts that belong to
+other groups. Except for terms of second order, the quotient is the change of the AUROC if the group is omitted, as in
+the jackknife. A group with most texts of a side therefore counts in full. With one text per group the result is
+DeLong's variance.
 
-The degrees of freedom are Satterthwaite's for three parts: groups of members, of non-members, and of both. The AUROC's
-interval is computed on the logit scale (Pepe 2003). The methods were chosen by measured coverage (docs/intervals.md).
+The variance has three parts: groups with only members, groups with only non-members, and groups with both. The degrees
+of freedom are those of Satterthwaite for these parts. The interval of the AUROC is computed on the logit scale (Pepe
+2003). The methods were chosen by their measured coverage (docs/intervals.md).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import SMALLEST_P
-from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, Floats, RocPoints, explain_undefined, roc_points
+from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, Floats, RocPoints, compute_roc_points, explain_undefined
 from audit_pipeline.tables import MEMBER
 
 Groups = Sequence[str] | npt.NDArray[Any]
@@ -35,7 +37,7 @@ Groups = Sequence[str] | npt.NDArray[Any]
 TAIL = 0.025
 """The probability beyond each end of a two-sided 95% interval."""
 NOTHING_VARIES = "no interval: the groups do not differ"
-"""The reason if there are enough groups, but their influences are equal, so the standard error is 0."""
+"""The reason for a missing interval if the influences of all groups are equal, so that the standard error is 0."""
 
 _ROUNDING = 1e-9
 
@@ -58,7 +60,7 @@ class Measurement:
     Attributes:
         value: The number, or None if it is undefined.
         interval: The interval.
-        method: The method of both, or the reason why one is missing.
+        method: How the number and the interval were computed, or the reason why one of them is missing.
     """
 
     value: float | None
@@ -96,7 +98,7 @@ class Scatter:
 
     @property
     def description(self) -> str:
-        """Return the distribution for methods."""
+        """Return the name of the distribution, which becomes part of ``Measurement.method``."""
         return f"Student's t with {self.freedom:.3g} degrees of freedom"
 
 
@@ -107,7 +109,7 @@ class GroupedSides:
         labels: The label of each example, 0 or 1.
         groups: The group number of each example.
         n_groups: Number of groups.
-        problem: Why there can be no interval, or None.
+        problem: The reason why no interval can be computed, or None.
     """
 
     def __init__(self, groups: Groups, labels: npt.ArrayLike) -> None:
@@ -148,9 +150,9 @@ class GroupedSides:
         return min(*self.groups_by_side, self.n_groups // 2)
 
     def compute_influences(self, values: Floats) -> Floats:
-        """Return the influence of each group on the sum of both sides' means.
+        """Compute the influence of each group on the statistic "mean of the members + mean of the non-members".
 
-        Except for the sign, it is the change of the statistic if the group is omitted from both means.
+        Except for the sign, the influence is the change of the statistic if the group is omitted from both means.
 
         Args:
             values: The values of the examples, of shape (n,).
@@ -171,8 +173,8 @@ class GroupedSides:
     def compute_scatter(self, parts: Floats) -> Scatter | None:
         """Compute the standard error of a statistic, or return None if the influences are equal.
 
-        The degrees of freedom are Satterthwaite's, but at most those of groups with equal variance. With two groups
-        against twenty, the two may by chance vary too little to count.
+        The degrees of freedom are those of Satterthwaite, but at most those of groups with equal variance. Otherwise
+        two groups of members that by chance hardly vary would have no effect beside twenty groups of non-members.
 
         Args:
             parts: The influences of the groups, of shape (n_groups,).
@@ -183,7 +185,7 @@ class GroupedSides:
         member_sizes, nonmember_sizes = self._sizes
         has_member = member_sizes > 0
         has_nonmember = nonmember_sizes > 0
-        # The parts, each with its variance, the variance of equal groups and the degrees of freedom.
+        # One entry per part: its variance, its variance if all groups vary equally, and its degrees of freedom.
         terms: list[tuple[float, float, float]] = []
         for selected, lost_share, equal_variance in (
             (has_member & ~has_nonmember, member_share, member_share**2),
@@ -194,7 +196,7 @@ class GroupedSides:
                 member_share**2 + nonmember_share**2,
             ),
         ):
-            # The estimated mean of the side takes one degree of freedom. Each group bears its share of it.
+            # The estimated mean of a side costs one degree of freedom, which is divided among the side's groups.
             if selected.any() and lost_share < 1:
                 count = np.count_nonzero(selected)
                 variance = (1 - lost_share) * float(parts[selected] @ parts[selected])
@@ -212,8 +214,8 @@ class MeasuredAuroc(Measurement):
 
     Attributes:
         value: The AUROC.
-        parts: The influence of each group, of shape (n_groups,). Influences of two detectors on the same texts can be
-            subtracted.
+        parts: The influence of each group, of shape (n_groups,). The difference of two AUROCs on the same texts has the
+            difference of their influences.
     """
 
     value: float
@@ -223,9 +225,9 @@ class MeasuredAuroc(Measurement):
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     """Measure the AUROC of a ROC curve, with its interval by group.
 
-    An AUROC within half a pair of groups of 0 or 1 counts as 0 or 1. Its bound is the exact bound of k independent
-    pairs in the same order, 0.025 ** (1/k) (Clopper and Pearson). A few texts in another order show nothing about other
-    groups.
+    An AUROC that differs from 0 or 1 by less than half a pair of groups has the interval of 0 or 1. The inner end of
+    that interval is the exact bound of k independent pairs with the same order, 0.025 ** (1/k) (Clopper and Pearson).
+    The variance is not used in this case, because a few texts in the opposite order show nothing about other groups.
 
     Args:
         curve: The ROC curve.
@@ -237,7 +239,11 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     twice_pairs = 2 * false[-1] * true[-1]
     right_of_member = (2 * false[-1] - false[1:] - false[:-1]) * true[-1]
     right_of_nonmember = (true[1:] + true[:-1]) * false[-1]
-    ordered = np.where(sides.labels == MEMBER, right_of_member[curve.place - 1], right_of_nonmember[curve.place - 1])
+    ordered = np.where(
+        sides.labels == MEMBER,
+        right_of_member[curve.threshold_index - 1],
+        right_of_nonmember[curve.threshold_index - 1],
+    )
     value = AUROC.compute_value(curve)
     parts = sides.compute_influences(ordered) / twice_pairs
     if sides.problem:
@@ -254,7 +260,7 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     scatter = sides.compute_scatter(parts)
     if scatter is None:
         return MeasuredAuroc(value, NO_INTERVAL, NOTHING_VARIES, parts)
-    # The delta method gives the deviation on the logit scale.
+    # The delta method converts the standard error to the logit scale.
     half_width = scatter.compute_half_width() / (value * (1 - value))
     low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-half_width, half_width]))
     method = f"95% interval by the variance over {sides.n_groups} groups, on the logit scale, {scatter.description}"
@@ -262,5 +268,9 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
 
 
 def measure_auroc_of_scores(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups) -> MeasuredAuroc:
-    """Measure the AUROC of scores, labels and groups. Raises DataError in the same cases as roc_points."""
-    return measure_auroc(roc_points(scores, labels), GroupedSides(groups, labels))
+    """Measure the AUROC of scores with its interval by group.
+
+    Raises:
+        DataError: If :func:`compute_roc_points` raises it.
+    """
+    return measure_auroc(compute_roc_points(scores, labels), GroupedSides(groups, labels))

@@ -13,11 +13,17 @@ import pyarrow.compute as pc
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.evaluation_texts import read_examples
 from audit_pipeline.statistics.claims import ClaimLevel
-from audit_pipeline.statistics.conformal import METHOD, GroupTests, compute_joint_q_values, q_values, run_group_tests
+from audit_pipeline.statistics.conformal import (
+    METHOD,
+    GroupTests,
+    compute_joint_q_values,
+    compute_q_values,
+    run_group_tests,
+)
 from audit_pipeline.statistics.contamination_rate import (
     CONTRADICTED,
     compute_unit_rates,
-    measure_instrument,
+    measure_threshold,
     select_assumption,
 )
 from audit_pipeline.statistics.score_columns import iterate_settings
@@ -36,9 +42,9 @@ from audit_pipeline.tables import CALIBRATION_CHECKS, CONTAMINATION_RATES, DECIS
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
-"""The false-positive rate of the thresholds whose rates of units are computed, besides the largest accuracy."""
-MIN_TEXTS_OF_A_GROUP = 2
-"""The minimum number of texts of a group in the table of rates. The rate of a single text is its decision."""
+"""The alpha of the thresholds that the contamination rates are computed with, besides the largest accuracy."""
+MIN_TEXTS_PER_GROUP = 2
+"""Smaller groups have no row in the table of contamination rates. The flagged share of a single text is only 0 or 1."""
 
 _UNKNOWN = -1
 
@@ -47,7 +53,10 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, eq=False)
 class _Examples:
-    """The examples as arrays of shape (n_examples,). Groups and collections are indices of their lists of names."""
+    """The examples as arrays of shape (n_examples,).
+
+    The arrays ``groups`` and ``collections`` contain indices into ``group_names`` and ``collection_names``.
+    """
 
     table: pa.Table
     labels: npt.NDArray[np.int8]
@@ -60,7 +69,10 @@ class _Examples:
 
     @property
     def audited(self) -> npt.NDArray[np.bool_]:
-        """Return the mask of the audited texts: evaluated texts with an unknown label, or all if none is unknown."""
+        """Return the mask of the audited texts.
+
+        These are the texts of the evaluation split with an unknown label, or all its texts if every label is known.
+        """
         is_unknown = ~self.calibration & (self.labels == _UNKNOWN)
         return is_unknown if is_unknown.any() else ~self.calibration
 
@@ -96,13 +108,15 @@ def compute_decision_tables(
     *,
     claim_level: ClaimLevel,
 ) -> dict[str, pa.Table]:
-    """Decide about the evaluation split by the calibration split, for the default setting of each detector.
+    """Compute thresholds on the calibration split and apply them to the evaluation split.
 
-    - Decisions have a row per detector, rule and alpha, even if the rule is refused. Their rates are those of the
+    The tables cover the default setting of each detector.
+
+    - DECISIONS has one row per detector, rule and alpha, even if the rule is refused. Its rates are measured on the
       evaluation split.
-    - Group tests have a row per audited group and detector with calibration non-members.
-    - Contamination rates have a row per collection, benchmark and audited group of several texts.
-    - Calibration checks use the non-members of both splits, if the calibration split has non-members.
+    - GROUP_TESTS has one row per audited group and detector, if the detector scored calibration non-members.
+    - CONTAMINATION_RATES has one row per collection, per benchmark, and per audited group of several texts.
+    - CALIBRATION_CHECKS is computed from the non-members of both splits, if the calibration split has non-members.
 
     Args:
         scores: The scores (schema SCORES). Only status ``ok`` and default settings of the pair are used.
@@ -215,7 +229,7 @@ def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
 
 
 def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
-    """Yield the rows of all detectors. Joint q-values depend on the p-values of all detectors."""
+    """Yield the rows of GROUP_TESTS for all detectors together, because joint q-values depend on all p-values."""
     joint_q_values = compute_joint_q_values([tests.p_value for _, tests in setting_tests])
     n_joint_tests = sum(len(tests) for _, tests in setting_tests)
     for (setting, tests), q_ledger in zip(setting_tests, joint_q_values, strict=True):
@@ -246,8 +260,8 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
             "n_compared": tests.n_compared,
             "statistic": tests.statistic,
             "p_value": tests.p_value,
-            "q_bh": q_values(tests.p_value, "bh"),
-            "q_by": q_values(tests.p_value, "by"),
+            "q_bh": compute_q_values(tests.p_value, "bh"),
+            "q_by": compute_q_values(tests.p_value, "by"),
             "q_ledger": q_ledger,
             "n_calibration_groups": tests.n_calibration_groups,
         }
@@ -257,11 +271,11 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
 
 def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
     audited = setting.audited
-    instrument = measure_instrument(threshold, setting.calibration)
+    instrument = measure_threshold(threshold, setting.calibration)
     if instrument is None or not len(audited):
         return
     sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
-    in_large_group = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
+    in_large_group = sizes[audited.groups] >= MIN_TEXTS_PER_GROUP
     common: Row = {
         "rule": threshold.rule,
         "alpha": threshold.alpha,

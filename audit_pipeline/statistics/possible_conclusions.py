@@ -16,14 +16,14 @@ _P = max(ALPHAS)
 
 @dataclass(frozen=True)
 class PlannedComparison:
-    """A planned comparison. A group is a document, or what a group column names.
+    """A planned comparison. A group is a document, or all texts with the same name in the group column.
 
     Attributes:
         audited: Number of audited groups.
         held_out: Number of groups that the model cannot have read.
         members: Number of groups that the model is known to have read.
-        windows: Number of texts that the blind control would read.
-        design: The design: how the held-out groups were chosen.
+        windows: Number of texts (windows of documents) that the blind control would read.
+        design: The design of the benchmark, which depends on how the held-out groups were chosen.
     """
 
     audited: int

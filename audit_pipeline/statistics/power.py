@@ -1,8 +1,8 @@
 """The number of texts that an audit needs to detect a contamination at a given false-positive rate.
 
-Thresholds and tests have the same false-positive rate. An error of a threshold calls a clean text a member. An error of
-a test calls a set of clean texts contaminated. The effect is the contamination rate, which is the share of members
-among the audited texts. Power is computed for two tests:
+The same false-positive rate applies to thresholds and tests. A false positive of a threshold is a clean text that is
+called a member. A false positive of a test is a set of clean texts that is called contaminated. The effect to detect is
+the contamination rate: the share of members among the audited texts. Power is computed for two tests:
 
 - The mean score: a one-sided Mann-Whitney test of the audited texts against held-out non-members. Its power is computed
   by Noether's formula (Noether 1987, Journal of the American Statistical Association 82) and by resampling scores.
@@ -22,15 +22,15 @@ import numpy.typing as npt
 from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at_fpr, roc_points
+from audit_pipeline.statistics.roc import Floats, compute_metrics, compute_roc_points, find_threshold_at_fpr
 from audit_pipeline.statistics.share_bounds import count_groups_to_resolve
 from audit_pipeline.statistics.thresholds import min_certified_groups
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 CONFIDENCE = 0.95
 DRAWS = 1000
-MOST_TEXTS = 1_000_000
-"""The maximum number of audited texts that is considered."""
+MAX_TEXTS = 1_000_000
+"""The searches for a sample size stop at this number of audited texts."""
 
 _SLACK = 1e-9
 _BLOCK_SCORES = 1 << 21
@@ -38,7 +38,7 @@ _BLOCK_SCORES = 1 << 21
 
 @dataclass(frozen=True)
 class PowerGoal:
-    """The effect that a planned audit is to detect.
+    """The effect that a planned audit must detect, with its error rate and power.
 
     Attributes:
         fpr: The false-positive rate of thresholds and tests.
@@ -65,7 +65,7 @@ class PowerGoal:
                 f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
             )
         if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
-            raise DataError("a number of texts is at least 1")
+            raise DataError("a number of texts is below 1. Use whole numbers from 1.")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class PowerReport:
         auroc: The AUROC of the detector.
         tpr: The TPR at the FPR, or None if the non-members are too few to resolve the FPR.
         source: The source of AUROC and TPR.
-        groups_to_resolve: Number of non-member groups that can resolve the FPR.
-        groups_to_certify: Number of non-member groups for a certified threshold.
+        groups_to_resolve: Minimum number of non-member groups to measure the FPR: the smallest n with 1/n <= FPR.
+        groups_to_certify: Minimum number of non-member groups for a certified threshold (thresholds.py).
         n_mean_score: Number of audited texts for the test of the mean score, or None if a million texts are too few.
         n_flagged: Number of audited texts for the test of flagged texts, or None without a TPR or if a million texts
             are too few.
@@ -162,7 +162,8 @@ def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held
     enough = 12 * ((auroc - 0.5) / (norm.isf(level) + norm.isf(1 - power))) ** 2
     if auroc <= 0.5:
         return None
-    # The power suffices if n m / (n + m + 1) * enough >= 1. With m = n that is a quadratic inequality in n.
+    # With m held-out texts the power suffices if n m / (n + m + 1) * enough >= 1. For m = n this inequality is
+    # quadratic in n.
     if n_held_out is None:
         n = (1 + math.sqrt(1 + enough)) / enough
     elif n_held_out * enough > 1:
@@ -170,7 +171,7 @@ def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held
     else:
         return None
     n_texts = max(1, math.ceil(n - _SLACK * n))
-    return n_texts if n_texts <= MOST_TEXTS else None
+    return n_texts if n_texts <= MAX_TEXTS else None
 
 
 def simulate_power(
@@ -242,10 +243,10 @@ def compute_flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: floa
 
 
 def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
-    """Return the minimum number of texts from which on the test of flagged texts has the required power.
+    """Return the smallest number of texts such that the test has the required power with this and any larger number.
 
-    The power of a test of counts is not monotonic: a further text may lower it a little. The function therefore finds
-    the last number of texts with insufficient power.
+    The power of a test of counts is not monotonic, because a further text can lower it a little. The function therefore
+    finds the largest number of texts with insufficient power and adds 1.
 
     Returns:
         The number, or None if no number up to a million suffices.
@@ -253,16 +254,16 @@ def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float
     if effect * (tpr - fpr) <= 0:
         return None
     contaminated = fpr + effect * (tpr - fpr)
-    # The normal sample size of one share is near the result (Fleiss, Levin and Paik 2003, section 2.5).
+    # The sample size by the normal approximation is near the result (Fleiss, Levin and Paik 2003, section 2.5).
     deviations = norm.isf(level) * math.sqrt(fpr * (1 - fpr))
     deviations += norm.isf(1 - power) * math.sqrt(contaminated * (1 - contaminated))
     normal_size = (deviations / (contaminated - fpr)) ** 2
-    if normal_size > MOST_TEXTS:
+    if normal_size > MAX_TEXTS:
         return None
     sizes = np.arange(1, int(2 * normal_size + 10 / (contaminated - fpr)) + 100)
     insufficient = np.flatnonzero(compute_flagged_power(sizes, tpr, fpr, effect, level) < power)
     n_texts = int(sizes[insufficient[-1]]) + 1 if len(insufficient) else 1
-    return n_texts if n_texts <= MOST_TEXTS else None
+    return n_texts if n_texts <= MAX_TEXTS else None
 
 
 def compute_binormal_tpr(auroc: float, fpr: float) -> float:
@@ -294,7 +295,7 @@ def power_report_from_scores(
     labels = np.repeat([MEMBER, NON_MEMBER], [len(member_scores), len(nonmember_scores)])
     tpr = None
     if len(nonmember_scores) >= count_groups_to_resolve(goal.fpr):
-        threshold = find_threshold_at_fpr(roc_points(scores, labels), goal.fpr)
+        threshold = find_threshold_at_fpr(compute_roc_points(scores, labels), goal.fpr)
         tpr = float((member_scores >= threshold).mean())
     resampled: list[float | None] = []
     for seed, n in enumerate(goal.sizes):
@@ -354,11 +355,11 @@ def _build_report(
 
 
 def _format_texts_needed(n: int | None) -> str:
-    return f"more than {MOST_TEXTS} texts, or is impossible" if n is None else f"{n} texts"
+    return f"more than {MAX_TEXTS} texts, or is impossible" if n is None else f"{n} texts"
 
 
 def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
-        raise DataError(f"the scores of the {side} are not a list of finite numbers, or empty: leave out what has none")
+        raise DataError(f"the scores of the {side} are empty or not all finite numbers. Omit texts without a score.")
     return scores

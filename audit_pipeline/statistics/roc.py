@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
 SLACK = 1e-12
-"""The relative tolerance of limits. A rate that equals its limit is within the limit despite rounding."""
+"""The relative tolerance of limits, so that a rate equal to its limit is within the limit despite rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class RocPoints:
         false: Number of non-members at or above each threshold, of shape (t + 1,).
         true: Number of members at or above each threshold, of shape (t + 1,).
         threshold: The thresholds in descending order from +infinity, of shape (t + 1,).
-        place: The index of the first threshold that each example passes, from 1 to t, of shape (n,).
+        threshold_index: The index of the first threshold that each example passes, from 1 to t, of shape (n,).
     """
 
     false: Floats
     true: Floats
     threshold: Floats
-    place: npt.NDArray[np.intp]
+    threshold_index: npt.NDArray[np.intp]
 
     @property
     def fpr(self) -> Floats:
@@ -68,8 +68,8 @@ class Metric:
 
     Attributes:
         name: The name in tables.
-        label: The name for people.
-        meaning: The definition, which begins the ``method`` of its rows.
+        label: The name in reports.
+        meaning: The definition, which is the beginning of the column ``method`` in rows of the metric.
         bounds: The smallest and largest possible value.
         at_fpr: For a share of members, the false-positive rate of the threshold. The metric is undefined if the groups
             of non-members are too few to resolve that rate.
@@ -135,7 +135,7 @@ def explain_undefined(labels: npt.ArrayLike) -> str | None:
     return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
 
 
-def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
+def compute_roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
     """Compute the ROC curve.
 
     Args:
@@ -150,9 +150,9 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
     if values.ndim != 1 or values.shape != classes.shape:
         raise DataError(f"one score for each label is needed: {values.shape} scores, {classes.shape} labels")
     if np.isnan(values).any():
-        raise DataError("a score is not a number: leave texts without a score out")
+        raise DataError("a score is not a number. Omit texts without a score.")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
-        raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
+        raise DataError("a label is neither 1 (member) nor 0 (non-member). Omit unlabelled texts.")
     problem = explain_undefined(classes)
     if problem:
         raise DataError(problem)
@@ -169,8 +169,12 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
 
 
 def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
-    """Compute the metrics of a detector's scores by name. Raises DataError in the same cases as :func:`roc_points`."""
-    curve = roc_points(scores, labels)
+    """Compute all metrics of a detector's scores, by name.
+
+    Raises:
+        DataError: If :func:`compute_roc_points` raises it.
+    """
+    curve = compute_roc_points(scores, labels)
     return {name: METRICS[name].compute_value(curve) for name in OF_SCORES}
 
 

@@ -12,28 +12,29 @@ import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.evaluation_texts import LabelledExamples, select_labelled_examples
-from audit_pipeline.statistics.roc import Bools, Floats, Places, RocPoints, explain_undefined, roc_points
+from audit_pipeline.statistics.roc import Bools, Floats, Places, RocPoints, compute_roc_points, explain_undefined
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, Pair
 
-IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
+HELD_OUT_COMPARISON = "audited texts (membership unknown) are compared with held-out texts, the non-members"
 
 
 def is_against_held_out(method: str | None) -> bool:
     """Return True if a metric compares audited with held-out texts, according to its method."""
-    return (method or "").startswith(IN_WORDS)
+    return (method or "").startswith(HELD_OUT_COMPARISON)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """Label unlabelled examples, so that audited texts are compared with held-out texts.
+    """Label unlabelled examples, so that metrics compare audited texts with held-out texts.
 
-    Audited texts get label 1 and held-out texts label 0, all in the evaluation split. The AUROC then measures how well
-    the two are separated. Without training it is 0.5, except for chance.
+    Audited texts get label 1 and held-out texts get label 0. All of them are moved to the evaluation split. The AUROC
+    then measures how well a detector separates the two sides. Without training it is 0.5, except for chance.
 
     Args:
         examples: The examples (schema EXAMPLES).
 
     Returns:
-        The relabelled examples. If an evaluated text is labelled or no text is held out, the same ``examples`` object.
+        The relabelled examples. If an evaluated text is labelled, or if no text is held out, ``examples`` is returned
+        unchanged.
     """
     evaluated = pc.equal(examples["split"], "evaluation")
     held_out = pc.fill_null(
@@ -46,7 +47,7 @@ def relabel_for_comparison(examples: pa.Table) -> pa.Table:
 
 
 def _relabel_side(examples: pa.Table, mask: pa.ChunkedArray, label: int) -> pa.Table:
-    """Return the masked examples with a label, in the evaluation split."""
+    """Return the examples that the mask selects, with a new label and the split ``evaluation``."""
     side = examples.filter(mask)
     labels = pa.repeat(pa.scalar(label, pa.int8()), len(side))
     side = side.set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), labels)
@@ -83,7 +84,7 @@ class ScoreColumn:
 
     @property
     def key(self) -> Key:
-        """Return detector and parameters."""
+        """Return the detector and its parameters, which identify the column."""
         return self.detector, self.parameters
 
     @property
@@ -98,7 +99,7 @@ class ScoreColumn:
 
     def roc(self) -> RocPoints | None:
         """Return the ROC curve for plots, or None if a class is missing."""
-        return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
+        return None if explain_undefined(self.labels) else compute_roc_points(self.scores, self.labels)
 
 
 def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> list[ScoreColumn]:
@@ -124,7 +125,16 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> lis
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """Build the column of the scores of the masked examples."""
+    """Build the score column of one setting.
+
+    Args:
+        detector: Name of the detector.
+        parameters: The setting as JSON.
+        scores: The scores, of shape (n_scored,).
+        scored_mask: The mask of the scored examples among all labelled examples.
+        examples: All labelled examples.
+        is_default: True for the default setting.
+    """
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(
@@ -174,7 +184,7 @@ def iterate_settings(
             f"{n_unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again"
         )
     if pair_scores["is_default"].null_count:
-        raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
+        raise DataError("the column is_default of the scores has a null. Score the benchmark again.")
     pair_scores = pair_scores.append_column("place", pc.index_in(pair_scores["example_id"], value_set=wanted_ids))
     settings = pair_scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")]).to_pylist()
     for setting in sorted(settings, key=lambda row: (row["detector"], row["parameters"])):
@@ -183,10 +193,12 @@ def iterate_settings(
         is_of_detector = pc.equal(pair_scores["detector"], detector)
         rows = pair_scores.filter(pc.and_(is_of_detector, pc.equal(pair_scores["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+            raise DataError(f"{detector} {parameters} has two scores of an example. Use the scores of a single run.")
         rows = rows.filter(pc.equal(rows["status"], "ok"))
         if not pc.all(pc.fill_null(pc.is_finite(rows["score"]), False), min_count=0).as_py():
-            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
+            raise DataError(
+                f"{detector} has a score with status ok that is not a finite number. Score the benchmark again."
+            )
         rows = rows.filter(pc.is_valid(rows["place"])).sort_by("place")
         places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
         values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The direction of scores: ``training`` if texts of the training data score higher, as all scores here should.
+"""The direction of scores: ``training`` if texts of the training data score higher, as the scores of detectors should.
 
 A detector with the wrong sign, such as a raw perplexity, ranks members below non-members. A difference in that
 direction must not be reported as a finding of training.

@@ -1,7 +1,7 @@
 """The sharded permutation test of an ordered test set: a test of whether the model prefers the published order.
 
-Source: Oren et al. 2023, arXiv 2310.17623. Without training, an order that carries no meaning is as likely as any other
-order. To a model that was trained on the published file, the published order is likelier.
+Source: Oren et al. 2023, arXiv 2310.17623. If the order of the items carries no meaning, a model without training on
+them finds every order equally likely. A model that was trained on the published file prefers the published order.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class OrderTest:
 
     Attributes:
         reason: Why the test is refused, or None. A refused test has no numbers.
-        p_value: The p-value by the rule that was chosen beforehand.
+        p_value: The p-value by the rule (exact or t-test) that the user chose beforehand.
         statistic: Log-likelihood of the published order minus the mean of the other orders, in nats, averaged over
             shards.
         shards: The number of shards.
         orders: The number of random orders in all shards together.
         method: The method of the p-value, the p-value of the other rule, and the mean rank of the published order in
             its shard (1 is the likeliest).
-        detectable_auroc: The share of random orders that the published order must exceed for an exact p-value at 5% in
-            four of five tests (:func:`find_detectable_rank_share`).
+        detectable_auroc: The mean share of random orders that the published order must exceed, so that the exact test
+            at 5% has a power of 80% (:func:`find_detectable_rank_share`).
         assumption: The assumption of the p-value.
     """
 
@@ -80,7 +80,7 @@ def run_sharded_permutation_test(
             mean of the others, which the paper assumes to be normal.
 
     Raises:
-        DataError: If there is not one row of other orders per shard.
+        DataError: If the number of arrays of other orders differs from the number of shards.
     """
     published = np.asarray(canonical_log_likelihoods, dtype=np.float64)
     permuted = [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods]
@@ -100,11 +100,11 @@ def run_sharded_permutation_test(
         return build_refused_test(reason, n_shards, n_orders, method)
     differences = published - np.array([row.mean() for row in permuted])
     p_t_test = 1.0
-    # Equal differences show nothing about their spread.
+    # If all differences are equal, their spread is unknown, and a t-test is not possible.
     if np.ptp(differences) > SLACK * np.abs(published).max():
         p_t_test = max(SMALLEST_P, float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue))
-    # The likeliest order has rank 1, and ties count against the published order. Two orders may have the same token
-    # log-likelihoods in another order of addition. The tolerance covers sums of some thousand tokens.
+    # The likeliest order has rank 1, and ties count against the published order. Two orders of the same token
+    # log-likelihoods may have sums that differ by rounding. The tolerance covers sums of some thousand tokens.
     limits = published - SLACK * np.abs(published)
     ranks = [1 + int(np.count_nonzero(row >= limit)) for limit, row in zip(limits, permuted, strict=True)]
     p_exact = compute_rank_sum_p(ranks, sizes)
@@ -122,19 +122,19 @@ def run_sharded_permutation_test(
 
 
 def build_refused_test(reason: str, shards: int, orders: int, method: str) -> OrderTest:
-    """Return the result of a test whose conditions are not met."""
+    """Build the result of a test that is refused, because its conditions are not met."""
     return OrderTest(reason, None, None, shards, orders, method, None)
 
 
 def draw_orders(shard: Sequence[int], permutations: int, *, seed: int, number: int) -> list[list[int]]:
     """Draw random orders of a shard without repetition, from all orders except the published one.
 
-    The published order and the drawn orders are then a random set, and each was equally likely to be published. The
-    rank of the published order is therefore exact.
+    Without training, the published order is then equally likely to have any rank among itself and the drawn orders.
+    The p-value by this rank is therefore exact.
 
     Args:
         shard: The positions of the items in their published order.
-        permutations: Number of orders. A small shard has fewer.
+        permutations: Number of orders. A small shard with fewer other orders yields all of them.
         seed: The seed of the test.
         number: The number of the shard. The same seed and number yield the same orders.
     """

@@ -1,4 +1,4 @@
-"""The division of an ordered test set into shards, and the numbers of items, shards and orders that the test needs."""
+"""The division of an ordered test set into shards, and the minimum numbers of items, shards and orders of its test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from audit_pipeline.errors import DataError
 
 MIN_SHARDS = 10
 MIN_ORDERS = 100
-MIN_ITEMS_A_SHARD = 2
+MIN_ITEMS_PER_SHARD = 2
 PERMUTATIONS = 25
 """The default number of random orders of each shard."""
 
@@ -31,10 +31,10 @@ def divide_into_shards(n_items: int, shards: int) -> list[range]:
     Raises:
         DataError: If a shard would have fewer than two items, and so only one order.
     """
-    if shards < 1 or n_items < MIN_ITEMS_A_SHARD * shards:
+    if shards < 1 or n_items < MIN_ITEMS_PER_SHARD * shards:
         raise DataError(
-            f"{n_items} items do not make {shards} shards of at least {MIN_ITEMS_A_SHARD}: "
-            f"ask for 1 to {n_items // MIN_ITEMS_A_SHARD}"
+            f"{n_items} items do not make {shards} shards of at least {MIN_ITEMS_PER_SHARD}: "
+            f"ask for 1 to {n_items // MIN_ITEMS_PER_SHARD}"
         )
     ends = [n_items * part // shards for part in range(shards + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
@@ -55,11 +55,11 @@ def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = No
     Returns:
         The number, or None if no number of items suffices, because there are too few shards or orders.
     """
-    # More items result neither in more shards nor in more orders that the test needs.
+    # With more items, the default number of shards does not increase, and shards of five items have enough orders.
     max_items = _DEFAULT_SHARDS * _DEFAULT_ITEMS_PER_SHARD
     if shards is not None:
         max_items = _SUFFICIENT_ITEMS_PER_SHARD * shards
-    for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), max_items + 1):
+    for n_items in range(MIN_ITEMS_PER_SHARD * (shards or MIN_SHARDS), max_items + 1):
         ranges = divide_into_shards(n_items, shards or choose_shard_count(n_items))
         if explain_shortage(len(ranges), count_orders(ranges, permutations)) is None:
             return n_items

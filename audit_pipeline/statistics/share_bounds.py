@@ -8,12 +8,12 @@ those of an effective size (Korn and Graubard 1998, Survey Methodology 24):
 The design effect is the variance of the share between groups divided by the variance of a simple sample. The variance
 between groups is that of the jackknife, as in intervals.py.
 
-That variance shows little about other groups if all hits (or all misses) belong to at most two groups. The same holds
-if every group has the same share of hits. Then the number of groups replaces the number of texts. With one text per
-group the bounds are those of Clopper and Pearson. docs/intervals.md has the measured coverage.
+In two cases this variance shows little about other groups. Either all hits (or all misses) belong to at most two
+groups, or every group has the same share of hits. The effective size is then the number of groups. With one text per
+group the bounds are those of Clopper and Pearson. docs/intervals.md lists the measured coverage.
 
-n non-members cannot resolve a FPR below 1/n. Windows of one book may exceed a threshold together, so n counts groups of
-non-members and not texts.
+The FPR of n non-members is a multiple of 1/n, so a smaller FPR cannot be measured. Windows of one book may exceed a
+threshold together. Therefore n counts groups of non-members and not texts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rate:
         high: The upper end of the interval, or None without an interval.
         n: Number of texts.
         n_groups: Number of groups.
-        n_effective: Number of independent texts with the same uncertainty, or None without an interval.
+        n_effective: Number of independent texts that would have the same uncertainty, or None without an interval.
     """
 
     value: float | None
@@ -67,7 +67,7 @@ class Rate:
         return Interval(self.low, self.high)
 
 
-def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
+def compute_clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Compute the exact 95% interval of a proportion (Clopper and Pearson, 1934).
 
     For whole counts it equals scipy's ``binomtest(...).proportion_ci(method="exact")``. Fractional counts are allowed,
@@ -86,16 +86,16 @@ def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> t
 
 
 def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> float:
-    """Compute the number of independent texts that bound the share of hits as well as these grouped texts.
+    """Compute the effective size: the number of independent texts with the same uncertainty as these grouped texts.
 
     Args:
         hits: Numbers from 0 to 1, of shape (n,).
         groups: The group of each entry.
-        weights: The number of units per entry, of shape (n,). The result then counts units.
+        weights: The number of units (such as characters) per entry, of shape (n,). The result then counts units.
 
     Returns:
-        The effective size. It is n with one text per group. It is 0 if several texts belong to a single group, whose
-        variance is unknown.
+        The effective size. It is n if each group has one text. It is 0 if all of several texts belong to a single
+        group, because the variance between groups is then unknown.
     """
     values = np.asarray(hits, dtype=np.float64)
     codes = encode_groups(groups)
@@ -109,7 +109,7 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
         return 0.0
     totals = np.bincount(codes, weights=values * unit_counts)
     share = float(totals.sum() / n)
-    # The jackknife of a ratio of group totals, see intervals.py.
+    # These are the jackknife's influences of groups on a ratio of totals, see intervals.py.
     parts = (totals - share * sizes) / (n - sizes)
     variance = (n_groups - 1) / n_groups * float(parts @ parts)
     if variance <= _SLACK**2:
@@ -124,7 +124,7 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
     return effective
 
 
-def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
+def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
     """Compute the share of flagged texts with its 95% interval.
 
     With one text per group the interval is that of Clopper and Pearson, otherwise that of the effective size. Several
@@ -151,16 +151,16 @@ def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = 
     if n_groups == 1 and (n > 1 or weights is not None):
         return Rate(share, None, None, n, 1, None)
     effective = compute_effective_size(values, codes, weights)
-    low, high = clopper_pearson_bounds(values.sum() if effective == n else share * effective, effective)
-    # The minimum and maximum remove rounding errors of the share of an effective size.
+    low, high = compute_clopper_pearson_bounds(values.sum() if effective == n else share * effective, effective)
+    # Due to rounding, the interval of the effective size may narrowly miss the share. min and max prevent that.
     return Rate(share, min(float(low), share), max(float(high), share), n, n_groups, effective)
 
 
-def difference_interval(first: Rate, second: Rate) -> Interval:
-    """Compute the 95% interval of the first share minus the second share, for independent texts.
+def compute_difference_interval(first: Rate, second: Rate) -> Interval:
+    """Compute the 95% interval of the first share minus the second share, which must be of independent texts.
 
-    The method is Newcombe's method 10 (Statistics in Medicine 17, 1998) with the intervals of the two shares. If one of
-    them has no interval, the difference has none.
+    The intervals of the two shares are combined by Newcombe's method 10 (Statistics in Medicine 17, 1998). If a share
+    has no interval, the difference has no interval either.
     """
     if None in (first.value, first.low, second.value, second.low):
         return NO_INTERVAL
@@ -172,7 +172,7 @@ def difference_interval(first: Rate, second: Rate) -> Interval:
 
 
 def describe_interval_method(rate: Rate, unit: str = "texts") -> str:
-    """Describe the method of :func:`grouped_rate`, or the reason for a missing interval.
+    """Describe the method of :func:`estimate_grouped_rate`, or the reason for a missing interval.
 
     Args:
         rate: The share.
@@ -191,18 +191,18 @@ def describe_interval_method(rate: Rate, unit: str = "texts") -> str:
 
 
 def count_groups_to_resolve(fpr: float) -> int:
-    """Return the minimum number of non-member groups that can resolve a FPR: the smallest n with 1/n <= fpr."""
+    """Return the minimum number of non-member groups for measuring a FPR: the smallest n with 1/n <= fpr."""
     return math.ceil(1 / fpr - _SLACK)
 
 
 def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Measurement:
-    """Measure a metric at a threshold, TPR at a FPR or FPR at a TPR, with Clopper-Pearson bounds.
+    """Measure the TPR at a FPR, or the FPR at a TPR, with Clopper-Pearson bounds.
 
     The threshold is chosen on the same examples. The bounds treat it as fixed and do not include its uncertainty. A TPR
-    is undefined if the groups of non-members are too few to resolve its FPR.
+    is undefined if there are too few groups of non-members to measure its FPR (:func:`count_groups_to_resolve`).
 
     Args:
-        metric: The metric.
+        metric: The metric, with ``at_fpr`` or ``at_tpr``.
         curve: The ROC curve of the examples.
         sides: The groups of the same examples.
     """
@@ -218,7 +218,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
         assert metric.at_tpr is not None
         counted = is_nonmember
         threshold = find_index_at_tpr(curve, metric.at_tpr)
-    rate = grouped_rate(curve.place[counted] <= threshold, sides.groups[counted])
+    rate = estimate_grouped_rate(curve.threshold_index[counted] <= threshold, sides.groups[counted])
     method = (
         f"{metric.meaning}; {describe_interval_method(rate)}, for a fixed threshold: the threshold's uncertainty is "
         "not included"
@@ -227,7 +227,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
 
 
 def _explain_unresolvable(fpr: float, nonmember_groups: Places) -> str | None:
-    """Return why the non-members cannot resolve a FPR, or None if they can."""
+    """Return the reason why the non-members are too few to measure a FPR, or None if they suffice."""
     n_groups = len(np.unique(nonmember_groups))
     n_texts = len(nonmember_groups)
     if n_groups >= count_groups_to_resolve(fpr):

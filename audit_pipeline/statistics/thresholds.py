@@ -1,10 +1,11 @@
-"""Thresholds chosen by a calibration split, their rates on other texts, and a check of their promises.
+"""Thresholds chosen on a calibration split, their rates on other texts, and a check of their false-positive rates.
 
 A text is called a member if score >= threshold. If a rule selects an order statistic, the threshold is the next float
 above it. A text tied with the order statistic is therefore not called a member.
 
-In the check, some non-members calibrate and other non-members are classified. It tests the method and not a model: it
-shows whether the groups are exchangeable and the rules correct. It shows nothing about texts of another kind.
+The check (:func:`check_calibration`) chooses thresholds on some non-members and applies them to other non-members. It
+tests the method and not a model: it shows whether the groups are exchangeable and the rules correct. It shows nothing
+about texts of another kind.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import scipy
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.statistics.roc import Bools, Floats, Places
-from audit_pipeline.statistics.share_bounds import Rate, grouped_rate
+from audit_pipeline.statistics.share_bounds import Rate, estimate_grouped_rate
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
@@ -42,7 +43,7 @@ class ScoredTexts:
         scores: The scores.
         labels: 1 (member), 0 (non-member) or another number (unknown).
         groups: The names or numbers of the groups.
-        keys: The random order of texts, see :func:`compute_sampling_keys`.
+        keys: Pseudo-random numbers that order the texts of a group, see :func:`compute_sampling_keys`.
     """
 
     scores: Floats
@@ -53,9 +54,11 @@ class ScoredTexts:
     def __post_init__(self) -> None:
         """Raise DataError if the lengths differ or a score is not finite."""
         if not len(self.scores) == len(self.labels) == len(self.groups) == len(self.keys):
-            raise DataError("one score, label, group and key for each text are needed")
+            raise DataError(
+                "the arrays of scores, labels, groups and keys differ in length. Pass one value per text in each."
+            )
         if not np.isfinite(self.scores).all():
-            raise DataError("a score is not a finite number: leave texts without a score out")
+            raise DataError("a score is not a finite number. Omit texts without a score.")
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -81,7 +84,7 @@ class ScoredTexts:
         return len(np.unique(self.groups))
 
     def draw_one_per_group(self) -> ScoredTexts:
-        """Return the text with the smallest key of each group. The order of texts does not matter."""
+        """Return the text with the smallest key of each group. The result does not depend on the order of the texts."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
         return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])
@@ -96,7 +99,7 @@ class Threshold:
         alpha: The false-positive rate, or None for the largest accuracy.
         threshold: The threshold, or None if the rule is refused.
         reason: Why the rule is refused, or None.
-        method: The method of the choice.
+        method: How the threshold was chosen, in words.
         order_statistic: The score just below the threshold, for rules that select an order statistic.
     """
 
@@ -164,8 +167,8 @@ def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -
       Beta(k, n - k + 1), or more with ties (tolerance limits of Wilks, 1941). The rule is refused if
       (1 - alpha)^n > 0.05, which means fewer than 59 groups at 5% and 299 at 1%.
 
-    Both promises apply to random texts of new groups that are exchangeable with the calibration groups, one text per
-    group. The rate of a single group may be higher.
+    Both bounds of the FPR apply to one random text from each of many new groups, which must be exchangeable with the
+    calibration groups. The FPR among the texts of a single group may be higher.
 
     Raises:
         ConfigError: If alpha is not between 0 and 1.
@@ -187,7 +190,10 @@ def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -
 
 
 def find_marginal_rank(n: int, alpha: float) -> int | None:
-    """Return ceil((n + 1)(1 - alpha)) for the decimal spelling of alpha, or None if it exceeds n."""
+    """Return ceil((n + 1)(1 - alpha)), or None if it exceeds n.
+
+    The decimal digits of alpha are used exactly, without the rounding of floating point.
+    """
     rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
 
@@ -220,9 +226,9 @@ def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list
 
 
 def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> tuple[Rate, Rate]:
-    """Estimate FPR and TPR of a threshold on labelled texts that did not choose it.
+    """Estimate FPR and TPR of a threshold on labelled texts that it was not chosen on.
 
-    If the threshold is None, the rates have no value and only count the texts.
+    If the threshold is None, the rates have no value, but still the numbers of texts and groups.
     """
     fpr = _estimate_rate(threshold, evaluated_texts.nonmembers)
     tpr = _estimate_rate(threshold, evaluated_texts.members)
@@ -232,7 +238,7 @@ def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredText
 def _estimate_rate(threshold: float | None, texts: ScoredTexts) -> Rate:
     if threshold is None:
         return Rate(None, None, None, len(texts), texts.n_groups, None)
-    return grouped_rate(texts.scores >= threshold, texts.groups)
+    return estimate_grouped_rate(texts.scores >= threshold, texts.groups)
 
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
@@ -246,28 +252,28 @@ ALPHAS = (0.01, 0.05, 0.10)
 SPLITS = 200
 
 _SLACK = 1e-9
-"""The relative tolerance of alpha. A rate that equals alpha does not exceed it despite rounding."""
+"""The relative tolerance of alpha, so that a rate equal to alpha does not exceed it due to rounding errors."""
 
 _RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
     "marginal": (find_marginal_rank, min_marginal_groups),
     "certified": (find_certified_rank, min_certified_groups),
 }
-"""For rules that select an order statistic: the functions for the rank and for the required number of groups."""
+"""Two functions per rule that selects an order statistic: one returns the rank, the other the minimum of groups."""
 
 
 @dataclass(frozen=True)
 class CalibrationCheck:
-    """The check of a rule at one alpha, over random halves of the groups.
+    """The result of checking a rule at one alpha on random halves of the groups.
 
     Attributes:
         rule: The rule.
         alpha: The false-positive rate.
         splits: Number of random splits.
-        n_groups: Number of groups.
-        mean_fpr: The mean of the splits' rates, or None if the rule is refused.
-        standard_error: The standard deviation of the rates, divided by the root of ``splits``. The splits share their
-            groups, so this is the error of drawing splits and not of drawing groups.
-        over_alpha: The share of splits with a rate above alpha.
+        n_groups: Number of groups of non-members.
+        mean_fpr: The mean false-positive rate over the splits, or None if the rule is refused.
+        standard_error: The standard deviation of the rates, divided by the square root of ``splits``. All splits divide
+            the same groups. This is therefore the error due to the random splits, not due to the choice of groups.
+        over_alpha: The share of splits with a false-positive rate above alpha.
         reason: Why the rule is refused, or None.
     """
 
@@ -284,11 +290,11 @@ class CalibrationCheck:
 def check_calibration(
     nonmembers: ScoredTexts, *, alphas: Sequence[float] = ALPHAS, splits: int = SPLITS, seed: int = 0
 ) -> list[CalibrationCheck]:
-    """Check each rule at each alpha on random halves of the groups. The smaller half calibrates.
+    """Check the false-positive rate of each rule at each alpha on random halves of the groups.
 
-    In each split, one text is drawn from each calibration group. The rate is the mean, over the other groups, of the
-    flagged share of a group's texts. It estimates the probability that a random text of a new group is flagged. The
-    result does not depend on the order of texts.
+    In each split, the threshold is chosen on the smaller half, with one text drawn from each of its groups. The rate of
+    the split is the flagged share of a group's texts, averaged over the groups of the other half. It estimates the
+    probability that a random text of a new group is flagged. The result does not depend on the order of texts.
 
     Raises:
         DataError: If there are fewer than two splits.
@@ -327,7 +333,7 @@ def check_calibration(
 
 
 def _simulate_rates(texts: ScoredTexts, half: int, ranks: Sequence[int], splits: int, seed: int) -> Floats:
-    """Simulate the false-positive rates on the other half, with the order statistics of ``ranks`` as limits.
+    """Compute the false-positive rates of random splits, one for each rank of the order statistic.
 
     Returns:
         Array of shape (splits, n_ranks).

@@ -1,8 +1,8 @@
 """Ties of means: means that differ only by rounding have the same rank.
 
-The mean of 0.1 and 0.7 equals that of 0.3 and 0.5, but their float64 sums differ. A rank that depends on the last digit
-depends on the order of an addition. So before ranking, means are merged if their difference is within the rounding
-error of both.
+The mean of 0.1 and 0.7 equals that of 0.3 and 0.5, but their float64 sums differ in the last digit. Ranks must not
+depend on such rounding. Before ranking, two means are therefore set to the same number if their difference is at most
+the sum of their rounding errors.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import numpy.typing as npt
 from audit_pipeline.statistics.roc import Floats, Places
 
 ROUNDINGS_OF_A_SCORE = 32
-"""The maximum number of additions per value in a score, which is itself a mean over tokens. numpy adds pairwise above
-blocks of 128, so with up to a million values each passes through at most 16 + 3 + 13 additions."""
+"""The maximum number of additions that a token's value passes through in a score, which is a mean over tokens.
+
+numpy adds blocks of 128 values directly and the sums of blocks pairwise. With up to a million tokens, each value passes
+through at most 16 + 3 + 13 additions."""
 
 
 def bound_mean_error(mean_magnitudes: npt.ArrayLike, counts: npt.ArrayLike) -> Floats:
     """Return a bound of the rounding error of means of scores.
 
-    Each of n additions and divisions has an error of at most half of epsilon, relative to the sum of the magnitudes
-    (Higham 2002, section 4.2). The bound is twice that.
+    Each addition and division has a rounding error of at most half of epsilon, relative to the sum of the magnitudes
+    (Higham 2002, section 4.2). The bound is twice the sum of these errors.
 
     Args:
         mean_magnitudes: The means of the scores' absolute values, float array of shape (n_means,).
@@ -44,15 +46,15 @@ def compute_group_means(values: Floats, places: Places) -> tuple[Floats, Floats]
 
 
 def merge_ties(values: Floats, errors: Floats) -> Floats:
-    """Return the values with the same number for all values that differ only by rounding.
+    """Return the values, with one common number for values that differ only by rounding.
 
     Args:
         values: Means, float array of shape (n,).
         errors: The error bounds of :func:`bound_mean_error`, of the same shape.
 
     Returns:
-        Float array of shape (n,). Neighbours in the order of size that differ by no more than their errors together
-        have the value of the smaller one.
+        Float array of shape (n,). If a value exceeds the next smaller value by at most the sum of their errors, it is
+        replaced by the smaller value.
     """
     order = np.argsort(values, kind="stable")
     ordered = values[order]

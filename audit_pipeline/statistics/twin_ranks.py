@@ -1,8 +1,9 @@
 """The test of twins: a test of whether a model scores published versions of items above their secret versions.
 
-Each item has several versions. One version is drawn at random and published. Without training, each version was equally
-likely to be published, regardless of its content and score. The share of secret versions with a lower score than the
-published version then has a known distribution, given all scores. It is independent of the other items.
+Each item has several versions (twins). One version is drawn at random and published, and the others stay secret.
+Without training, the scores do not depend on the draw, so each version was equally likely to be published. Given the
+scores of all versions, the share of secret versions with a lower score than the published version then has a known
+distribution. It is independent of the other items.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.claims import POWER, SMALLEST_P, detectable_auroc
+from audit_pipeline.statistics.claims import POWER, SMALLEST_P, compute_detectable_auroc
 from audit_pipeline.statistics.intervals import GroupedSides
 from audit_pipeline.statistics.roc import SLACK, Floats
 from audit_pipeline.statistics.score_direction import LEVEL
-from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
+from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 
 ASSUMPTION = (
     "Chance decided which version of an item was published, each being equally likely, "
@@ -33,10 +34,10 @@ REDRAWS = 99_999
 
 Counts = npt.NDArray[np.int64]
 
-# The maximum number of additions of a convolution, which take some seconds.
-_MOST_WORK = 2_000_000_000
+# The maximum number of additions of a convolution. This many take some seconds.
+_MAX_ADDITIONS = 2_000_000_000
 # The maximum rounding error of the sum, relative to its standard deviation.
-_MOST_ROUNDING = 0.01
+_MAX_RELATIVE_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,16 @@ class TwinComparison:
     Attributes:
         reason: Why the test is refused, or None. A refused test has no numbers.
         p_value: The probability of a sum of ranks at least as large under the draw.
-        superiority: The mean over items of the share of the other versions that the published version scores above.
-            Ties count half. It is 0.5 without training, and 1 if the published version always ranks first.
-        superiority_low: The lower end of the 95% interval of ``superiority`` over items.
-        superiority_high: The upper end.
-        items: The number of items.
-        others: The number of versions of these items that were not published.
-        left_out: The number of items that lack a score of a version.
-        detectable_auroc: The superiority that a p-value at 5% finds four times in five (:func:`find_detectable_sum`).
-            It is above 1 if no superiority is found so often.
-        method: The method of the numbers.
+        superiority: The share of an item's secret versions that score lower than the published version, averaged over
+            items. Ties count half. It is 0.5 without training, and 1 if the published version always ranks first.
+        superiority_low: The lower end of the 95% interval of ``superiority``.
+        superiority_high: The upper end of the 95% interval of ``superiority``.
+        items: The number of tested items.
+        others: The number of secret versions of the tested items.
+        left_out: The number of omitted items, which lack a score of some version.
+        detectable_auroc: The superiority that a test at 5% detects with a power of 80% (:func:`find_detectable_sum`).
+            It is above 1 if no superiority is detected so often.
+        method: How the numbers were computed, in words.
     """
 
     reason: str | None
@@ -73,8 +74,8 @@ class TwinComparison:
 def compute_rank_shares(scores: npt.ArrayLike) -> Floats:
     """Compute for each version of an item the share of other versions with a lower score. Ties count half.
 
-    If a score is missing or not finite, all shares are NaN. Whether an item counts must not depend on which version was
-    published.
+    If a score is missing or not finite, all shares are NaN, so that the item is omitted. Otherwise the choice of items
+    would depend on which version was published.
 
     Args:
         scores: The scores of the versions, of shape (n_versions,).
@@ -101,8 +102,8 @@ def compare_twins(
 ) -> TwinComparison:
     """Run the test of N items by several detectors together.
 
-    The statistic is the mean over items and detectors. The draw of the published version is the same for all detectors.
-    The mean of their shares is therefore a number per version, and its p-value needs no correction for their number.
+    The statistic is the mean share over items and detectors. An item has the same published version for all detectors.
+    Their shares are therefore averaged per version, and the p-value needs no correction for the number of detectors.
 
     Args:
         shares: For each detector the N arrays of :func:`compute_rank_shares`, one per item.
@@ -136,7 +137,7 @@ def compare_twins(
     reason = _explain_refusal(sizes, alpha)
     if reason is not None:
         return TwinComparison(reason, None, None, None, None, len(rows), others, left_out, None, method)
-    # A share is a multiple of 1 / (2 * (size - 1)), and the mean is over detectors.
+    # A share is a multiple of 1 / (2 * (size - 1)). The mean of D detectors is a multiple of 1 / (2 * D * (size - 1)).
     units = [2 * len(shares) * (size - 1) for size in sizes]
     p_value, p_value_method = compute_sum_p_value(rows, drawn, units)
     values = np.array([row[version] for row, version in zip(rows, drawn, strict=True)])
@@ -167,33 +168,37 @@ def compute_sum_p_value(rows: Sequence[Floats], drawn: Sequence[int], units: Seq
         units: A whole number for each row.
 
     Returns:
-        The p-value, at least ``SMALLEST_P``, and its method. The p-value is exact if the convolution is small enough.
-        If not, the values are rounded to a common grid so that the p-value can only rise. This requires that the
-        rounding is small relative to the standard deviation of the sum. Otherwise the p-value results from 99,999
-        redraws. The draw itself is counted, which keeps it valid.
+        The p-value, at least ``SMALLEST_P``, and its method in words. There are three methods:
+
+        1. If the convolution of the rows is small enough, the p-value is exact.
+        2. Otherwise the values are rounded to a common grid, so that the p-value can only rise. The rounding must be
+           small relative to the standard deviation of the sum.
+        3. Otherwise the p-value is estimated by 99,999 random draws. The actual draw is counted as well, which keeps
+           the p-value valid.
     """
     deficits = _count_deficits(rows, units)
-    # The deficit of a sum is its distance from the largest sum. Fractions are exact for any common unit.
+    # The deficit of a sum is its distance from the largest possible sum. Fractions represent it exactly.
     parts = [Fraction(int(row[index]), unit) for row, index, unit in zip(deficits, drawn, units, strict=True)]
     deficit = sum(parts, Fraction(0))
     grid = math.lcm(*units)
     method = "exact by convolution"
-    if deficit and _count_additions(deficits, math.floor(deficit * grid)) > _MOST_WORK:
+    if deficit and _count_additions(deficits, math.floor(deficit * grid)) > _MAX_ADDITIONS:
         grid = _choose_grid(deficits, deficit)
         method = f"by convolution, ranks rounded to 1/{grid:,} so that p can only rise"
-        if grid * _MOST_ROUNDING * _compute_deviation(rows) < len(rows):
+        if grid * _MAX_RELATIVE_ROUNDING * _compute_deviation(rows) < len(rows):
             return _redraw_sum_p(deficits, units, float(deficit)), f"{REDRAWS + 1:,} draws"
     probability = _convolve(deficits, units, grid, math.floor(deficit * grid))
     return float(min(1.0, max(SMALLEST_P, probability.sum()))), method
 
 
 def find_detectable_sum(rows: Sequence[Floats], units: Sequence[int]) -> float:
-    """Return the expected sum that a p-value at 5% finds four times in five; infinite if no sum has such a p-value.
+    """Return the smallest expected sum that a test at 5% detects with a power of 80%.
 
-    The assumption is that training favours large values: a value v is drawn with a probability proportional to
-    exp(t v). Among all distributions with the same expected sum this one is closest to the equal draw. It weights the
-    distribution of the sum by exp(t sum), so one convolution yields the power at every t. For two versions per item it
-    is the power of the binomial test. If the convolution is too large, the normal approximation replaces it.
+    The result is infinite if no sum has a p-value of at most 5%. The effect of training is modelled as follows: a value
+    v is drawn with a probability proportional to exp(t v). Among all distributions with the same expected sum, this one
+    is closest to the uniform distribution. It weights the distribution of the sum by exp(t sum), so one convolution
+    yields the power at every t. For two versions per item this is the power of the binomial test. If the convolution is
+    too large, the normal approximation is used.
 
     Args:
         rows: The rows, see :func:`compute_sum_p_value`.
@@ -203,9 +208,9 @@ def find_detectable_sum(rows: Sequence[Floats], units: Sequence[int]) -> float:
     unit = math.lcm(*units)
     highest = sum(float(row.max()) for row in rows)
     largest = sum(int(row.max()) * unit // row_unit for row, row_unit in zip(deficits, units, strict=True))
-    if _count_additions(deficits, largest) > _MOST_WORK:
+    if _count_additions(deficits, largest) > _MAX_ADDITIONS:
         mean = sum(float(row.mean()) for row in rows)
-        return mean + (detectable_auroc(_compute_deviation(rows), LEVEL) - 0.5)
+        return mean + (compute_detectable_auroc(_compute_deviation(rows), LEVEL) - 0.5)
     probability = _convolve(deficits, units, unit, largest)
     n_significant = int(np.searchsorted(np.cumsum(probability), LEVEL * (1 + SLACK), side="right"))
     if not n_significant:
@@ -240,8 +245,8 @@ def _count_additions(deficits: Sequence[Counts], largest: int) -> int:
 
 
 def _choose_grid(deficits: Sequence[Counts], deficit: Fraction) -> int:
-    """Return the finest grid for which the convolution up to ``deficit`` is small enough, or 0 if none is."""
-    return max(0, math.floor((_MOST_WORK // _count_additions(deficits, 0) - 1) / deficit))
+    """Return the finest grid with a small enough convolution up to ``deficit``, or 0 if every grid is too fine."""
+    return max(0, math.floor((_MAX_ADDITIONS // _count_additions(deficits, 0) - 1) / deficit))
 
 
 def _compute_deviation(rows: Sequence[Floats]) -> float:
@@ -267,13 +272,13 @@ def _redraw_sum_p(deficits: Sequence[Counts], units: Sequence[int], deficit: flo
     sums = np.zeros(REDRAWS)
     for row, unit in zip(deficits, units, strict=True):
         sums += (row / unit)[generator.integers(len(row), size=REDRAWS)]
-    # Each of n divisions and n additions has an error of at most half of epsilon, relative to a sum near the deficit.
+    # The rounding error of n divisions and n additions is at most half of epsilon each, relative to the deficit.
     rounding = (len(units) + 1) * np.finfo(np.float64).eps * deficit
     return float(1 + np.count_nonzero(sums <= deficit + rounding)) / (REDRAWS + 1)
 
 
 def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
-    """Return the probability that independent uniform ranks have a sum of at most that of ``ranks``.
+    """Return the p-value of a sum of ranks: the probability that uniform ranks have an equal or smaller sum.
 
     Args:
         ranks: The rank of each of S sets, from 1 to its number of alternatives + 1.
@@ -294,13 +299,13 @@ def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> flo
 
 
 def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
-    """Return the share of outranked alternatives that a p-value at 5% finds four times in five.
+    """Return the smallest share of outranked alternatives that a test at 5% detects with a power of 80%.
 
     Args:
         alternatives: The number of alternatives of each set.
 
     Returns:
-        The share, counted over all alternatives; above 1 if no ranks have such a p-value.
+        The share among the alternatives of all sets. It is above 1 if no ranks have a p-value of at most 5%.
     """
     rows = [-np.arange(size + 1.0) for size in alternatives]
     share = 1 + find_detectable_sum(rows, [1] * len(rows)) / sum(alternatives)
@@ -308,10 +313,10 @@ def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
 
 
 def _limit_detectable(share: float, deviation: float) -> float:
-    """Return the share, or a number above 1 if no share is detectable. The number grows with the lack of data."""
+    """Return the share, or a number above 1 if no share is detectable. The fewer the data, the larger the number."""
     if math.isfinite(share):
         return share
-    return max(detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
+    return max(compute_detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
@@ -331,8 +336,8 @@ def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
 def _measure_interval(values: Floats) -> tuple[float | None, float | None, str]:
     """Return both ends of the 95% interval of the mean of values from 0 to 1, and its method.
 
-    The interval is computed on the logit scale from the variance over items (intervals.py). If the variance is not
-    informative, the interval is that of a share.
+    The interval is computed on the logit scale from the variance over items (intervals.py). If the items hardly vary,
+    it is the interval of a share (share_bounds.py).
 
     Args:
         values: The values, of shape (n_items,).
@@ -342,7 +347,7 @@ def _measure_interval(values: Floats) -> tuple[float | None, float | None, str]:
     sides = GroupedSides(items, np.ones(len(values)))
     scatter = sides.compute_scatter(sides.compute_influences(values))
     if scatter is None or min(mean, 1 - mean) * len(values) <= 0.5:
-        rate = grouped_rate(values, items)
+        rate = estimate_grouped_rate(values, items)
         return rate.low, rate.high, describe_interval_method(rate, "items")
     half_width = scatter.compute_half_width() / (mean * (1 - mean))
     low, high = map(float, expit(logit(mean) + np.array([-half_width, half_width])))

@@ -1,7 +1,7 @@
-"""The declarations of all tables, and the list of them.
+"""The declarations of all tables of the pipeline and the warehouse.
 
-Each module declares the tables of one stage. Every declared table is in ``TABLES``, and all other code reads it there.
-This module declares nothing itself.
+Each module of this package declares the tables of one stage. ``TABLES`` contains all declared tables by name, including
+those of plug-ins.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ class _Tables(Mapping[str, Table]):
 
 
 TABLES: Mapping[str, Table] = _Tables()
-"""All tables by name. Each follows the tables that it is made from."""
+"""All tables by name. A table comes after the tables that its rows are computed from."""

@@ -10,10 +10,11 @@ from audit_pipeline.tables.table import boolean, double, int32, int64, moment, s
 PromptStyle = Literal["title", "first line", "prefix", "instruction", "handed over"]
 """The style of the prompt. ``handed over``: the user supplied the answer, and we sent no request."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
-"""The result of a request. Only ``answered`` is measured. The others are no evidence against memorisation."""
+"""The result of a request. Only answers with the result ``answered`` are measured. The other results are no evidence
+against memorisation."""
 AskClaim = Literal["reproduced", "not graded", "not reproduced", "not calibrated", "refused"]
-"""The claim about a document. ``not graded``: a long passage came back, but the prompt is unknown. ``refused``: no
-answer could be measured."""
+"""The claim about a document. ``not graded`` means that an answer has a long passage of the document, but the prompt is
+unknown. ``refused`` means that no answer could be measured."""
 
 _DOCUMENT_ID = string("document_id", "the document: its file name, or its document_id")
 _SIDE = string("side", "audited | held_out (a document that the user states the model has not read, for comparison)")
@@ -89,7 +90,7 @@ CHAT_ANSWERS = build_run_table(
 CHAT_DOCUMENTS = build_run_table(
     "chat_documents",
     "how much of each document, audited or held out, a chat model reproduces, by prompt style; of every run",
-    current="documents that were asked for, by rung",
+    current="how much of each document the chat model reproduces, by prompt style,",
     key=("document_id", "rung"),
     made_from=("chat_answers",),
     columns=(

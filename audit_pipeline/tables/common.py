@@ -1,4 +1,4 @@
-"""Columns that several tables share, and the canonical JSON and digests that keys are computed from."""
+"""Columns that several tables share, and the computation of canonical JSON, digests and ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ITEMS_AT_ONCE = 1024
 
 
 def canonical_json(value: object) -> str:
-    """Return JSON that is unique for a value: sorted keys, no blanks, floats with 12 significant digits.
+    """Return the canonical JSON of a value: sorted keys, no blanks, floats with 12 significant digits.
 
     Floats are rounded so that ``0.1 * 3`` and ``0.3`` denote the same parameter setting.
     """
@@ -58,7 +58,7 @@ def digest_each(values: Iterable[str], *parts: object) -> list[str]:
 
 
 def digest_of_items(items: Iterable[object]) -> str:
-    """Return ``digest(list(items))`` without holding all items in memory."""
+    """Return the same digest as ``digest(list(items))``, but without all items in memory at once."""
     sha256 = hashlib.sha256(b"[[")
     separator = b""
     remaining = iter(items)
@@ -81,7 +81,7 @@ def example_id(benchmark: str, document_id: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """One model on one benchmark: a partition of the token statistics, scores and evaluations."""
+    """A pair of a benchmark and a model. Token statistics, scores and evaluations have one partition per pair."""
 
     benchmark: str
     model: str
@@ -121,7 +121,7 @@ def build_rate_columns(name: str, description: str, *, null: bool = True) -> tup
     Args:
         name: The name of the rate's column.
         description: The description of the rate.
-        null: The rate may be missing.
+        null: True if the rate may be missing.
     """
     return (
         fraction(name, description, null=null),
@@ -142,13 +142,13 @@ def build_run_table(
     benchmark: Column = BENCHMARK,
     order: Order = "sorted",
 ) -> Table:
-    """Build a table to which every run of a pair adds a file.
+    """Declare a table to which every run of a pair (model and benchmark) adds a file.
 
     Args:
         name: The name of the table.
         comment: The description of the table.
-        columns: The columns except model, benchmark and run_id.
-        key: The columns that are unique together with run_id, benchmark and model.
+        columns: The columns except model, benchmark and run_id, which are added.
+        key: The columns that identify a row together with run_id, benchmark and model.
         current: The description of the rows for the view current_NAME (see ``Table.current``).
         made_from: The names of the tables that the rows are computed from.
         model: The column of the model.

@@ -26,7 +26,7 @@ CONTROL_TEXTS = Table(
     partitioned_by="control",
     storage="inside",
     made_from=("controls",),
-    holds_text=("text",),
+    text_columns=("text",),
     in_warehouse=False,
     columns=(
         DOCUMENTS.column("document_id"),

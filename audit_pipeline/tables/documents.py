@@ -13,7 +13,7 @@ DOCUMENTS = Table(
     key=("document_id",),
     partitioned_by="source",
     storage="rewritten",
-    holds_text=("text",),
+    text_columns=("text",),
     manifest=DataPaths.source_manifest,
     columns=(
         string("document_id", "unique within all sources: source:collection:name"),

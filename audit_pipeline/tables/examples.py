@@ -23,7 +23,7 @@ EXAMPLES = Table(
     partitioned_by="benchmark",
     storage="rewritten",
     made_from=("documents", "control_texts"),
-    holds_text=("context", "text"),
+    text_columns=("context", "text"),
     manifest=DataPaths.benchmark_manifest,
     columns=(
         string("example_id", "sha256(benchmark, document_id, text)[:16]"),

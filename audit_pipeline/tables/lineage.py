@@ -14,16 +14,16 @@ from audit_pipeline.tables.table import Table, int64, moment, string
 PairStatus = Literal["failed", "stale", "missing", "done", "not_applicable", "not_requested"]
 
 PAIR_STATES: Mapping[PairStatus, str] = {
-    "failed": "the latest run could not do it; the reason says why, and it is to be run again",
-    "stale": "there are results, but what they rest on has changed since; to be run again",
-    "missing": "it is to be audited, and no run has done it yet",
-    "done": "there are results, and what they rest on has not changed since",
+    "failed": "the latest run failed, see the reason; the pair must be run again",
+    "stale": "there are results, but their inputs have changed since; the pair must be run again",
+    "missing": "the pair is to be audited, but no run has audited it yet",
+    "done": "there are results, and their inputs have not changed since",
     "not_applicable": "the model or the benchmark belongs to a control and the other does not: nothing to audit",
     "not_requested": "the model or the benchmark is audited on request only, and this pair was not requested",
 }
-"""The states of a model on a benchmark, worst first. SQL, report, terminal and UI show these descriptions.
+"""The states of a pair of model and benchmark, worst first, with the descriptions in SQL, report, terminal and UI.
 
-The first four states are audited by a full audit. The first three of them need a run.
+A full audit covers pairs in the first four states. Pairs in the first three states must be run.
 """
 
 

@@ -23,7 +23,7 @@ from audit_pipeline.tables.table import (
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
 RANKED_AMONG_ALL = "combined"
-"""The detector whose score combines ranks among all texts of the benchmark. Scores of two texts are not independent."""
+"""The detector whose score combines ranks among all texts of the benchmark, so that scores depend on each other."""
 
 SCORES = Table(
     "scores",

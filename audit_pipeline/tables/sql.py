@@ -10,7 +10,7 @@ from audit_pipeline.tables.table import Column, Table
 
 EXCERPT_WORDS = 50
 EXCERPT_CHARACTERS = 500
-"""The maximum length of a quote of an audited text, except in the tables of texts."""
+"""The maximum length of quotes of audited texts. It does not apply to tables that contain whole texts."""
 
 BLANKS = r"\s\x0B\x1C-\x1F\x{85}\p{Z}"
 """The regex class (RE2) of the characters that ``str.split`` treats as whitespace."""
@@ -59,10 +59,10 @@ _SQL_TYPES: Mapping[str, str] = {
 
 
 def is_key_enforced(table: Table) -> bool:
-    """Return whether the key is a primary key.
+    """Return True if the table's key is a primary key of the warehouse.
 
-    Keys of large tables are checked by counting duplicates. An index on millions of rows makes a build several times
-    slower, and the file ten times larger.
+    Keys of large tables are checked by counting duplicates instead. An index on millions of rows would make a build
+    several times slower, and the file ten times larger.
     """
     return table.storage == "given"
 
@@ -87,18 +87,18 @@ def sql_type(column: Column) -> str:
     """Return the type of a column in the warehouse.
 
     Raises:
-        KeyError: If the warehouse has no such type.
+        KeyError: If no type of the warehouse corresponds to the column's type.
     """
     return column.sql_type or _sql_type(column.type)
 
 
 def build_column_expressions(table: Table) -> Mapping[str, str]:
-    """Return the SQL expression that fills each column of the warehouse from the Parquet columns, by name."""
+    """Return an SQL expression over the Parquet columns for each column of the warehouse, by column name."""
     return {column.warehouse_name: column.sql or quote_identifier(column.name) for column in table.stored}
 
 
 def build_key_sql(table: Table) -> str:
-    """Build the list of key columns."""
+    """Build the comma-separated list of the key columns."""
     return ", ".join(map(quote_identifier, table.key))
 
 
@@ -111,7 +111,7 @@ def build_current_view_sql(table: Table) -> str:
 
 
 def build_as_of_macro_sql(table: Table) -> str:
-    """Build the macro NAME_as_of(moment), which returns the rows that the view had at a moment."""
+    """Build the macro NAME_as_of(moment), which returns the rows that the view current_NAME had at a moment."""
     name = f"{table.name}_as_of"
     comment = f"the rows of current_{table.name} at a moment (a date counts from its start, UTC)"
     return (
@@ -123,8 +123,8 @@ def build_as_of_macro_sql(table: Table) -> str:
 def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
     """Build the view current_runs, which has the latest run of every pair and table.
 
-    Tables without a view current_NAME are excluded. Several commands add rows to them, so the latest run does not have
-    all current rows.
+    Tables without a view current_NAME are excluded. Several commands add rows to them, so their current rows may be
+    from several runs.
     """
     others = [table.name for table in run_tables if not table.current]
     left_out = "".join(f' AND "table" <> {quote_literal(name)}' for name in others)

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from audit_pipeline.store.paths import DataPaths
 
 PartitionedBy = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control"]
-"""The unit of a partition. ``corpus`` is a corpus and a tokenizer, ``overlap`` is a benchmark and a corpus."""
+"""The unit of a table's partitions. ``corpus`` means a partition per corpus and tokenizer, and ``overlap`` means a
+partition per benchmark and corpus."""
 
 _PARTITION_COLUMNS: Mapping[PartitionedBy, tuple[str, ...]] = {
     "pair": ("benchmark", "model"),
@@ -28,7 +29,7 @@ Storage = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
 - ``rewritten``: one file per partition, which every run replaces.
 - ``cache``: the parts of the cache of token statistics.
 - ``inside``: a file in the folder of another table.
-- ``given``: only in the warehouse. The build inserts row by row from the ledger, JSON documents and the configuration.
+- ``given``: only in the warehouse. The build inserts the rows from the ledger, JSON documents and the configuration.
 - ``derived``: only in the warehouse. The build computes the rows from other tables (sql/fills/).
 """
 
@@ -36,9 +37,9 @@ Order = Literal["sorted", "as read", "any"]
 """The order in which the warehouse loads the rows of a run's files.
 
 - ``sorted``: by file and row.
-- ``as read``: in reading order, for tables that would take gigabytes to sort. The last digit of a sum of scores
-  depends on the order.
-- ``any``: any order, which takes a quarter less time. For tables whose numbers are never summed.
+- ``as read``: in reading order, for tables that would take gigabytes of memory to sort. The order must be fixed,
+  because the last digit of a sum of scores depends on it.
+- ``any``: any order, for tables whose numbers are never summed. This takes a quarter less time.
 """
 
 
@@ -50,16 +51,16 @@ class Column:
         name: The name in the file.
         type: The Arrow type.
         description: The comment of the column, in files, in the warehouse and in the UI.
-        null: Values may be null.
-        ge: The minimum of the values. Every write checks the limits.
-        le: The maximum of the values.
-        one_of: The allowed values.
-        file_only: The warehouse does not have the column.
-        stored_as: The name in the warehouse, if it differs.
-        sql: The SQL expression over the file's columns that fills the column in the warehouse. The file does not have
-            the column.
+        null: True if values may be null.
+        ge: The minimum of the values (greater or equal). Every write checks the limits.
+        le: The maximum of the values (less or equal).
+        one_of: The allowed values, or empty if all values are allowed.
+        file_only: True if the column is in the Parquet file only, and not in the warehouse.
+        stored_as: The name in the warehouse, or empty if it equals ``name``.
+        sql: For columns that only the warehouse has: the SQL expression that computes the values from the columns of
+            the file.
         sql_type: The type in the warehouse, if no Arrow type corresponds to it.
-        quotes_text: The column quotes audited texts. A warehouse without text leaves it empty.
+        quotes_text: True if the column quotes audited texts. The column is then empty in a warehouse without text.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Column:
     quotes_text: bool = False
 
     def with_changes(self, description: str = "", **fields: Any) -> Column:
-        """Return a copy with another description or other attributes, for another table."""
+        """Return a copy with another description or other attributes, for use in another table."""
         return replace(self, description=description or self.description, **fields)
 
     @property
@@ -86,11 +87,11 @@ class Column:
 
     @property
     def has_limits(self) -> bool:
-        """Return whether the values are limited."""
+        """Return True if the declaration limits the values (``ge``, ``le`` or ``one_of``)."""
         return self.ge is not None or self.le is not None or bool(self.one_of)
 
     def find_fault(self, values: pa.ChunkedArray) -> str | None:
-        """Return a message about a value beyond the limits of the column, or None if all values are allowed."""
+        """Return a message about a value outside the limits of the column, or None if all values are within them."""
         if self.ge is not None and pc.any(pc.less(values, self.ge)).as_py():
             return f"column {self.name} holds a value below {self.ge:g}"
         if self.le is not None and pc.any(pc.greater(values, self.le)).as_py():
@@ -140,7 +141,7 @@ int64s = ColumnType(list_type_of(pa.int64()))
 
 
 def choice(name: str, values: tuple[str, ...], meaning: str = "") -> Column:
-    """Declare a text column with a fixed set of values. The description lists the values, then the meaning."""
+    """Declare a text column with a fixed set of values. Its description lists the values, followed by ``meaning``."""
     description = " | ".join(values)
     if meaning:
         description += f": {meaning}"
@@ -149,7 +150,7 @@ def choice(name: str, values: tuple[str, ...], meaning: str = "") -> Column:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The declaration of a table of the pipeline, which all other code reads.
+    """The declaration of a table of the pipeline.
 
     Attributes:
         name: The name of the table.
@@ -157,15 +158,17 @@ class Table:
         columns: The columns.
         key: The columns whose values are unique per row of the warehouse's table.
         partitioned_by: The unit of a partition.
-        storage: The storage of the rows.
+        storage: The place and form in which the rows are stored.
         made_from: The names of the tables that the rows are computed from.
-        holds_text: The columns that are joined to the text that a model reads. Its digest is the text's cache key.
-        current: The description of the rows, for the view current_NAME and the macro NAME_as_of. Empty if a run does
-            not replace all rows of earlier runs; then the table has another view, or none.
+        text_columns: The columns whose concatenation is the text that a model reads. The digest of this text is part of
+            cache keys.
+        current: The description of the rows in the view current_NAME and the macro NAME_as_of. It is empty if the
+            latest run does not have all current rows. The table then has a different view or none.
         order: The order of the rows in the warehouse.
-        in_warehouse: The warehouse has the table.
-        file: Returns the path of a partition's file, if it differs from the default path.
-        manifest: Returns the path of the JSON document next to a partition's file.
+        in_warehouse: True if the warehouse has the table.
+        file: A function that returns the path of a partition's file, or None for the default path.
+        manifest: A function that returns the path of the JSON document next to a partition's file, or None if there is
+            no such document.
     """
 
     name: str
@@ -175,7 +178,7 @@ class Table:
     partitioned_by: PartitionedBy = "none"
     storage: Storage = "derived"
     made_from: tuple[str, ...] = ()
-    holds_text: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
     current: str = ""
     order: Order = "sorted"
     in_warehouse: bool = True
@@ -197,7 +200,7 @@ class Table:
         return list(self.schema.names)
 
     def field(self, name: str) -> pa.Field:
-        """Return the Arrow field of a file column, for tables that are not stored."""
+        """Return the Arrow field of a file column, for use in the schema of a table that is not stored."""
         return self.schema.field(name)
 
     def empty_table(self) -> pa.Table:
@@ -214,37 +217,37 @@ class Table:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """Return the columns of the warehouse's table."""
+        """Return the columns that the warehouse stores."""
         return tuple(column for column in self.columns if not column.file_only)
 
     @property
     def append_only(self) -> bool:
-        """Return whether every run adds a file to its partition."""
+        """Return True if every run adds a file to its partition, and False if a run replaces the file."""
         return self.storage == "runs"
 
     @property
     def has_files(self) -> bool:
-        """Return whether every partition has its own Parquet files."""
+        """Return True if every partition has its own Parquet files."""
         return self.storage in ("runs", "rewritten") and bool(self.columns)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the warehouse's columns that have one value per file: those of the partition, and maybe run_id."""
+        """Return the columns that have one value per file: those of the partition, and run_id if runs add files."""
         if self.storage == "cache":
             return ("model_fingerprint",)
         columns = _PARTITION_COLUMNS.get(self.partitioned_by, (self.partitioned_by,))
         return (*columns, "run_id") if self.append_only else columns
 
     def texts(self, rows: pa.Table) -> list[str]:
-        """Return the text of each row: its columns ``holds_text``, joined. Null counts as an empty text."""
-        columns = [rows.column(name).to_pylist() for name in self.holds_text]
+        """Return the concatenation of the columns ``text_columns`` for each row. Null counts as an empty text."""
+        columns = [rows.column(name).to_pylist() for name in self.text_columns]
         texts: list[str] = []
         for parts in zip(*columns, strict=True):
             texts.append("".join(part or "" for part in parts))
         return texts
 
     def without_text(self) -> Table:
-        """Return a copy in which the columns that quote audited texts are empty."""
+        """Return a copy of the declaration that leaves the columns that quote audited texts empty."""
         columns: list[Column] = []
         for column in self.columns:
             if column.quotes_text:

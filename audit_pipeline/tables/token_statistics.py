@@ -28,7 +28,7 @@ from audit_pipeline.tables.table import (
 
 _token_floats = ColumnType(list_type_of(pa.float32()), file_only=True)
 _token_ints = ColumnType(list_type_of(pa.int32()), file_only=True)
-"""Types of columns with one value per scored token. The warehouse does not contain them."""
+"""Types of columns whose values are lists with one value per scored token. The warehouse does not contain them."""
 
 
 MEASURED = (
@@ -41,8 +41,8 @@ MEASURED = (
 )
 """The statistics of the model's distribution at every scored token.
 
-Add a new statistic as a separate kind, like RENYI. Rows in users' caches would lack a new column of this kind, so all
-cached texts would have to be run again.
+Add a new statistic as a separate kind, like RENYI. A new column in this list would be missing in users' caches, so the
+model would have to run on all cached texts again.
 """
 
 SIGMA_FLOOR = 1e-6
@@ -55,8 +55,8 @@ _BETA_STEPS = (-25, -20, -11, -10, -6, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 6, 9, 
 BETAS = tuple(round(2.0 ** (step / 10), 12) for step in _BETA_STEPS)
 """The inverse temperatures of the kind ``temperatures``: 2^(j/10), some j from -25 to 25 (Zare Zade et al. 2025).
 
-At an inverse temperature of 1 the kind ``base`` applies. At 0 every token has the same probability. If you change
-the list, raise the version of the kind.
+The list does not contain 1, because the kind ``base`` has these statistics, nor 0, because every token then has the
+same probability. If you change the list, raise the version of the kind.
 """
 
 TOPK_ENTRIES = 20
@@ -253,46 +253,48 @@ _TEXT_LISTS = ("token_id", "char_start", "char_end")
 
 @dataclass(frozen=True)
 class CachedKind:
-    """The declaration of a kind of cached rows. token_statistics/rows.py builds the rows.
+    """The declaration of a kind of cached statistics. The module token_statistics/rows.py builds the cached rows.
 
     Attributes:
         name: The name of the kind.
         version: The version of the rows, which is part of their keys.
         table: The table.
-        swept: The statistics that a back end is asked for. None for all lists of ``table`` except those of the text.
-        enough: The statistics that a back end must return, else there are no rows. None for all statistics.
+        requested: The statistics that a back end is asked for. None requests all lists of ``table``, except token ids
+            and positions.
+        required: The statistics that a back end must return. Without one of them, no rows are stored. None requires all
+            statistics.
         entries: The number of values per scored token in each list.
-        size: Estimates the bytes per scored token from the vocabulary size and the number of branch steps. None for the
-            size of the lists of ``table``.
-        of_audits: Audits read the kind, so a pair with rows of another version is run again.
-        on_request: The description of the kind for users, who can request it with ``--kinds``. None if they cannot.
+        size: A function that estimates the bytes per scored token from the vocabulary size and the number of branch
+            steps. None estimates the size from the types of the lists of ``table``.
+        is_read_by_audits: True if audits read the kind. Pairs with rows of another version are then run again.
+        on_request: The description for the option ``--kinds``, or None if users cannot request the kind by that option.
     """
 
     name: str
     version: int
     table: Table
-    swept: tuple[str, ...] | None = None
-    enough: tuple[str, ...] | None = None
+    requested: tuple[str, ...] | None = None
+    required: tuple[str, ...] | None = None
     entries: int = 1
     size: Callable[[int, int], int] | None = None
-    of_audits: bool = False
+    is_read_by_audits: bool = False
     on_request: str | None = None
 
     @cached_property
     def statistics(self) -> tuple[str, ...]:
         """Return the statistics that a back end is asked for."""
-        if self.swept is not None:
-            return self.swept
+        if self.requested is not None:
+            return self.requested
         return tuple(name for name in self._lists if name not in _TEXT_LISTS)
 
     @cached_property
     def is_from_logits(self) -> bool:
-        """Return whether rows can be computed from cached logits without a forward pass (cached_logits.py)."""
+        """Return True if rows can be computed from cached logits without a forward pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names
 
     def is_available_from(self, has_statistic: Callable[[str], bool]) -> bool:
-        """Return whether a back end returns enough statistics for rows. The lists of other statistics stay empty."""
-        required = self.statistics if self.enough is None else self.enough
+        """Return True if a back end returns the required statistics. Lists of other missing statistics stay empty."""
+        required = self.statistics if self.required is None else self.required
         return all(map(has_statistic, required))
 
     def estimate_bytes_per_token(self, vocab_size: int, steps: int) -> int:
@@ -314,15 +316,20 @@ class CachedKind:
 KINDS: Mapping[str, CachedKind] = {
     kind.name: kind
     for kind in (
-        CachedKind("base", 2, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
+        CachedKind("base", 2, TOKEN_STATISTICS, required=("logprob",), is_read_by_audits=True),
         CachedKind(
-            "topk", 2, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request="the 20 best tokens of every position"
+            "topk",
+            2,
+            TOPK,
+            requested=("topk",),
+            entries=TOPK_ENTRIES,
+            on_request="the 20 best tokens of every position",
         ),
         CachedKind(
             "logits",
             2,
             LOGITS,
-            swept=("logits",),
+            requested=("logits",),
             size=lambda vocab_size, _: 2 * vocab_size,
             on_request="the logits of every position, whole vocabulary, float16",
         ),
@@ -330,16 +337,16 @@ KINDS: Mapping[str, CachedKind] = {
             "branches",
             2,
             BRANCHES,
-            swept=(),
-            enough=("branches",),
+            requested=(),
+            required=("branches",),
             size=lambda _, steps: 4 + round(8 * steps * SHARE_WITH_BRANCH),
-            of_audits=True,
+            is_read_by_audits=True,
         ),
-        CachedKind("renyi", 2, RENYI, of_audits=True),
+        CachedKind("renyi", 2, RENYI, is_read_by_audits=True),
         CachedKind("temperatures", 2, TEMPERATURES, entries=len(BETAS)),
-        CachedKind("extraction", 3, EXTRACTION, enough=("logprob",)),
-        CachedKind("prefixed", 2, PREFIXED, of_audits=True),
-        CachedKind("grid", 2, GRID, swept=("rank", "log_p_drawn"), entries=len(DECODINGS)),
+        CachedKind("extraction", 3, EXTRACTION, required=("logprob",)),
+        CachedKind("prefixed", 2, PREFIXED, is_read_by_audits=True),
+        CachedKind("grid", 2, GRID, requested=("rank", "log_p_drawn"), entries=len(DECODINGS)),
     )
 }
 """The kinds of cached statistics, by name. Add new kinds at the end: the data versions of pairs depend on the order."""
@@ -348,7 +355,7 @@ Kind = str
 """The name of one of ``KINDS``."""
 
 OPTIONAL_KINDS: tuple[Kind, ...] = tuple(kind.name for kind in KINDS.values() if kind.on_request is not None)
-"""The kinds that an audit caches on request."""
+"""The kinds that users can request by the option ``--kinds``."""
 
 TOKEN_FREQUENCIES = Table(
     "token_frequencies",

@@ -1,6 +1,6 @@
-"""Tables that only the warehouse has, in the order in which it fills them.
+"""Tables that only the warehouse has, in the order in which the build fills them.
 
-They come from JSON documents, from the configuration, and from other tables.
+Their rows are read from JSON documents and the configuration, or computed from other tables.
 """
 
 from __future__ import annotations

@@ -39,5 +39,5 @@ def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
         policy,
         start_token,
         *window_and_stride(model),
-        *(kind.version for kind in KINDS.values() if kind.of_audits),
+        *(kind.version for kind in KINDS.values() if kind.is_read_by_audits),
     )[:16]

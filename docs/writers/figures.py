@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 
 from audit_pipeline.report.plots import PALETTE, QUIET, STYLE, to_png
 from audit_pipeline.splits.blind_controls import compute_blind_control
-from audit_pipeline.statistics.conformal import conformal_p_values, q_values
+from audit_pipeline.statistics.conformal import compute_conformal_p_values, compute_q_values
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
 from audit_pipeline.statistics.power import compute_mann_whitney_power, find_mean_score_sample_size
-from audit_pipeline.statistics.roc import METRICS, compute_metrics, find_threshold_at_fpr, roc_points
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, compute_roc_points, find_threshold_at_fpr
 from audit_pipeline.statistics.share_bounds import measure_share
 
 Floats = npt.NDArray[np.float64]
@@ -120,14 +120,14 @@ def shelf() -> Shelf:
     """Conformal p-values against HELD_OUT books, and q-values of Benjamini and Hochberg; read books score higher."""
     draw = np.random.default_rng(5)
     statistics = np.concatenate([draw.normal(size=UNREAD), draw.normal(3.0, size=READ)])
-    p = conformal_p_values(statistics, draw.normal(size=HELD_OUT))
-    return Shelf(p, q_values(p, "bh"))
+    p = compute_conformal_p_values(statistics, draw.normal(size=HELD_OUT))
+    return Shelf(p, compute_q_values(p, "bh"))
 
 
 def facts() -> Mapping[str, str]:
     """Return the numbers in the page by name, in the form of the page."""
     sides, books, split = drawn(PER_SIDE), shelf(), separable()
-    curve, of_groups = roc_points(sides.scores, sides.labels), GroupedSides(sides.groups, sides.labels)
+    curve, of_groups = compute_roc_points(sides.scores, sides.labels), GroupedSides(sides.groups, sides.labels)
     tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, of_groups)
     by_size = {size: drawn(size).interval for size in SIZES}
     many, few = drawn(PER_SIDE, seed=2), drawn(PER_SIDE, texts_per_group=WINDOWS, seed=2)
@@ -178,7 +178,7 @@ def _histograms(axes: Axes, sides: Sides, member: str, other: str) -> None:
 
 def _roc() -> Figure:
     sides = drawn(PER_SIDE)
-    curve = roc_points(sides.scores, sides.labels)
+    curve = compute_roc_points(sides.scores, sides.labels)
     threshold = find_threshold_at_fpr(curve, FPR)
     tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, GroupedSides(sides.groups, sides.labels))
     with _panels(2) as (figure, [left, right]):
@@ -229,7 +229,7 @@ def _separable() -> Figure:
         left.set_title("Scores of a model that read neither")
         right.plot([0, 1], [0, 1], color=QUIET, linestyle=":", linewidth=1)
         for sides, name, colour in ((split.model, "model", PALETTE[1]), (split.blind, "blind control", PALETTE[0])):
-            curve = roc_points(sides.scores, sides.labels)
+            curve = compute_roc_points(sides.scores, sides.labels)
             right.plot(curve.fpr, curve.tpr, color=colour, label=f"{name}, area {sides.auroc:.2f}")
         right.set(xlabel="FPR", ylabel="TPR", title="It “finds” the older ones all the same")
         right.legend(loc="lower right")

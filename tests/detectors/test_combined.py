@@ -16,7 +16,7 @@ from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.registry import ONE_PASS, parse_overrides
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.text_ranks import rank_texts_by_detectors
-from audit_pipeline.statistics.conformal import conformal_p_values
+from audit_pipeline.statistics.conformal import compute_conformal_p_values
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 from audit_pipeline.tables import MEMBER
 
@@ -101,7 +101,7 @@ def test_p_values_against_calibration_texts_reach_their_level(text_statistics: M
         calibration, unread, read = (made(generator, *one, text_statistics) for one in ((39, 0), (15, 0), (15, shift)))
         every = [*calibration, *unread, *read]
         scores = np.array(list(combined({str(place): one for place, one in enumerate(every)}).values()))
-        p_values.append(conformal_p_values(scores[39:54], scores[:39]))
+        p_values.append(compute_conformal_p_values(scores[39:54], scores[:39]))
         labels = np.repeat([1 - MEMBER, MEMBER], [54, 15])
         interval = measure_auroc_of_scores(scores, labels, range(len(scores))).interval
         assert interval.low is not None

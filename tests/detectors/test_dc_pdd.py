@@ -107,7 +107,9 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     statistics = with_table(text_statistics([-1.0, -2.0]), [0, token], [5, 1, 2], 3)
     outcomes = DC_PDD.score(statistics, [{"a": 0.01}, {"a": 1.0}])
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
-    assert outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: count again"
+    assert (
+        outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: rebuild token_frequencies"
+    )
 
 
 def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:

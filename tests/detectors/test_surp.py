@@ -47,7 +47,7 @@ def test_nothing_selected_is_not_applicable(text_statistics):
     assert (none.score, none.status, none.reason) == (
         None,
         "not_applicable",
-        "k=0.4 selects none of so few scored tokens",
+        "k=0.4 selects no token: the text has too few scored tokens",
     )
     assert one.score == -9.0
     unsure = of(text_statistics, [(-9.0, 2.0), (-8.0, 3.0), (-1.0, 0.1), (-1.0, 0.1), (-1.0, 0.1)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit_pipeline.statistics.roc import roc_points
+from audit_pipeline.statistics.roc import compute_roc_points
 from docs.write_pages import DOCS
 from docs.writers.figures import FPR, MEMBERS_AHEAD, drawn, facts, figures, shelf
 
@@ -34,7 +34,7 @@ def test_the_curve_s_mark_is_the_share_above_the_threshold() -> None:
     # Ten of 200 non-members may lie above the threshold, so that it lies just above the eleventh.
     eleventh = np.sort(sides.of(0))[-11]
     found = (sides.of(1) > eleventh).mean()
-    curve = roc_points(sides.scores, sides.labels)
+    curve = compute_roc_points(sides.scores, sides.labels)
     assert curve.tpr[curve.fpr <= FPR].max() == pytest.approx(found)
 
 

@@ -27,7 +27,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.scoring.pair_scores import run_passes, score_pair
+from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import files
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
@@ -81,7 +81,7 @@ class Stages:
             kinds=("base",),
             logits_budget=0,
         )
-        score_pair(self.pair, self.model, paths, LineageStep.now(run_id, "scores", "1"))
+        score_and_store_pair(self.pair, self.model, paths, LineageStep.now(run_id, "scores", "1"))
         evaluate_pair(self.pair, self.model, paths, LineageStep.now(run_id, "evaluations", "1"))
         build_warehouse(paths)
         if report:

@@ -19,7 +19,7 @@ from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
-from audit_pipeline.scoring.pair_scores import run_other_models, run_passes, score_pair
+from audit_pipeline.scoring.pair_scores import run_other_models, run_passes, score_and_store_pair
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.splits import assessment, blind_controls
 from audit_pipeline.splits.blind_controls import BlindControl
@@ -66,7 +66,7 @@ def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
 def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    scored = score_pair(PAIR, model, paths, step("scores"))
+    scored = score_and_store_pair(PAIR, model, paths, step("scores"))
     evaluated = evaluate_pair(PAIR, model, paths, step("evaluations"))
 
     examples = read_built(paths, "made_8").examples
@@ -125,7 +125,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     wrong = replace(made, table=type(made.table).from_pylist(values, schema=EVALUATIONS.schema))
     assert replace(evaluated, findings=replace(evaluated.findings, evaluation=wrong)).out_of_range == 3
 
-    again = score_pair(PAIR, model, paths, step("again"))
+    again = score_and_store_pair(PAIR, model, paths, step("again"))
     assert again.data_version == scored.data_version, "scores are a pure function of the cache"
     kept = [paths.run_file("scores", PAIR.partition, run) for run in ("scores", "again")]
     assert all(path.exists() for path in kept), "append-only: one file per run"
@@ -133,7 +133,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
     with pytest.raises(DataError, match="has been run on none of these texts"):
-        score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
+        score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
     assert not workspace.paths.table("scores").exists()
 
 
@@ -185,7 +185,7 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     assert loaded == [str(tiny_folder("gpt2"))] * 2
     assert said == []
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    score_pair(PAIR, model, workspace.paths, step("scores"))
+    score_and_store_pair(PAIR, model, workspace.paths, step("scores"))
     table = read_table(workspace.paths.run_file("scores", PAIR.partition, "scores"), SCORES, label="scores")
     assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
 
@@ -232,13 +232,13 @@ def test_kinds_that_an_audit_reads_are_declared_as_such_and_another_version_of_o
     folders = workspace.paths.table("token_statistics").glob("kind=*")
     left_behind = {folder.name.removeprefix("kind=") for folder in folders if list(folder.rglob("part-*"))}
     # Too few texts are for calibration to make a prefix.
-    assert left_behind | {"prefixed"} == {kind.name for kind in KINDS.values() if kind.of_audits}
+    assert left_behind | {"prefixed"} == {kind.name for kind in KINDS.values() if kind.is_read_by_audits}
 
     before = compute_statistics_version(model, digest)
     for name, kind in KINDS.items():
         with monkeypatch.context() as changed:
             changed.setitem(KINDS, name, replace(kind, version=kind.version + 1))  # type: ignore[arg-type]
-            assert (compute_statistics_version(model, digest) != before) == kind.of_audits
+            assert (compute_statistics_version(model, digest) != before) == kind.is_read_by_audits
 
 
 def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
@@ -282,7 +282,7 @@ def scored(workspace: Workspace, name: str = "tiny") -> TokenizedModel:
     model = workspace.model(name)
     pair = Pair("made_8", name)
     run_passes(pair, model, workspace.paths, lambda: forward_of(model), step("tokens"), kinds=["base"], logits_budget=0)
-    score_pair(pair, model, workspace.paths, step("scores"))
+    score_and_store_pair(pair, model, workspace.paths, step("scores"))
     return model
 
 

@@ -65,7 +65,7 @@ def hidden(error: Exception, by: Exception) -> Exception:
 def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, passing: bool) -> None:
     fault = classify_hub_error(error, "v1")
     assert fault is not None
-    assert fault.passing is passing
+    assert fault.is_transient is passing
     with (
         pytest.raises(DataError, match=f"^x/y .*{why}.*, or do without$") as raised,
         hub_faults_as_errors("x/y", "v1", "or do without", DataError, HubDataUnreachableError),

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from audit_pipeline.statistics.score_columns import IN_WORDS as AGAINST_HELD_OUT
+from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON as AGAINST_HELD_OUT
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, TABLES, Pair, canonical_json, digest, example_id

@@ -47,8 +47,8 @@ from audit_pipeline.report.summary import (
 from audit_pipeline.statistics.claims import (
     CLAIM_IN_WORDS,
     VERDICT_IN_WORDS,
+    compute_detectable_auroc,
     compute_min_documents_for_effect,
-    detectable_auroc,
 )
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
@@ -372,7 +372,7 @@ def test_what_a_comparison_would_have_found() -> None:
     assert np.mean(members > others) == pytest.approx(0.7, abs=0.005)
     assert [compute_min_documents_for_effect(n) for n in (1, 2, 4, 5, 12, 20)] == [1, 1, 1, 2, 4, 8]
     # Of ranks of orders: the mean of 40 uniform ranks at 5%, for ranks that are so much higher.
-    detectable = detectable_auroc(1 / math.sqrt(12 * 40), 0.05)
+    detectable = compute_detectable_auroc(1 / math.sqrt(12 * 40), 0.05)
     ranks = uniform.rvs(size=(20_000, 40), random_state=3).mean(axis=1)
     assert np.mean(ranks + (detectable - 0.5) >= np.quantile(ranks, 0.95)) == pytest.approx(0.8, abs=0.02)
     assert binom.sf(0, 1, detectable) == pytest.approx(detectable)

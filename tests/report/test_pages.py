@@ -285,7 +285,7 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
     page = Page(html)
     assert 'id="coverage-grid"' not in html
     assert "61 models on 2 benchmarks are too many for a grid here" in page.text
-    assert "missing 122 of 122 pairs: it is to be audited, and no run has done it yet" in page.text
+    assert "missing 122 of 122 pairs: the pair is to be audited, but no run has audited it yet" in page.text
     listed = html[html.index('id="coverage-list"') :]
     assert listed[: listed.index("</table>")].count("it has not been built") == MAX_LISTED
     assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text

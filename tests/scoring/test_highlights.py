@@ -19,7 +19,7 @@ from audit_pipeline.scoring.pair_scores import (
     MAX_HIGHLIGHTS,
     mark_lowest_tokens,
     run_passes,
-    score_pair,
+    score_and_store_pair,
     select_excerpt,
 )
 from audit_pipeline.store.files import read_table
@@ -97,7 +97,7 @@ def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(works
     model, paths = workspace.model("tiny"), workspace.paths
     tokens = LineageStep.now("tokens", "token_statistics", "1")
     run_passes(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
-    score_pair(PAIR, model, paths, LineageStep.now("scored", "scores", "1"))
+    score_and_store_pair(PAIR, model, paths, LineageStep.now("scored", "scores", "1"))
 
     scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, label="scores").to_pylist()
     shown = read_table(

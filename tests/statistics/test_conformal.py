@@ -10,9 +10,9 @@ from scipy.stats import false_discovery_control
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.conformal import (
     choose_texts_per_group,
+    compute_conformal_p_values,
     compute_joint_q_values,
-    conformal_p_values,
-    q_values,
+    compute_q_values,
     run_group_tests,
 )
 from audit_pipeline.statistics.thresholds import ScoredTexts, compute_sampling_keys
@@ -31,19 +31,19 @@ def of_sizes(sizes, name, generator):
 
 
 def test_p_values_by_hand_with_ties_against_significance():
-    assert conformal_p_values([0, 1, 2, 3, 4], [1, 2, 2, 3]).tolist() == [1, 1, 0.8, 0.4, 0.2]
-    assert conformal_p_values([5.0], []).tolist() == [1.0]
-    assert len(conformal_p_values([], [1.0])) == 0
+    assert compute_conformal_p_values([0, 1, 2, 3, 4], [1, 2, 2, 3]).tolist() == [1, 1, 0.8, 0.4, 0.2]
+    assert compute_conformal_p_values([5.0], []).tolist() == [1.0]
+    assert len(compute_conformal_p_values([], [1.0])) == 0
     for wrong in (([np.nan], [1.0]), ([1.0], [np.nan])):
         with pytest.raises(DataError, match="not a number"):
-            conformal_p_values(*wrong)
+            compute_conformal_p_values(*wrong)
 
 
 @given(st.lists(st.integers(-4, 4), max_size=12), st.lists(st.integers(-4, 4), max_size=12))
 def test_p_values_against_counting(audited, known):
-    found = conformal_p_values(audited, known)
+    found = compute_conformal_p_values(audited, known)
     assert found.tolist() == [(1 + sum(one >= value for one in known)) / (len(known) + 1) for value in audited]
-    transformed = conformal_p_values(np.exp(np.array(audited, float)), np.exp(np.array(known, float)))
+    transformed = compute_conformal_p_values(np.exp(np.array(audited, float)), np.exp(np.array(known, float)))
     assert transformed.tolist() == found.tolist()
 
 
@@ -151,9 +151,9 @@ def test_q_values_by_hand():
     # BH: 0.01*4/1, 0.04*4/2, 0.04*4/3 (ties take the later rank), 0.5*4/4; BY: times 1 + 1/2 + 1/3 + 1/4.
     given_values = [0.04, 0.5, 0.01, 0.04]
     wanted = np.array([0.04 * 4 / 3, 0.5, 0.04, 0.04 * 4 / 3])
-    assert q_values(given_values, "bh") == pytest.approx(wanted)
-    assert q_values(given_values, "by") == pytest.approx(np.minimum(1, wanted * 25 / 12))
-    assert q_values([], "bh").tolist() == []
+    assert compute_q_values(given_values, "bh") == pytest.approx(wanted)
+    assert compute_q_values(given_values, "by") == pytest.approx(np.minimum(1, wanted * 25 / 12))
+    assert compute_q_values([], "bh").tolist() == []
 
 
 def test_the_ledger_counts_every_test_of_every_detector():
@@ -162,5 +162,5 @@ def test_the_ledger_counts_every_test_of_every_detector():
     found = compute_joint_q_values(families)
     assert [len(one) for one in found] == [5, 0, 3]
     assert np.concatenate(found) == pytest.approx(false_discovery_control(np.concatenate(families), method="by"))
-    assert (found[0] >= q_values(families[0], "by")).all()
+    assert (found[0] >= compute_q_values(families[0], "by")).all()
     assert compute_joint_q_values([]) == []

@@ -9,10 +9,10 @@ from audit_pipeline.statistics.contamination_rate import (
     GroupSpread,
     compute_corrected_shares,
     compute_unit_rates,
-    measure_instrument,
+    measure_threshold,
     select_assumption,
 )
-from audit_pipeline.statistics.share_bounds import Rate, grouped_rate
+from audit_pipeline.statistics.share_bounds import Rate, estimate_grouped_rate
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
@@ -115,10 +115,10 @@ def test_the_spread_of_groups_and_what_it_is_said_to_assume():
         scores, np.repeat([0, 1], [400, 200]), np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200)]
     )
     chosen = Threshold("marginal", 0.05, 0.5, None, "", 0.5)
-    alone = measure_instrument(chosen, calibration)
+    alone = measure_threshold(chosen, calibration)
     assert alone.spread is None  # members of one text per group
     paired = texts(scores, calibration.labels, np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200) // 2])
-    found = measure_instrument(chosen, paired)
+    found = measure_threshold(chosen, paired)
     between, within = 10 * 0.04 * 40 / 39, 20 * 10 * 0.24 / 360
     alike = (between - within) / (between + 9 * within)
     of_groups = beta(0.2 * (1 / alike - 1), 0.8 * (1 / alike - 1))
@@ -142,10 +142,10 @@ def test_the_instrument_of_an_order_statistic_counts_the_text_that_it_is():
     calibration = normal_texts(generator, 99, 80)
     for rule, flagged in (("marginal", 5), ("certified", 2)):  # the 95th and the 98th of 99
         chosen = choose_order_statistic(rule, calibration, 0.05)
-        found = measure_instrument(chosen, calibration)
+        found = measure_threshold(chosen, calibration)
         assert found.thresholds == (chosen.threshold,)
         assert found.fpr.value == pytest.approx(flagged / 99)
-        assert found.tpr == grouped_rate(calibration.members.scores >= chosen.threshold, np.arange(80))
+        assert found.tpr == estimate_grouped_rate(calibration.members.scores >= chosen.threshold, np.arange(80))
         assert found.reason is None
 
 
@@ -153,17 +153,17 @@ def test_the_instrument_of_the_largest_accuracy_is_measured_where_it_was_not_cho
     generator = np.random.default_rng(2)
     calibration = normal_texts(generator, 60, 60)
     chosen = choose_largest_accuracy(calibration)
-    found = measure_instrument(chosen, calibration)
+    found = measure_threshold(chosen, calibration)
     assert len(found.thresholds) == 10
     assert found.threshold == chosen.threshold
     order = generator.permutation(120)
-    assert measure_instrument(chosen, calibration.take(order)) == found
+    assert measure_threshold(chosen, calibration.take(order)) == found
     # Scores that say nothing: where it was chosen the threshold separates, elsewhere it does not.
     seen, fresh, refused = [], [], []
     for _ in range(60):
         blind = normal_texts(generator, 15, 15, shift=0.0)
         chosen = choose_largest_accuracy(blind)
-        measured = measure_instrument(chosen, blind)
+        measured = measure_threshold(chosen, blind)
         fresh.append(measured.tpr.value - measured.fpr.value)
         seen.append(
             np.mean(blind.members.scores >= chosen.threshold) - np.mean(blind.nonmembers.scores >= chosen.threshold)
@@ -180,32 +180,32 @@ def test_groups_are_never_divided_between_choosing_and_measuring():
     # that other groups choose call either both texts of a group or none.
     groups = np.repeat(np.arange(12), 2)
     calibration = texts(10.0 * groups + np.tile([0, 1], 12), np.tile([0, 1], 12), groups)
-    found = measure_instrument(choose_largest_accuracy(calibration), calibration)
+    found = measure_threshold(choose_largest_accuracy(calibration), calibration)
     assert found.tpr.value == pytest.approx(found.fpr.value)
 
 
 def test_what_refuses_a_correction():
     generator = np.random.default_rng(3)
     nobody = normal_texts(generator, 40, 0)
-    assert measure_instrument(choose_largest_accuracy(nobody), nobody) is None
-    unnamed = measure_instrument(marginal(nobody), nobody)
+    assert measure_threshold(choose_largest_accuracy(nobody), nobody) is None
+    unnamed = measure_threshold(marginal(nobody), nobody)
     assert "no calibration members are named" in unnamed.reason
     found = compute_unit_rates(texts([9.0, -9.0], [-1, -1]), np.array(["u", "u"]), unnamed)
     assert (found.n_flagged.tolist(), found.flagged.tolist()) == ([1], [0.5])
     assert np.isnan(found.corrected).all()
 
     blind = normal_texts(generator, 40, 40, shift=0.0)
-    assert "the lower bound of TPR - FPR is" in measure_instrument(marginal(blind), blind).reason
+    assert "the lower bound of TPR - FPR is" in measure_threshold(marginal(blind), blind).reason
 
     one_group = texts(np.r_[np.arange(40.0), 50.0, 51.0], [0] * 40 + [1] * 2, [*range(40), "m", "m"])
-    assert "members are all of one group" in measure_instrument(marginal(one_group), one_group).reason
-    assert "too few groups" in measure_instrument(choose_largest_accuracy(one_group), one_group).reason
+    assert "members are all of one group" in measure_threshold(marginal(one_group), one_group).reason
+    assert "too few groups" in measure_threshold(choose_largest_accuracy(one_group), one_group).reason
 
 
 def test_units_of_one_group_and_of_several():
     generator = np.random.default_rng(4)
     calibration = normal_texts(generator, 99, 80)
-    found = measure_instrument(marginal(calibration), calibration)
+    found = measure_threshold(marginal(calibration), calibration)
     groups = np.repeat(["a", "b", "c", "d"], [10, 10, 10, 1])
     units = np.repeat(["one", "several", "single"], [10, 20, 1])
     scores = np.where(np.arange(31) % 3 == 0, 9.0, -9.0)
@@ -217,7 +217,7 @@ def test_units_of_one_group_and_of_several():
     assert rates.flagged.tolist() == pytest.approx([0.4, 0.3, 1.0])
     plain = binomtest(4, 10).proportion_ci(0.95, method="exact")
     assert (rates.flagged_low[0], rates.flagged_high[0]) == pytest.approx((plain.low, plain.high))
-    grouped = grouped_rate(scores[10:30] > 0, groups[10:30])
+    grouped = estimate_grouped_rate(scores[10:30] > 0, groups[10:30])
     assert (rates.flagged_low[1], rates.flagged_high[1]) == (grouped.low, grouped.high)
     false, true = found.fpr.value, found.tpr.value
     assert rates.corrected[:2] == pytest.approx((np.array([0.4, 0.3]) - false) / (true - false))
@@ -235,7 +235,7 @@ def test_intervals_hold_the_true_share_in_mixtures(n):
                 calibration = normal_texts(generator, 100, 100)
                 members = round(100 * share)
                 audited = normal_texts(generator, 100 - members, members, prefix="a")
-                found = measure_instrument(rule(calibration), calibration)
+                found = measure_threshold(rule(calibration), calibration)
                 rates = compute_unit_rates(audited, np.zeros(100, dtype=int), found)
                 held.append(rates.corrected_low[0] <= share <= rates.corrected_high[0])
             # 95% less 3 standard errors of n mixtures; 2,000 are in bench/bench_decisions.py

@@ -15,7 +15,7 @@ from audit_pipeline.splits.evaluation_texts import select_labelled_examples
 from audit_pipeline.statistics import roc
 from audit_pipeline.statistics.evaluation import compare_detectors, evaluate
 from audit_pipeline.statistics.intervals import GroupedSides, measure_auroc_of_scores
-from audit_pipeline.statistics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
+from audit_pipeline.statistics.roc import METRICS, OF_SCORES, compute_metrics, compute_roc_points
 from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.tables import EVALUATIONS, Pair
 
@@ -43,7 +43,7 @@ def run(scores, examples, design="temporal", *, matched=False, assessed_on=None)
 
 
 def measure_named_share(name, scores, labels, groups):
-    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
+    return measure_share(METRICS[name], compute_roc_points(scores, labels), GroupedSides(groups, labels))
 
 
 def rows_of(found, detector, parameters="{}"):
@@ -303,7 +303,7 @@ def infilling_at(m):
 
 def test_scores_that_do_not_belong_are_refused(small):
     scores, examples = small
-    with pytest.raises(DataError, match="scores an example twice"):
+    with pytest.raises(DataError, match="has two scores of an example"):
         run([*scores, scores[0]], examples)
     with pytest.raises(DataError, match="1 scores are of examples that are not in benchmark b"):
         run([*scores, score("f" * 16, 1.0)], examples)

@@ -13,7 +13,7 @@ from made_rows import example, examples_table, score, scores_table
 from audit_pipeline import tables as contracts
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.findings import Findings, compute_findings
-from audit_pipeline.statistics.score_columns import IN_WORDS, relabel_for_comparison
+from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import SCORES, Pair, canonical_json
 
@@ -143,7 +143,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
     evaluations = rows(found, "evaluations", detector="loss", metric="auroc")
     assert [(row["n_members"], row["n_nonmembers"]) for row in evaluations] == [(40, 200)]
     assert evaluations[0]["value"] > 0.8
-    assert all(row["method"].startswith(IN_WORDS) for row in rows(found, "evaluations"))
+    assert all(row["method"].startswith(HELD_OUT_COMPARISON) for row in rows(found, "evaluations"))
     tests = rows(found, "group_tests", detector="min_k_plus_plus")
     assert len(tests) == 20
     assert {row["label"] for row in tests} == {None}

@@ -18,7 +18,7 @@ from audit_pipeline.statistics.intervals import (
     measure_auroc,
     measure_auroc_of_scores,
 )
-from audit_pipeline.statistics.roc import ALL_EQUAL, compute_metrics, roc_points
+from audit_pipeline.statistics.roc import ALL_EQUAL, compute_metrics, compute_roc_points
 
 
 def kernel(scores, labels):
@@ -107,7 +107,7 @@ def test_with_one_text_a_group_the_variance_is_delongs(rows):
     above, below = pairs.mean(axis=1), pairs.mean(axis=0)
     delong = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
     sides = GroupedSides([str(text) for text in range(len(rows))], labels)
-    scatter = sides.compute_scatter(measure_auroc(roc_points(scores, labels), sides).parts)
+    scatter = sides.compute_scatter(measure_auroc(compute_roc_points(scores, labels), sides).parts)
     assert (0 if scatter is None else scatter.standard_error**2) == pytest.approx(delong, abs=1e-15)
 
 

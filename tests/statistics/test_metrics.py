@@ -11,9 +11,9 @@ from audit_pipeline.statistics.roc import (
     METRICS,
     OF_SCORES,
     compute_metrics,
+    compute_roc_points,
     find_index_at_tpr,
     find_threshold_at_fpr,
-    roc_points,
 )
 
 
@@ -89,15 +89,15 @@ def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
 
 def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
     scores, labels = [5.0, 4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0, 0]
-    points = roc_points(scores, labels)
+    points = compute_roc_points(scores, labels)
     assert [find_threshold_at_fpr(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
-    assert find_threshold_at_fpr(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
+    assert find_threshold_at_fpr(compute_roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
 
 
 @given(cases())
 def test_the_threshold_gives_the_tpr(case):
     scores, labels = case
-    points = roc_points(scores, labels)
+    points = compute_roc_points(scores, labels)
     limits = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
     assert len(limits) == 3
     for name, limit in limits.items():
@@ -154,14 +154,14 @@ def test_the_threshold_of_a_tpr_is_the_highest_that_reaches_it(case):
     scores, labels = case
     members = np.array([score for score, label in zip(scores, labels, strict=True) if label == 1])
     reached = [limit for limit in scores if (members >= limit).mean() >= 0.95 - 1e-9]
-    curve = roc_points(scores, labels)
+    curve = compute_roc_points(scores, labels)
     assert curve.threshold[find_index_at_tpr(curve, 0.95)] == max(reached)
 
 
 @given(cases())
 def test_roc_points_go_up_from_corner_to_corner(case):
     scores, labels = case
-    points = roc_points(scores, labels)
+    points = compute_roc_points(scores, labels)
     assert (points.fpr[0], points.tpr[0], points.threshold[0]) == (0, 0, math.inf)
     assert (points.fpr[-1], points.tpr[-1]) == (1, 1)
     assert len(points.fpr) == len(set(scores)) + 1

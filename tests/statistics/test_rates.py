@@ -7,21 +7,21 @@ from scipy.stats import binom, binomtest, t
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.intervals import GroupedSides, Interval
-from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, compute_roc_points
 from audit_pipeline.statistics.share_bounds import (
     Rate,
-    clopper_pearson_bounds,
+    compute_clopper_pearson_bounds,
+    compute_difference_interval,
     compute_effective_size,
     count_groups_to_resolve,
     describe_interval_method,
-    difference_interval,
-    grouped_rate,
+    estimate_grouped_rate,
     measure_share,
 )
 
 
 def clopper_pearson(hits, n):
-    low, high = clopper_pearson_bounds(hits, n)
+    low, high = compute_clopper_pearson_bounds(hits, n)
     return Interval(float(low), float(high))
 
 
@@ -67,7 +67,7 @@ def test_the_effective_size_by_hand():
     freedom = (t.ppf(0.975, 7) / t.ppf(0.975, 2)) ** 2
     assert simple < variance
     assert compute_effective_size(hits, groups) == pytest.approx(8 * simple / variance * freedom)
-    found = grouped_rate(hits, groups)
+    found = estimate_grouped_rate(hits, groups)
     size = found.n_effective
     assert found.value == 0.5
     assert found.interval == clopper_pearson(size / 2, size)
@@ -111,12 +111,12 @@ def test_hits_of_two_groups_or_fewer_count_groups():
     for hits in ((0,), (0, 5)):
         hit = np.isin(np.arange(100), hits)
         assert compute_effective_size(hit, groups) == compute_effective_size(~hit, groups) == 20
-        assert grouped_rate(hit, groups).interval == clopper_pearson(20 * len(hits) / 100, 20)
+        assert estimate_grouped_rate(hit, groups).interval == clopper_pearson(20 * len(hits) / 100, 20)
     assert compute_effective_size(np.isin(np.arange(100), (0, 5, 10)), groups) > 20
 
 
 def test_groups_of_equal_shares_count_as_groups():
-    assert grouped_rate([1, 0] * 6, np.repeat(np.arange(3), 4)).interval == clopper_pearson(1.5, 3)
+    assert estimate_grouped_rate([1, 0] * 6, np.repeat(np.arange(3), 4)).interval == clopper_pearson(1.5, 3)
 
 
 @given(
@@ -125,7 +125,7 @@ def test_groups_of_equal_shares_count_as_groups():
 )
 def test_an_interval_has_a_width_and_holds_its_share(rows, weighted):
     flags, groups, weights = (np.array(column) for column in zip(*rows, strict=True))
-    found = grouped_rate(flags / 2, groups, weights.astype(float) if weighted else None)
+    found = estimate_grouped_rate(flags / 2, groups, weights.astype(float) if weighted else None)
     if found.low is not None:
         assert 0 <= found.low <= found.value <= found.high <= 1
         assert found.low < found.high
@@ -133,18 +133,18 @@ def test_an_interval_has_a_width_and_holds_its_share(rows, weighted):
 
 def test_all_or_none_are_bounded_by_the_groups():
     groups = [f"g{index // 5}" for index in range(50)]
-    assert grouped_rate([False] * 50, groups).interval == clopper_pearson(0, 10)
-    assert grouped_rate([True] * 50, groups).interval == clopper_pearson(10, 10)
+    assert estimate_grouped_rate([False] * 50, groups).interval == clopper_pearson(0, 10)
+    assert estimate_grouped_rate([True] * 50, groups).interval == clopper_pearson(10, 10)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.randoms())
 def test_one_text_a_group_is_plain_clopper_pearson(hits, random):
-    found = grouped_rate(hits, [str(index) for index in range(len(hits))])
+    found = estimate_grouped_rate(hits, [str(index) for index in range(len(hits))])
     assert found.interval == clopper_pearson(sum(hits), len(hits))
     assert found.n_effective == len(hits)
     assert "one per group" in describe_interval_method(found)
     random.shuffle(hits)
-    assert grouped_rate(hits, [str(index) for index in range(len(hits))]) == found
+    assert estimate_grouped_rate(hits, [str(index) for index in range(len(hits))]) == found
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=60), st.randoms())
@@ -158,12 +158,12 @@ def test_the_effective_size_is_never_above_n(rows, random):
 
 
 def test_texts_of_one_group_have_no_interval():
-    found = grouped_rate([True, False, True], ["a"] * 3)
+    found = estimate_grouped_rate([True, False, True], ["a"] * 3)
     assert (found.value, found.interval) == (2 / 3, Interval(None, None))
     assert describe_interval_method(found) == "no interval: all 3 texts are of one group"
-    assert grouped_rate([], []).value is None
+    assert estimate_grouped_rate([], []).value is None
     with pytest.raises(DataError, match="one group for each"):
-        grouped_rate([True], ["a", "b"])
+        estimate_grouped_rate([True], ["a", "b"])
 
 
 def test_grouped_bounds_cover_where_plain_ones_do_not():
@@ -173,7 +173,7 @@ def test_grouped_bounds_cover_where_plain_ones_do_not():
     for _ in range(300):
         scores = np.sqrt(0.6) * generator.normal(size=(20, 1)) + np.sqrt(0.4) * generator.normal(size=(20, 5))
         hits = scores.ravel() > 0  # true share: one half
-        found = grouped_rate(hits, groups).interval
+        found = estimate_grouped_rate(hits, groups).interval
         alone = clopper_pearson(hits.sum(), 100)
         grouped += found.low <= 0.5 <= found.high
         plain += alone.low <= 0.5 <= alone.high
@@ -194,7 +194,7 @@ def case(n_members, n_nonmembers, size=1, seed=0):
 
 
 def share(name, scores, labels, groups):
-    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
+    return measure_share(METRICS[name], compute_roc_points(scores, labels), GroupedSides(groups, labels))
 
 
 def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
@@ -226,23 +226,29 @@ def test_fpr_at_tpr_has_the_bounds_of_a_share_of_nonmembers():
 @given(st.integers(0, 200), st.sampled_from([0.0, 0.5, 4.0]))
 def test_a_difference_of_shares_has_a_width_and_holds_it(seed, shift):
     first, second = (
-        grouped_rate(np.random.default_rng([seed, side]).normal(size=12) + shift * side > 0, np.arange(12) // 3)
+        estimate_grouped_rate(
+            np.random.default_rng([seed, side]).normal(size=12) + shift * side > 0, np.arange(12) // 3
+        )
         for side in (0, 1)
     )
-    found = difference_interval(first, second)
+    found = compute_difference_interval(first, second)
     assert found.low <= first.value - second.value <= found.high
     assert found.low < found.high
-    turned = difference_interval(second, first)
+    turned = compute_difference_interval(second, first)
     assert (turned.low, turned.high) == (-found.high, -found.low)
 
 
 def test_a_difference_of_shares_is_newcombes():
     # Newcombe 1998, table II: 56/70 less 48/80; method 10 has Wilson's intervals in it, given here.
     first, second = Rate(0.8, 0.6916, 0.8773, 70, 70, 70), Rate(0.6, 0.4904, 0.7007, 80, 80, 80)
-    found = difference_interval(first, second)
+    found = compute_difference_interval(first, second)
     assert (found.low, found.high) == (pytest.approx(0.0524, abs=1e-3), pytest.approx(0.3339, abs=1e-3))
     nothing = Rate(None, None, None, 0, 0, None)
-    assert difference_interval(first, nothing) == difference_interval(nothing, first) == Interval(None, None)
+    assert (
+        compute_difference_interval(first, nothing)
+        == compute_difference_interval(nothing, first)
+        == Interval(None, None)
+    )
 
 
 @given(st.integers(0, 500), st.randoms())

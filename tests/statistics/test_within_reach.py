@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.statistics.conformal import conformal_p_values, count_held_out_needed, q_values
+from audit_pipeline.statistics.conformal import compute_conformal_p_values, compute_q_values, count_held_out_needed
 from audit_pipeline.statistics.possible_conclusions import PassageSearch, PlannedComparison, list_possible_conclusions
 from audit_pipeline.statistics.thresholds import find_certified_rank
 
@@ -90,8 +90,8 @@ def test_standing_out_needs_just_so_many(documents: int, data: st.DataObject) ->
     above = data.draw(st.integers(1, documents))
 
     def q_of_the_first(held_out: int) -> float:
-        p_values = conformal_p_values([*[1.0] * above, *[-1.0] * (documents - above)], np.zeros(held_out))
-        return float(q_values(p_values, "bh")[0])
+        p_values = compute_conformal_p_values([*[1.0] * above, *[-1.0] * (documents - above)], np.zeros(held_out))
+        return float(compute_q_values(p_values, "bh")[0])
 
     needed = count_held_out_needed(documents, above, 0.05)
     assert q_of_the_first(needed) <= 0.05 + 1e-12

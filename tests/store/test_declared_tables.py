@@ -62,7 +62,7 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     if table.has_files:
         assert {*table.partition_columns} <= stored
         assert "run_id" in stored
-    assert {*table.holds_text} <= {*table.names}
+    assert {*table.text_columns} <= {*table.names}
 
 
 def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
@@ -137,4 +137,4 @@ def test_what_lies_in_no_file_of_its_own_cannot_be_written(tmp_path: Path) -> No
 def test_the_text_of_a_row_is_its_columns_one_behind_the_other() -> None:
     given = pa.table({"text": ["b", "d"], "context": ["a ", None]})
     assert EXAMPLES.texts(given) == ["a b", "d"]
-    assert SCORES.holds_text == ()
+    assert SCORES.text_columns == ()

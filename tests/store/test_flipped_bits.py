@@ -32,7 +32,7 @@ from audit_pipeline.extras.extraction.pair_extraction import extract_pair
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.scoring.pair_scores import run_passes, score_pair
+from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.store.files import read_json, write_json, write_table
@@ -168,7 +168,7 @@ def made(workspace: Workspace) -> Kept:
             LineageStep.now("run", "extraction", "1"),
             ExtractionSettings(prefix=12, suffix=8),
         )
-        score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
+        score_and_store_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
         _write_findings(pair, paths)
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import numpy as np
 
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.statistics.conformal import SHARE_COMPARED, q_values, run_group_tests
+from audit_pipeline.statistics.conformal import SHARE_COMPARED, compute_q_values, run_group_tests
 from audit_pipeline.statistics.thresholds import ScoredTexts
 from audit_pipeline.tables import NON_MEMBER, AskClaim, Outcome, PromptStyle, Side
 
@@ -176,7 +176,7 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
         for name, *values in zip(tests.groups.tolist(), *(column.tolist() for column in columns), strict=True):
             results[name] = dict(zip(_TEST_COLUMNS, values, strict=False))
     tested = [name for name, row in results.items() if "p_value" in row]
-    q = q_values([results[name]["p_value"] for name in tested], "bh")
+    q = compute_q_values([results[name]["p_value"] for name in tested], "bh")
     for name, q_value in zip(tested, q.tolist(), strict=True):
         results[name]["q_bh"] = q_value
     return results

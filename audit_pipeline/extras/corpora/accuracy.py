@@ -11,7 +11,7 @@ import numpy as np
 from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, Verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
-from audit_pipeline.statistics.share_bounds import Rate, difference_interval, grouped_rate
+from audit_pipeline.statistics.share_bounds import Rate, compute_difference_interval, estimate_grouped_rate
 from audit_pipeline.statistics.ties import bound_mean_error
 
 DIFFERENCE_CAVEAT = (
@@ -51,7 +51,7 @@ def measure_accuracy(items: Sequence[BenchmarkItem], *verdicts: Verdict) -> Rate
         if item.verdict in verdicts and item.correct is not None:
             correct.append(item.correct)
             groups.append(item.group)
-    return grouped_rate(correct, groups)
+    return estimate_grouped_rate(correct, groups)
 
 
 def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> AccuracyComparison:
@@ -76,7 +76,7 @@ def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> Accura
     values = np.array([item.correct for item in chosen], dtype=np.float64)
     flags = np.array([item.verdict == "contaminated" for item in chosen])
     groups = [item.group for item in chosen]
-    interval = difference_interval(contaminated, clean)
+    interval = compute_difference_interval(contaminated, clean)
     p_value = compute_permutation_p_value(values, flags, groups, seed)
     method = (
         "95% interval of the difference from those of both accuracies (Newcombe's method 10); two-sided p-value of "

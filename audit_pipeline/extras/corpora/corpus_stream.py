@@ -309,7 +309,7 @@ class HubStream:
                 f"correct files or text_column, {_REMEDY}"
             )
         problem = f"{self._label}, after row {self._row:,}, {fault.why}"
-        if fault.passing:
+        if fault.is_transient:
             return HubDataUnreachableError(f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}")
         return DataError(f"{problem}, {_REMEDY}")
 

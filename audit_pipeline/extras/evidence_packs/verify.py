@@ -38,7 +38,7 @@ from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.scoring.backends import build_backend_loader
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import file_sha256
@@ -341,7 +341,7 @@ class _Verification:
         n_earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
         step = partial(LineageStep.now, _RUN)
         if SCORES in runs:
-            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
+            score_and_store_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
             evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
         if DOCUMENT_MEMORISATION in runs:
             options = ExtractionSettings.model_validate(runs[DOCUMENT_MEMORISATION].settings)

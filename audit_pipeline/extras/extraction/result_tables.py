@@ -30,9 +30,9 @@ from audit_pipeline.extras.extraction.settings_grid import (
 )
 from audit_pipeline.readers.whole_files.document import describe_place
 from audit_pipeline.statistics.claims import find_extraction_claim
-from audit_pipeline.statistics.conformal import choose_texts_per_group, conformal_p_values, q_values
+from audit_pipeline.statistics.conformal import choose_texts_per_group, compute_conformal_p_values, compute_q_values
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds, grouped_rate
+from audit_pipeline.statistics.share_bounds import compute_clopper_pearson_bounds, estimate_grouped_rate
 from audit_pipeline.store.files import cast_to_columns, table_from_rows, write_table
 from audit_pipeline.tables import (
     DOCUMENT_MEMORISATION,
@@ -78,9 +78,9 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
             continue
         count = min(len(values), max_windows)
         references = [_find_strongest_log_p(log_p, count) for log_p in with_windows if len(log_p) >= count]
-        [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], references)
+        [p_value] = compute_conformal_p_values([_find_strongest_log_p(values, count)], references)
         tested[number] = (count, len(references), float(p_value))
-    adjusted = q_values([p_value for _, _, p_value in tested.values()], "bh").tolist()
+    adjusted = compute_q_values([p_value for _, _, p_value in tested.values()], "bh").tolist()
     for number, q_value in zip(tested, adjusted, strict=True):
         tests[number] = dict(zip(HELD_OUT_TEST, (*tested[number], q_value), strict=True))
     return tests
@@ -148,8 +148,8 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
         if threshold is None:
             rule = "first_choices"
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
-        reached_low, reached_high = clopper_pearson_bounds(n_reached, n_documents)
-        covered = grouped_rate(shares[:, number], documents, characters)
+        reached_low, reached_high = compute_clopper_pearson_bounds(n_reached, n_documents)
+        covered = estimate_grouped_rate(shares[:, number], documents, characters)
         yield {
             "threshold": threshold,
             "rule": rule,
@@ -274,7 +274,7 @@ def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | N
         by_side[extraction.document.side].append(document_grid)
     p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
     tested = {document_grid: p_value for document_grid, p_value in p_values.items() if p_value is not None}
-    adjusted = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
+    adjusted = dict(zip(tested, compute_q_values(list(tested.values()), "bh").tolist(), strict=True))
     summaries: list[Mapping[str, object]] = []
     for document_grid in findings.documents:
         n_settings = sum(map(len, document_grid.log_p.values()))

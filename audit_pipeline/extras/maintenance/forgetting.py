@@ -261,7 +261,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
         if _find_name(table, partition, target.dimension) == target.name
     ]
     # Files with texts are deleted last. A repeated command needs them to find the cached rows.
-    for table, folder in sorted(folders, key=lambda pair: bool(pair[0].holds_text)):
+    for table, folder in sorted(folders, key=lambda pair: bool(pair[0].text_columns)):
         removal.files[table.name] += _list_files_below(folder)
     removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
     n_damaged = sum(line.fields is None for line in ledger.lines)
@@ -348,7 +348,7 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
     other_texts: set[str] = set()
     for table, partition, folder in _iterate_folders(paths):
         benchmark = _find_name(table, partition, "benchmark")
-        if benchmark is None or not table.holds_text:
+        if benchmark is None or not table.text_columns:
             continue
         digests = target_texts if benchmark == removal.target.name else other_texts
         for file in folder.glob("*.parquet"):

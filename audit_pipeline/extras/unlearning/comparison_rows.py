@@ -21,8 +21,8 @@ from audit_pipeline.statistics.intervals import (
     encode_groups,
     measure_auroc,
 )
-from audit_pipeline.statistics.roc import Bools, Floats, roc_points
-from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
+from audit_pipeline.statistics.roc import Bools, Floats, compute_roc_points
+from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import ComparedModel, ComparedSide
 
@@ -235,7 +235,9 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[ComparisonFinding]:
     labels = texts.forget.astype(np.int8)
     sides = GroupedSides(texts.groups, labels)
     n = len(labels)
-    aurocs = {role: measure_auroc(roc_points(values[MIN_40], labels), sides) for role, values in texts.values.items()}
+    aurocs = {
+        role: measure_auroc(compute_roc_points(values[MIN_40], labels), sides) for role, values in texts.values.items()
+    }
     for role, auroc in aurocs.items():
         yield _build_finding("auroc_min_40", role, "both", n, auroc)
     meaning = "AUROC after minus AUROC before, on the same texts"
@@ -320,7 +322,7 @@ def _compute_unchanged_shares(
 
 
 def _measure_share(hits: Bools | Floats, groups: Sequence[str], meaning: str, unit: str = "texts") -> Measurement:
-    rate = grouped_rate(hits, groups)
+    rate = estimate_grouped_rate(hits, groups)
     return Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, unit)}")
 
 

@@ -29,7 +29,7 @@ from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, fi
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import PLANS, SCORES, Pair, canonical_json
@@ -259,7 +259,7 @@ def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Works
 def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
     replaced, last = seal_another(workspace, 9), seal_another(workspace, 7)
     step = LineageStep.now("again", "scores", SCORES_VERSION)
-    score_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
+    score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
     checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
     words = "another plan was sealed after it and before the findings"
     assert words in checks[replaced.sha256].message

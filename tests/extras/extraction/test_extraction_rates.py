@@ -15,7 +15,7 @@ from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions
-from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds
+from audit_pipeline.statistics.share_bounds import compute_clopper_pearson_bounds
 from audit_pipeline.tables import EXTRACTION
 
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ def test_the_interval_is_that_of_an_effective_number_of_characters() -> None:
     # one of the others by 4 / 900; a simple sample of 1,000 characters has the variance .04 * .96 / 999.
     variance = 9 / 10 * (4 * 6**2 + 6 * 4**2) / 900**2
     size = 1000 * 0.04 * 0.96 / 999 / variance * (t.ppf(0.975, 999) / t.ppf(0.975, 9)) ** 2
-    low, high = clopper_pearson_bounds(0.04 * size, size)
+    low, high = compute_clopper_pearson_bounds(0.04 * size, size)
     assert (rate["covered_low"], rate["covered_high"]) == (pytest.approx(low), pytest.approx(high))
 
 

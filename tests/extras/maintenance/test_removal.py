@@ -33,7 +33,7 @@ from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.scoring.needs.registry import list_derived_texts
-from audit_pipeline.scoring.pair_scores import run_passes, score_pair
+from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome
@@ -55,7 +55,7 @@ def audit(workspace: Workspace, benchmark: str, model: str) -> None:
     forward = lambda: forward_of(tokenized)  # noqa: E731
     step = LineageStep.now(run, "token_statistics", "1")
     run_passes(pair, tokenized, workspace.paths, forward, step, kinds=KIND, logits_budget=0)
-    score_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "scores", "1"))
+    score_and_store_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "scores", "1"))
     evaluate_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "evaluations", "1"))
     record_outcome(workspace.paths, pair, "scores", "failed", "the device is gone", f"failed-{run}")
 
@@ -330,7 +330,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
         key=("run_id",),
         partitioned_by="benchmark",
         storage="rewritten",
-        holds_text=("text",),
+        text_columns=("text",),
     )
     of_sources = Table(
         "of_sources", "made up", columns=columns, key=("run_id",), partitioned_by="source", storage="rewritten"

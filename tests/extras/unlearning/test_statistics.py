@@ -28,7 +28,7 @@ from audit_pipeline.statistics.intervals import (
     MeasuredAuroc,
     measure_auroc,
 )
-from audit_pipeline.statistics.roc import roc_points
+from audit_pipeline.statistics.roc import compute_roc_points
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -118,7 +118,7 @@ SIDES = GroupedSides([str(place) for place in range(60)], np.repeat([1, 0], 30))
 def made(shift: float, seed: int = 7) -> MeasuredAuroc:
     """The AUROC of members that lie ``shift`` higher."""
     scores = np.random.default_rng(seed).normal(size=60) + shift * SIDES.labels
-    return measure_auroc(roc_points(scores, SIDES.labels), SIDES)
+    return measure_auroc(compute_roc_points(scores, SIDES.labels), SIDES)
 
 
 def test_the_retrained_models_uncertainty_is_in_the_interval() -> None:
