@@ -65,12 +65,13 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
     "estimated time. Nothing is fetched or run.",
 )
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are stored.")
-@click.option("--again", is_flag=True, help="Repeat finished audits. Texts still come from the cache.")
+@click.option("--again", is_flag=True, help="Repeat finished audits. Texts in the cache are not run again.")
 @click.option(
     "--kinds",
     default="base",
     show_default=True,
-    help="What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.",
+    help="Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can "
+    "be computed later without a pass.",
 )
 @click.option(
     "--logits-budget-gb",
@@ -82,14 +83,15 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
 @fail_on_option("found", "stale")
 @table_output_options
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
-    """Audit a model, or a series of them, on one or more benchmarks.
+    """Audit a model, or a series of models, on one or more benchmarks.
 
-    The audit runs through Dagster, in this process. Finished audits are not repeated. Cached texts are not run again.
+    Dagster runs the audit in this process. Finished audits are not repeated. Cached texts are not run again.
     """
     audit_options = AuditOptions(**options)
     if dry_run and audit_options.refresh:
         raise click.UsageError(
-            "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
+            "--dry-run cannot be combined with --refresh: the texts are known only after the sources are fetched. "
+            "Remove one of these options."
         )
     if dry_run:
         request = build_audit_request(model, benchmark, audit_options)
@@ -116,7 +118,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     if dry.has_work:
         record_exit_state("stale")
     for name, problem in dry.problems.items():
-        print_message(f"{name} is left out: {problem}")
+        print_message(f"{name} is skipped: {problem}")
     _show_preparation_steps(dry.preparation_steps, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         print_result("\nNothing was fetched, built or run.", plans=[])
@@ -124,24 +126,24 @@ def _show_dry_run(request: AuditRequest) -> None:
     plans = dry.plans
     _show_plans(plans, tokenized, options)
     print_run_resources(tokenized, options)
-    measured = (
-        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
-        "loading and without the passes of a reference model."
-    )
-    elsewhere = "what a reference model takes comes on top, and the time is not known."
-    is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
+    time_note = "The passes of a reference model are not included, and the time is not known."
+    if entry.host.is_here and options.chosen_engine.name == "in_process":
+        time_note = (
+            "The number of branch tokens is an estimate. The time is estimated from this machine's measured speed, "
+            "without loading the model and without the passes of a reference model."
+        )
     print_result(
-        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
-        + (measured if is_here else elsewhere)
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes. "
+        + time_note
     )
-    # Each pass is a request, for which the server generates a token too.
-    own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
-    print_sending_plan([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
+    # Each pass is a request, and the server generates one token per request.
+    n_tokens = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
+    print_sending_plan([(tokenized, n_tokens), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in request.benchmarks:
         if spec.settings.extraction and spec.name in plans:
             print_result(
                 f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
-                f"--benchmark {spec.name} --dry-run says what that takes."
+                f"--benchmark {spec.name} --dry-run estimates this work."
             )
 
 
@@ -171,9 +173,9 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
         show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
         print_result(
-            f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
-            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds the benchmark, without running a "
-            "model; corpus-audit audit does all of it.",
+            f"The numbers of texts and tokens are known after these are built: {', '.join(unbuilt_benchmarks)}. "
+            f"To build a benchmark without running a model: corpus-audit benchmarks --build {unbuilt_benchmarks[0]}. "
+            "`corpus-audit audit` builds missing benchmarks itself.",
             not_built=list(unbuilt_benchmarks),
         )
 
@@ -217,7 +219,7 @@ def _count_reference_tokens(
     try:
         reference = load_reference_model(model, paths)
     except AuditError as error:
-        print_message(f"the reference model: {error}")
+        print_message(f"the reference model cannot be loaded: {error}")
         return []
     if reference is None or reference.entry.host.is_here:
         return []

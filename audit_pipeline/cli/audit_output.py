@@ -88,17 +88,19 @@ def print_damaged_files(paths: DataPaths) -> None:
             'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
         ).fetchall()
     for table, partition, run_id, reason in damaged[:_NAMED]:
-        words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
-        print_message(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+        words = f"skipped a damaged file of the table {table}: {partition} (run {run_id}): {reason}"
+        print_message(f"{words}. To find the file: corpus-audit doctor --deep", style="yellow")
     if len(damaged) > _NAMED:
-        print_message(f"and {len(damaged) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+        print_message(
+            f"and {len(damaged) - _NAMED} more damaged files. To list them: corpus-audit doctor --deep", style="yellow"
+        )
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     from audit_pipeline.report.notes import describe_text_counts
 
     if answer["sides"] == "none":
-        yield "None of its texts to evaluate is labelled; its scores are in the view scores_with_examples"
+        yield "None of the texts to evaluate is labelled. The scores are in the view scores_with_examples."
         return
     if answer["warning"] and answer["documents"] is not None:
         yield f"Few texts: {answer['warning']}"
@@ -114,8 +116,8 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     calibration = documents["calibration_groups_in_all"]
     if calibration not in (None, compared):
         yield (
-            f"Documents were compared with at least {compared} of the {calibration} calibration documents, those with "
-            "as many texts as are compared; thresholds are chosen on all."
+            f"Documents were compared with at least {compared} of the {calibration} calibration documents: those that "
+            "have at least as many texts. Thresholds were chosen on all calibration documents."
         )
 
 
@@ -141,7 +143,7 @@ def _format_claim_line(answer: Mapping[str, Any]) -> str:
 
 
 def _format_provenance(answer: Mapping[str, Any]) -> str:
-    """Return the detector of the answer, and who stated labels and design."""
+    """Return the detector of the answer, the source of the labels, and the design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
     facts: list[str] = []
     if answer["detector"]:
@@ -154,7 +156,10 @@ def _format_provenance(answer: Mapping[str, Any]) -> str:
 
 
 def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
-    """Update the pairs of a model and a benchmark. If all are up to date, no heavy package is imported."""
+    """Audit a model on benchmarks, and print what was done.
+
+    Results that are up to date are not computed again. If all are up to date, no heavy package is imported.
+    """
     # This comes before the heavy packages, so that a wrong name is reported at once.
     request = build_audit_request(model, benchmark, options)
     print_problems(request.problems)
@@ -215,7 +220,7 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
-    """Print the comparisons of detectors on the same texts: all of them, or those of one detector."""
+    """Print comparisons of detectors on the same texts: all comparisons, or those with ``detector``."""
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows: list[dict[str, Any]] = read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()

@@ -69,12 +69,12 @@ def _format_languages(row: Row) -> str:
 
 def _format_date_range(row: Row) -> str:
     if row["newest"] is None:
-        return "none are known"
+        return "unknown"
     parts = [f"{row['oldest']} to {row['newest']}"]
     if row["dated_by_interval"]:
-        parts.append(f"{row['dated_by_interval']:,} known to the year, month or another interval")
+        parts.append(f"{row['dated_by_interval']:,} known only by year, month or another interval")
     if row["undated"]:
-        parts.append(f"{row['undated']:,} without")
+        parts.append(f"{row['undated']:,} without a date")
     return "; ".join(parts)
 
 
@@ -107,11 +107,11 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
     elif editions:
         lines.append(
-            f"\n{editions:,} file(s) give a date of this edition. It is not used, since a reprint is newer than its "
-            "work. --edition-dates takes it for the date of first publication."
+            f"\n{editions:,} file(s) contain the date of their edition. It is not used, because a reprint is newer than "
+            "the work. To use it as the date of first publication, add --edition-dates."
         )
     if inventory.unused:
-        lines.append(f"\nLeft out: {len(inventory.unused):,} file(s), row(s) or parts of files")
+        lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")
         lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
     print_result(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
@@ -152,8 +152,8 @@ def _print_possible_conclusions(
         )
     if instrument_is_done is False:
         stronger.append(
-            "The instrument has not been checked in this workspace: whether the detectors find texts that a model was "
-            f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {control}"
+            "The instrument check has not been run in this workspace. It shows whether the detectors find texts that a "
+            f"model was trained on. Run it, in {INSTRUMENT_CHECK_TAKES}: {control}"
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     if stronger:
@@ -202,8 +202,8 @@ def _print_possible_conclusions(
 @click.option(
     "--workspace",
     type=FOLDER,
-    help="Folder for configuration, data and report. An existing folder is continued. Default: the current workspace, "
-    "if check created it; else ./corpus-audit-check.",
+    help="Folder for configuration, data and report. An existing workspace is reused. Default: the current "
+    "workspace if check created it, otherwise ./corpus-audit-check.",
 )
 @click.option(
     "--dry-run",
@@ -241,17 +241,17 @@ def check(
     """Find out whether a model has read your files.
 
     FILES are folders and files. Each .txt, .md, .html, .epub, .pdf and .docx file is one document, and so is each row
-    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. The same command again reuses
-    finished work. docs/check.md explains the answer.
+    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. Run the same
+    command again to reuse finished work. docs/check.md explains the answer.
     """
     options = AuditOptions(publish=False, **run_options)
     if exchangeable and held_out_because not in (None, "random"):
         raise click.UsageError(f"--exchangeable contradicts --held-out-because {held_out_because}. Give one of them.")
     if (exchangeable or held_out_because) and not held_out:
         given = "--exchangeable" if exchangeable else "--held-out-because"
-        raise click.UsageError(f"{given} states how the documents of --held-out were chosen: name some")
+        raise click.UsageError(f"{given} requires --held-out. Add --held-out FILES.")
     if authority is not None and not seal:
-        raise click.UsageError("--authority stamps the plan that --seal seals: give both")
+        raise click.UsageError("--authority requires --seal. Add --seal.")
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.pipeline.check_workspace import (
         ensure_workspace,
@@ -261,7 +261,7 @@ def check(
     )
     from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
 
-    own = UserFiles(
+    user_files = UserFiles(
         files,
         held_out,
         members,
@@ -276,7 +276,7 @@ def check(
     entry, needed = resolve_workspace_model(model, folder)
     with report_slow_work("reading") as report:
         report("the files")
-        inventory = inspect_user_files(own)
+        inventory = inspect_user_files(user_files)
     _show_file_facts(inventory)
     # The commands depend on the environment, which use_workspace changes below.
     weekly = _build_workspace_command(folder, "dev --weekly")
@@ -292,7 +292,7 @@ def check(
             passage_search = _count_searchable_documents(tokenized, inventory)
             _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _print_workspace(made, folder)
-            specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
+            specs, has_work = _prepare_and_print_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
                 record_exit_state("stale")
             if seal and not dry_run:
@@ -346,7 +346,7 @@ def _is_instrument_checked() -> bool | None:
     return all(state.find_latest_entry(EVALUATIONS.name, pair.partition) for pair in pairs)
 
 
-def _prepare_and_say_work(
+def _prepare_and_print_work(
     tokenized: TokenizedModel, families: list[str], options: RunOptions
 ) -> tuple[list[BenchmarkSpec], bool]:
     """Build the texts of these families, and print the tokens to run and the estimated time.
@@ -382,11 +382,13 @@ def _prepare_and_say_work(
     print_sending_plan([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
-    searched = f"{to_search:,} to search the documents for passages" if windows else "none to search for passages"
-    more = " Likely passages add some." if windows else ""
-    time = f"time {format_estimated_time(seconds)}, without loading"
-    words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
-    print_result(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
+    message = "To run: nothing. All results are in the cache."
+    if tokens:
+        time = f"time {format_estimated_time(seconds)}, without loading the model"
+        message = f"To run: {tokens:,} tokens; {time}."
+        if windows:
+            message += f" Of these tokens, {to_search:,} search the documents for passages. Likely passages add more."
+    print_result(message, work=work)
     return specs, dry.has_work
 
 

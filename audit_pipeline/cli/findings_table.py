@@ -1,7 +1,7 @@
 """The table of detectors that audit, check and evaluate print. The headline detector comes first.
 
-On a terminal it has the names that a user types. As Markdown or LaTeX it is a table for a paper, with printable names
-and a caption.
+On a terminal, the table has the detector names that a user types. As Markdown or LaTeX it is a table for a paper, with
+printable names and a caption.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def show_findings(
     headline = None if answer is None else answer["detector"]
     if is_unlabelled(answer) and not details:
         if len(findings) > 1:
-            print_result(f"\n{len(findings)} detectors were run: --details shows them, the others next to {headline}.")
+            print_result(f"\n{len(findings)} detectors were run. To compare the others with {headline}, add --details.")
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     names = ("audited texts", "held-out texts") if is_unlabelled(answer) else ("members", "non-members")
@@ -100,7 +100,9 @@ def show_findings(
     for row in findings:
         if format_side_counts(row) != format_side_counts(most):
             print_result(
-                escape_control_characters(f"{format_detector_cell(row)} scored {format_side_counts(row)} of them")
+                escape_control_characters(
+                    f"{format_detector_cell(row)} scored {format_side_counts(row)} of these texts"
+                )
             )
 
 
@@ -119,7 +121,7 @@ def _iterate_caption(
 ) -> Iterator[str]:
     from audit_pipeline.statistics.claims import format_claim_level
 
-    yield f"{findings[0]['model']} on {benchmark}: {sides} (n: those that the detector scored)."
+    yield f"{findings[0]['model']} on {benchmark}: {sides} (n: texts that the detector scored)."
     if answer is not None:
         level = "not evaluated"
         if answer["claim_level"]:

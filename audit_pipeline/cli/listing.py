@@ -80,7 +80,7 @@ _DETECTORS: Columns = (
 _DETECTORS_LONG: Columns = (
     ("detector", lambda row: f"{row['detector']} (on request)" if row["on_request"] else row["detector"]),
     ("paper", _format_paper),
-    ("needs", "needs", ", ".join),
+    ("requires", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
     ("own log-probabilities suffice", "own_logprobs_suffice", format_yes_or_no),
     ("parameters", _format_parameters),
@@ -134,10 +134,10 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
 @long_option
 @table_output_options
 def detectors(name: str | None, long: bool) -> None:
-    """List the detectors, or describe one of them.
+    """List the detectors, or describe one detector.
 
-    With --long, the list has the needs and costs of each detector. With NAME, the page of the detector is printed.
-    docs/detectors.md has the same pages.
+    --long also lists the requirements and costs of each detector. NAME describes that detector in full, as
+    docs/detectors.md does.
     """
     from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
@@ -203,7 +203,9 @@ def models(long: bool) -> None:
     help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
 )
 @click.option("--out", type=PATH, help="Folder for --export, new or empty.")
-@click.option("--push", metavar="OWNER/NAME", help="Upload the export to the hub as this private data set.")
+@click.option(
+    "--push", metavar="OWNER/NAME", help="Upload the export to the Hugging Face Hub, as this private data set."
+)
 @click.option(
     "--with-text",
     is_flag=True,
@@ -216,18 +218,20 @@ def benchmarks(
 ) -> None:
     """List the configured benchmarks, and any problems.
 
-    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark for
-    others to load (docs/benchmarks/handing-on.md).
+    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark
+    as a data set that others can load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
-            raise click.UsageError("--export needs --out FOLDER")
+            raise click.UsageError("--export requires --out FOLDER.")
         if build is not None:
-            raise click.UsageError("give either --build or --export: build first, then look at the list, then export")
+            raise click.UsageError(
+                "--build cannot be combined with --export. Build the benchmark first, then export it."
+            )
         _export_benchmarks(export, out, push, with_text=with_text)
         return
     if out is not None or push is not None or with_text:
-        raise click.UsageError("--out, --push and --with-text go with --export NAME")
+        raise click.UsageError("--out, --push and --with-text require --export NAME.")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment() if build is None else get_writable_paths()
@@ -311,7 +315,7 @@ def report(open_it: bool, no_text: bool) -> None:
     """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
-        print_message(f"{paths.root} cannot be written: the report shown is the last report built")
+        print_message(f"{paths.root} cannot be written, so the last report is opened without rebuilding it")
         webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
@@ -323,7 +327,7 @@ def report(open_it: bool, no_text: bool) -> None:
 
 
 def _find_warehouse() -> Path:
-    """Return the warehouse. It is built first if it is missing and audits exist."""
+    """Return the path of the warehouse. Build it first if it is missing and audits exist."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # The import is slow, and is only needed here.
@@ -343,7 +347,7 @@ def _find_warehouse() -> Path:
     type=click.Choice(["table", *LAYOUTS, "csv", "json"]),
     default="table",
     show_default=True,
-    help="Format of the rows: for a terminal, to paste, or for programs.",
+    help="Format of the rows: table for a terminal, markdown and latex to paste, csv and json for programs.",
 )
 @json_option
 @quiet_option

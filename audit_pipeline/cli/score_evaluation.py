@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 @click.option(
     "--texts",
     type=PATH,
-    help="The scored file, for a table of `corpus-audit score`, which has no text. The blind control needs the texts. "
-    "They are found by their sha256.",
+    help="The file that was scored. The blind control needs its texts, which a table of `corpus-audit score` does not "
+    "contain. Texts are matched by their sha256.",
 )
 @click.option("--text-column", help="Column of the text in --texts. Default: text, else input, else the only column.")
 @click.option("--out", type=FOLDER, help="Folder for warehouse and report. Default: FILE_findings.")
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--headline",
-    help="Headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only "
-    "detector. If several other detectors are scored, there is no headline.",
+    help="Headline detector, named before any result is seen. Default: the first of min_k_plus_plus, "
+    "min_k and loss that has scores, otherwise the only detector. With several other detectors, there is no headline.",
 )
 @click.option("--language", default="en", show_default=True, help="Language of the texts, as ISO 639-1.")
 @click.option(
@@ -105,7 +105,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
             f"{rows} × {escape_control_characters(reason)}"
             for reason, rows in done.external_scores.unused_counts.items()
         )
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
+        print_result(f"\nSkipped rows: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
     print_damaged_files(done.paths)
     print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
@@ -140,7 +140,7 @@ _POWER: Columns = (
     show_default=True,
     help="Share of members among the audited texts.",
 )
-@click.option("--held-out", type=AT_LEAST_1, help="Number of held-out texts. Default: as many as are audited.")
+@click.option("--held-out", type=AT_LEAST_1, help="Number of held-out texts. Default: the number of audited texts.")
 @table_output_options
 def power(
     model: str | None,
@@ -197,7 +197,7 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
         chosen = detector or choose_headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))
-            raise DataError(f"{model} on {benchmark} has no headline detector: give --detector; there are: {known}")
+            raise DataError(f"{model} on {benchmark} has no headline detector. Choose one with --detector: {known}")
         if chosen not in settings:
             hint = did_you_mean(chosen, sorted(settings))
             raise DataError(f"there is no AUROC of {chosen} for {model} on {benchmark}; {hint}")

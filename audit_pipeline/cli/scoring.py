@@ -1,4 +1,4 @@
-"""The command score."""
+"""The command score, which scores the texts of a file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SEPARATION: Columns = (
     "--texts",
     type=PATH,
     required=True,
-    help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
+    help="A file of rows or lines, a folder that the package datasets saved, or - for standard input.",
 )
 @click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
 @model_option
@@ -66,7 +66,7 @@ _SEPARATION: Columns = (
     "--label-column",
     default="label",
     show_default=True,
-    help="Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.",
+    help="Column of the label: 1 member, 0 non-member, empty unknown. The column is optional.",
 )
 @id_column_option
 @click.option(
@@ -88,13 +88,13 @@ _SEPARATION: Columns = (
 @click.option(
     "--prefix-texts",
     type=PATH,
-    help="File of known non-members, each from a different document. The first of them are the prefix of recall and "
-    "con_recall. Texts of their documents get no score. The first 32 words identify a document.",
+    help="File of known non-members, each from a different document. The first texts are the prefix of recall and "
+    "con_recall. Other texts of these documents get no score. The first 32 words identify a document.",
 )
 @click.option(
     "--prefix-members",
     type=PATH,
-    help="File of known members, in the form of --prefix-texts: the other prefix of con_recall.",
+    help="File of known members, in the format of --prefix-texts. They are the second prefix of con_recall.",
 )
 @click.option(
     "--proposer",
@@ -131,7 +131,7 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     request = build_scoring_request(score_options, texts)
     stream = _open_file_texts(texts, score_options.text_column)
 
-    # These imports take a second, so mistakes in the file are reported before.
+    # These imports take a second, so mistakes in the file are reported before them.
     from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
@@ -204,7 +204,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        print_result(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
+        print_result(f"{BEST_OF_SEVERAL}. Choose the detector that you quote beforehand.")
     _print_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
@@ -216,7 +216,7 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
     level = "screening only"
     words = "screening only: the blind control, which never sees the model, was not run"
     if n_labelled < MIN_EXAMPLES:
-        print_result(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
+        print_result(f"{words}: it requires {MIN_EXAMPLES} labelled texts", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]

@@ -1,4 +1,4 @@
-"""The command test ordered, and the functions that commands on whole test sets share."""
+"""The command `test ordered`, and the functions that commands on whole test sets share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.group("test", cls=CommandGroup, section=Section.AUDIT, position=100)
 def whole_set_tests() -> None:
-    """Test a whole test set: its order."""
+    """Test properties of a whole test set, such as its order."""
 
 
 @whole_set_tests.command("ordered", keeps=PASSES_KEPT)
@@ -70,7 +70,7 @@ def whole_set_tests() -> None:
 @click.option(
     "--order-by-chance",
     is_flag=True,
-    help="State that the published order was drawn at random. The test is only sound then.",
+    help="State that the published order was drawn at random. The test is valid only in this case.",
 )
 @quiet_option
 def order_test(

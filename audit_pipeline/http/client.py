@@ -1,8 +1,8 @@
 """The HTTP client: one request at a time (:class:`HttpClient`), or many in an event loop (:class:`AsyncHttpClient`).
 
 Both send requests with httpx2 and raise the errors of faults.py. Both have time limits, guarded responses
-(response_guard.py) and no cookies. Provider packages and litellm retry by themselves, so they could not count attempts
-in a budget.
+(response_guard.py) and no cookies. Provider packages and litellm are not used: they retry by themselves, so their
+attempts could not be counted in a budget.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from audit_pipeline.http.response_guard import (
 )
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 
-# Their messages for every request contain whole addresses, and the address of a webhook is a secret.
+# These packages log the whole address of each request, and the address of a webhook is a secret.
 for _name in ("httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -47,8 +47,8 @@ for _name in ("httpx2", "httpcore2"):
 class Pacer:
     """Pauses between requests, also between those of two processes.
 
-    The time of the last request is the modification time of a file. One file per crawl also keeps the pause between
-    requests to two hosts.
+    The modification time of a file records the time of the last request. A crawl uses one file for all hosts, so it
+    also pauses between requests to two hosts.
     """
 
     def __init__(self, stamp: Path, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -89,7 +89,7 @@ class HttpClient:
         """Create the client without a connection.
 
         Args:
-            timeout_seconds: Maximum time to connect, and maximum silence of the server.
+            timeout_seconds: Maximum time to connect, and maximum time without data from the server.
             max_bytes: Maximum length of a response.
             follow_redirects: Follow redirects instead of raising StatusError.
             certificates: File or folder of certificates to trust. None: those of the environment.
@@ -152,7 +152,7 @@ class HttpClient:
         Raises:
             HttpError: If there is no usable response.
         """
-        with raise_http_errors():
+        with translate_http_errors():
             request = self._build_request(method, url, content, headers, self._max_bytes)
             return self._client.send(request, auth=self._choose_auth(request))
 
@@ -162,12 +162,12 @@ class HttpClient:
     ) -> Iterator[httpx2.Response]:
         """Send a request once, and yield its response without reading the body.
 
-        The guard does not see the body: a caller that reads it must limit or verify it.
+        The response guard does not read this body, so the caller must limit or verify it.
 
         Raises:
             HttpError: If there is no usable response, also while the caller reads the body.
         """
-        with raise_http_errors():
+        with translate_http_errors():
             request = self._build_request(method, url, content, headers, None)
             response = self._client.send(request, auth=self._choose_auth(request), stream=True)
             try:
@@ -208,7 +208,7 @@ class AsyncHttpClient:
     """A client for many requests at a time, to be used in an event loop. It follows no redirects."""
 
     def __init__(self) -> None:
-        # The time limit is one of each whole request.
+        # Each call of ``exchange`` sets a time limit for its whole request.
         self._client = httpx2.AsyncClient(
             timeout=None,
             limits=httpx2.Limits(max_connections=None),
@@ -245,7 +245,7 @@ class AsyncHttpClient:
         """
         extensions = {LIMIT_EXTENSION: max_bytes}
         request = self._client.build_request(method, url, content=content, headers=headers, extensions=extensions)
-        with raise_http_errors():
+        with translate_http_errors():
             async with asyncio.timeout(timeout_seconds):
                 return await self._client.send(request)
 
@@ -258,7 +258,7 @@ def build_library_client(
     """Return a guarded client of httpx2 for a library that accepts one. It follows redirects.
 
     Args:
-        timeout_seconds: Maximum silence of the server, unless the library sets a time limit for a request.
+        timeout_seconds: Maximum time without data from the server, unless the library sets a time limit for a request.
         request_hooks: Hooks of the library that run before each request.
         limit_response: Hook that sets LIMIT_EXTENSION in ``response.request.extensions`` before the body is read.
     """
@@ -298,8 +298,8 @@ def _read_netrc() -> httpx2.NetRCAuth | None:
 
 
 @contextmanager
-def raise_http_errors() -> Iterator[None]:
-    """Turn errors of httpx2 into those of faults.py.
+def translate_http_errors() -> Iterator[None]:
+    """Turn errors of httpx2 within the block into the errors of faults.py.
 
     Raises:
         HttpError: If the block raises an error of httpx2, or a time limit passes.
@@ -322,7 +322,7 @@ def require_success(response: httpx2.Response) -> None:
 
     Raises:
         RetryableError: If the server may respond with another status later.
-        StatusError: If it will not.
+        StatusError: If another attempt would get the same status.
     """
     if response.is_success:
         return

@@ -136,7 +136,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     again = check("books", "--model", "tiny")
     assert again.exit_code == 0, again.stderr
     assert "(unchanged)" in again.stdout
-    assert "To run: nothing, all of it is in the cache." in again.stdout
+    assert "To run: nothing. All results are in the cache." in again.stdout
     assert "everything is up to date, nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
     assert "The search would have found a passage that the model gives" in again.stdout
@@ -205,7 +205,7 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
     [
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
-        (["books", "--held-out"], "--held-out needs a file or a folder"),
+        (["books", "--held-out"], "--held-out requires a file or a folder"),
         (["books", "--exchangeable"], "name some"),
         (["books", "--held-out-because", "newer"], "name some"),
         (

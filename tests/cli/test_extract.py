@@ -87,7 +87,7 @@ def test_a_bound_of_nearly_the_same_words(extract: Extract) -> None:
         assert word_for_word <= near <= 0
     assert any(row["log_p_near_verbatim"] is not None for row in rows)
     shown = extract("--near-verbatim", "9").stdout
-    assert "p where up to 9 tokens differ" in shown
+    assert "p with up to 9 different tokens" in shown
     assert "≥ " in shown
     assert {row["log_p_near_verbatim"] for row in json.loads(extract("--json").stdout)["passages"]} == {None}
 

@@ -58,4 +58,4 @@ def test_what_is_refused_is_one_line_and_writes_nothing(
 def test_a_place_is_needed(built: Workspace) -> None:
     done = built.run("benchmarks", "--export", "made")
     assert done.exit_code == 2
-    assert "--export needs --out FOLDER" in done.stderr
+    assert "--export requires --out FOLDER" in done.stderr

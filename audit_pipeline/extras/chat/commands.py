@@ -1,4 +1,4 @@
-"""The command ask: asks chat models for the text of documents."""
+"""The command ask, which asks chat models for the text of documents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
-    ("words in", lambda row: row["words_in"] is None, "the prompts are not known (column prompt)"),
+    ("words in", lambda row: row["words_in"] is None, "the prompts are unknown (column prompt)"),
     (
         "score, p and q",
         lambda row: row["score"] is None and not row["answered"],
@@ -82,14 +82,18 @@ _DOCUMENTS: Columns = (
 )
 
 
-@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"Every answer that came is kept. {GO_ON}")
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"All received answers are kept. {GO_ON}")
 @click.option(
     "--model",
     required=True,
     help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote them.",
 )
 @click.option(
-    "--texts", type=EXISTING, multiple=True, metavar="FILES…", help="The documents, as `corpus-audit check` takes them."
+    "--texts",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="The documents, in the formats of `corpus-audit check`.",
 )
 @click.option(
     "--held-out",
@@ -102,7 +106,9 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
 )
-@click.option("--name", default="asked", show_default=True, help="Name for the files, under which answers are stored.")
+@click.option(
+    "--name", default="asked", show_default=True, help="Name of this set of files. The answers are stored under it."
+)
 @click.option("--rungs", help="Prompt styles: title, first line, prefix, instruction. Default: all.")
 @click.option(
     "--headline",
@@ -114,7 +120,7 @@ _DOCUMENTS: Columns = (
     type=click.IntRange(min=0),
     default=DRAWS,
     show_default=True,
-    help="Number of drawn answers in addition to the likeliest one.",
+    help="Number of randomly drawn answers per prompt, in addition to the most likely answer.",
 )
 @click.option(
     "--passages",
@@ -126,7 +132,7 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--outputs",
     type=INPUT_FILE,
-    help="Rows of document, passage, prompt and output to measure instead of asking the model.",
+    help="File of existing answers to measure: rows of document, passage, prompt and output. The model is not asked.",
 )
 @text_column_option
 @click.option("--max-requests", type=AT_LEAST_1, help="Maximum number of requests.")
@@ -159,11 +165,13 @@ def ask(
     command again sends the missing requests. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
-        raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")
+        raise click.UsageError("Give either --texts FILES or --benchmark NAME.")
     if held_out and benchmark is not None:
-        raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
+        raise click.UsageError(
+            "--held-out cannot be combined with --benchmark, whose non-members are held out. Remove --held-out."
+        )
     if outputs is not None and (dry_run or rungs or headline):
-        raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
+        raise click.UsageError("--outputs sends no prompts. Remove --dry-run, --rungs and --headline.")
     from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, find_missing_requests, plan_from_options
     from audit_pipeline.extras.chat.asking import read_texts_of_benchmark as read_benchmark
 
@@ -214,7 +222,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """Measure existing outputs, by the model that a row names, else as those of ``model``."""
+    """Measure existing outputs. Outputs whose row names no model count as outputs of ``model``."""
     from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
 
@@ -236,7 +244,7 @@ def _read_files(
         report("the files")
         inventory = inspect_user_files(UserFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
-        print_message(f"left out: {reason}")
+        print_message(f"skipped: {reason}")
     return read_texts_of_files(inventory, name, paths)
 
 
@@ -308,7 +316,7 @@ def _print_missing(model: str, documents: Sequence[Row]) -> None:
             missing.append({"model": model, "number": number, "documents": count, "reason": reason})
     if missing:
         lines = (
-            f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."
+            f"{row['documents']} of {len(documents)} documents have no {row['number']}: {row['reason']}."
             for row in missing
         )
         print_result("\n".join(lines), missing=missing)

@@ -82,8 +82,8 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
-            f"the control {name} has no model or no benchmark: name it in config/models.yaml "
-            f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
+            f"the control {name} has no model or no benchmark: add it to config/models.yaml "
+            f"(control: {{name: {name}, role: exposed}}) and to config/benchmarks.yaml (builder: controlled)"
         )
     options = AuditOptions(device=device, publish=False)
     return [audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
@@ -175,9 +175,9 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
             continue
         occurrences = ", ".join(map(str, shares_by_role["exposed"]))
         print_result(
-            f"\nMemorisation check: of texts that were {occurrences} times in training, the model gives word for word "
-            f"(p ≥ {REPRODUCED_FROM}): {_format_shares(shares_by_role['exposed'])}; the control model, which saw none "
-            f"of them: {_format_shares(shares_by_role['twin'])}",
+            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), by their "
+            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control model, "
+            f"which saw none of them: {_format_shares(shares_by_role['twin'])}",
             memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 
@@ -223,14 +223,14 @@ ORDER BY strongest.log_p DESC
 
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
-    """Search the famous texts for passages that the model recites, unless this is up to date.
+    """Search the famous texts for passages that the model recites, unless the results are up to date.
 
     Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
     """
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
-        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}', so famous texts are not searched")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.commands import run_extraction
     from audit_pipeline.models.config import resolve_model
@@ -316,7 +316,7 @@ def _format_lower_bound(log_p: float | None) -> str:
 @click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @table_output_options
 def demo(model: str) -> None:
-    """Check the instrument, audit a model, and let it recite.
+    """Check the detectors, audit a model, and find recited texts.
 
     The texts are real. The demo takes a few minutes on two cores.
     """
@@ -339,7 +339,7 @@ def demo(model: str) -> None:
             f"score --model {model} --texts FILE --out scores.parquet": "texts of your own",
         }
     )
-    print_result(f"\nEverything lies under {DataPaths.from_environment().root}")
+    print_result(f"\nAll files are in {DataPaths.from_environment().root}")
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
@@ -348,5 +348,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
 
     if name in load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    print_message(f"config/controls.yaml has no control '{name}': its check is left out")
+    print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
     return []

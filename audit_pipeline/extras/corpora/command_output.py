@@ -60,7 +60,7 @@ _ITEMS: Columns = (
     ("item", "document_id"),
     ("verdict", "verdict"),
     ("covered", "covered", format_percent),
-    ("first place", "first_place"),
+    ("first found at", "first_place"),
     ("reason", "reason"),
 )
 _ACCURACY: Columns = (
@@ -112,10 +112,10 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     print_ignored_files(result.corpus.ignored, result.corpus.name)
     for report in result.reports.values():
         if report.problem is not None:
-            print_message(f"not read to its end: {report.problem}")
+            print_message(f"not read completely: {report.problem}")
         elif report.skipped:
             print_message(
-                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first row: {report.first_skipped}"
             )
 
 
@@ -123,9 +123,7 @@ def print_ignored_files(names: Sequence[str], corpus: object) -> None:
     """Print the number and the first names of files with another format."""
     if names:
         shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
-        print_message(
-            f"not read, of another kind: {len(names):,} file(s) in {escape_unprintable(str(corpus))}: {shown}"
-        )
+        print_message(f"skipped {len(names):,} file(s) of another format in {escape_unprintable(str(corpus))}: {shown}")
 
 
 def print_corpus(found: CorpusFindings) -> None:

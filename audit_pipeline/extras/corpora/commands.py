@@ -70,14 +70,14 @@ class _ItemsFile:
 @click.option(
     "--corpus",
     required=True,
-    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv …, also as .gz "
-    "and .zst. A .txt file is one document.",
+    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv and others, "
+    "also compressed as .gz or .zst. A .txt file is one document.",
 )
 @click.option(
     "--benchmark",
-    help="The texts of a built benchmark, of several (a,b,c), or all. Results are stored in warehouse and report.",
+    help="Search for the texts of a built benchmark, of several (a,b,c), or of all. Results are stored in warehouse and report.",
 )
-@click.option("--texts", type=PATH, help="The texts of a file, one per row, or of standard input (-).")
+@click.option("--texts", type=PATH, help="Search for the texts of a file, one per row, or of standard input (-).")
 @text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
 @id_column_option
@@ -116,14 +116,14 @@ def overlap(
 ) -> None:
     """Find passages of texts in a corpus.
 
-    By the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
+    With the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
     search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
     docs/overlap.md explains the rules and the results.
     """
     if (benchmark is None) == (texts is None):
-        raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
+        raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
     if out is not None and texts is None:
-        raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
+        raise click.UsageError("--out requires --texts. The results of a benchmark are stored in the data folder.")
     import joblib
     import pyarrow as pa
 
@@ -254,7 +254,9 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
     if distinct == len(rows):
         return names
     if required:
-        raise DataError(f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each an id.")
+        raise DataError(
+            f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each text its own id."
+        )
     return [row.location for row in rows]
 
 
@@ -302,16 +304,18 @@ def items(
     is searched by the rule evidence. docs/overlap.md explains the verdicts.
     """
     if (benchmark is None) == (texts is None):
-        raise click.UsageError("say which items: --benchmark NAME or --texts FILE, one of them")
+        raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
     if texts is not None:
         if corpus is None:
-            raise click.UsageError("--texts needs --corpus: the corpus to search for the items")
+            raise click.UsageError("--texts requires --corpus, the corpus to search for the items.")
         if model is not None or results is not None or clean is not None:
-            raise click.UsageError("--model, --results and --clean go with --benchmark: build one of the file")
+            raise click.UsageError(
+                "--model, --results and --clean require --benchmark. Build a benchmark from the file."
+            )
         _judge_file(_ItemsFile(texts, text_column, answer_column, id_column), corpus)
         return
     if text_column is not None or answer_column is not None or id_column is not None:
-        raise click.UsageError("--text-column, --answer-column and --id-column go with --texts")
+        raise click.UsageError("--text-column, --answer-column and --id-column require --texts.")
     _judge_benchmark(str(benchmark), corpus, model, results, clean)
 
 
@@ -381,7 +385,7 @@ def _judge_benchmark(
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) have no result, so they are not in {clean}")
         print_result(
             f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task}
         )
@@ -394,8 +398,8 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     file = read_results(path)
     print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
-    others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
-    means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
+    others = f"; not used: {', '.join(file.other_measures)}" if file.other_measures else ""
+    means = f"; for {matched.averaged:,} the mean of several answers is used" if matched.averaged else ""
     print_result(
         f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
         f"{matched.unmatched:,} result(s) belong to no item{means}.",

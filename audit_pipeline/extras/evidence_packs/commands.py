@@ -87,7 +87,7 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
             print_message(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
-        what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
+        what = "sealed" if is_new else f"unchanged since the plan of {plan.sealed_at:%F %T} UTC"
         words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
         if late:
             words.append(f"{spec.name}: not planned beforehand: {'; '.join(late)}")
@@ -115,7 +115,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
-        raise DataError(f"{out}: name a .zip file in a folder that exists")
+        raise DataError(f"{out} is not a .zip file in an existing folder. Give such a file.")
     paths = get_writable_paths()
     configured = resolve_model_option(model)
     configuration = load_whole_configuration()
@@ -145,7 +145,9 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     "--rerun", type=AT_LEAST_1, metavar="N", help="With --model: run N texts and N windows of each benchmark again."
 )
 @click.option(
-    "--seed", type=int, help="Seed that draws these texts. Choose it yourself after you have received the pack."
+    "--seed",
+    type=int,
+    help="Seed of the choice of these texts and windows. Choose it yourself after you have received the pack.",
 )
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
@@ -161,7 +163,7 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
     docs/exhibit.md explains the checks.
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
-        raise click.UsageError("--rerun, --seed and --model go together")
+        raise click.UsageError("--rerun, --seed and --model are only valid together. Give all three or none.")
     weights = None if model is None else resolve_model_option(model)
     with report_slow_work("checking") as on_step:
         on_step("the pack")

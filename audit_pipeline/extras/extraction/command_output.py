@@ -48,7 +48,7 @@ class GenerationOptions:
         generate: Number of drawn suffixes per passage.
         seed: Seed of the draws.
         near_verbatim: Number of tokens that may differ in the near-verbatim probability.
-        beams: Number of beams of its beam search.
+        beams: Number of beams of the beam search for ``near_verbatim``.
         continued: Number of tokens by which the start of a document is continued.
     """
 
@@ -68,8 +68,8 @@ class GenerationOptions:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{model.name} runs on a server: to go on (--generate, --near-verbatim, --continue) a model's "
-                "weights have to be on this machine"
+                f"{model.name} runs on a server. --generate, --near-verbatim and --continue require the model's "
+                "weights on this machine."
             )
 
     def generate_for_passage(
@@ -95,14 +95,14 @@ class GenerationOptions:
 
     def list_columns(self) -> Columns:
         """Return the columns of generated texts in a table of passages."""
-        differ = f"p where up to {self.near_verbatim} tokens differ"
+        differ = f"p with up to {self.near_verbatim} different tokens"
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
             ("drawn", _format_hits),
-            ("by its first choices the model gives", "greedy", lambda words: words or DASH),
+            ("greedy continuation", "greedy", lambda words: words or DASH),
         ]
         columns: list[Any] = []
         if self.near_verbatim is not None:
@@ -148,7 +148,7 @@ _PASSAGES: Columns = (
     ("place", "place"),
     ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
     _DRAWS,
-    ("tokens that are its first choice", _format_matches),
+    ("tokens that are the model's first choice", _format_matches),
     ("words before", "prefix", lambda words: words or DASH),
     ("passage", "suffix", lambda words: words or DASH),
 )
@@ -158,13 +158,13 @@ _GRID: Columns = (
     ("settings", "settings"),
     ("with a suffix of p ≥ 0.001", "settings_reached"),
     ("likeliest setting", _format_setting),
-    ("p there", "log_p", _format_probability),
+    ("p at this setting", "log_p", _format_probability),
     ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
     ("p-value over all settings", "p_value", format_probability),
 )
 _HELD_OUT: Columns = (
-    ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
-    ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
+    ("a window with", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
+    ("held-out documents with such a window", lambda row: f"{row['reached']} of {row['documents']}"),
     ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
 )
 _TESTS: Columns = (
@@ -187,7 +187,7 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
             rows.append({"document": result.document.name, **asdict(continuation)})
     columns: Columns = (
         ("document", "document"),
-        ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+        ("requested characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
         (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
         ("recall", "recall", format_percent),
         ("leaves the text at character", "left_at", format_thousands),
@@ -358,7 +358,7 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
     short = [row["document_id"] for row in audited if not row["windows"]]
     if short:
         named = ", ".join([*short[:5], "…"] if len(short) > 5 else short)
-        words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
+        words = f"{len(short)} document(s) are shorter than a window, so they were not searched: {named}"
         print_result(words, shorter_than_a_window=short)
     columns: list[Any] = [
         ("document", "document"),

@@ -1,4 +1,4 @@
-"""The command extract: passages of documents that a model reproduces."""
+"""The command extract, which finds passages of documents that a model reproduces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
-_DEFAULT = "Default: the benchmark's entry, else {}."
+_DEFAULT = "Default: the benchmark's entry, otherwise {}."
 _NOT_CACHED = "This loads the model, and the result is not cached."
 
 _NAMED_EDITIONS = 10
@@ -73,7 +73,7 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--held-out",
     type=PATH,
-    help="Documents that, as you state, the model has not read, in the form of --texts. With them, each audited "
+    help="Documents that, as you state, the model has not read, in the formats of --texts. With them, each audited "
     "document gets a p-value and a q-value.",
 )
 @click.option(
@@ -99,8 +99,8 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--grid",
     is_flag=True,
-    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, ways "
-    "of drawing. Default: the benchmark's entry.",
+    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, "
+    "sampling methods. Default: the benchmark's entry.",
 )
 @click.option(
     "--price",
@@ -111,7 +111,7 @@ _NAMED_EDITIONS = 10
     "--generate",
     type=AT_LEAST_1,
     metavar="N",
-    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times drawn. "
+    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
@@ -120,7 +120,7 @@ _NAMED_EDITIONS = 10
     type=AT_LEAST_1,
     metavar="D",
     help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
-    f"with at most D other tokens, by beam search. {_NOT_CACHED}",
+    f"with at most D different tokens, by beam search. {_NOT_CACHED}",
 )
 @click.option(
     "--beams",
@@ -175,11 +175,11 @@ def extract(
     """
     options = AuditOptions(**run_options)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
+        raise click.UsageError("Give either --texts FILE, --benchmark NAME or --document ID.")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
-            "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
-            "--held-out and --reference-model out"
+            "--held-out and --reference-model cannot be combined with --benchmark: the benchmark has its own held-out "
+            "documents, and config/models.yaml names the reference model. Remove these options."
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.store.files import require_usable_output
@@ -217,7 +217,7 @@ def extract(
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
+        raise DataError(f"{held_out}: no held-out document is as long as a window, so there is nothing to compare with")
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
@@ -236,7 +236,7 @@ def _search_and_show(
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
         print_message(
-            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+            f"{len(search.unreadable_parts)} damaged part(s) of the cache were moved aside, and their windows run again"
         )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
@@ -249,9 +249,7 @@ def _search_and_show(
     if grid is not None:
         show_grid(found, shown, grid)
     elif search.options.grid:
-        print_result(
-            f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None
-        )
+        print_result(f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None)
     if generation.continued is not None:
         show_continuations(search, backend_of, shown, generation.continued)
     show_claims(found)
@@ -263,7 +261,7 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
     specs = load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(spec.name for spec in specs)}"
+            f"{name} is a family of {len(specs)} benchmarks. Give one of them: {', '.join(spec.name for spec in specs)}"
         )
     return specs[0]
 
@@ -328,7 +326,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        print_message(f"dates of editions, as the files give them: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        print_message(f"dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
@@ -340,7 +338,9 @@ def _show_dry_run(
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
     grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
-    added = "likely passages add fine windows" if search.options.stride == COARSE_TO_FINE else "nothing is added"
+    added = (
+        "likely passages add more windows" if search.options.stride == COARSE_TO_FINE else "no windows are added later"
+    )
     print_result(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
         f"{format_estimated_time(seconds)}; {added}",
@@ -357,7 +357,5 @@ def _show_dry_run(
         # The reference model only gets the likely passages.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            print_result(
-                f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet."
-            )
+            print_result(f"{reference.entry.name} also receives the likely passages. Their number is not known yet.")
     print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

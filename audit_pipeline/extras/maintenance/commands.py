@@ -72,14 +72,14 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     else:
         print_result(f"There is nothing to remove of {target}.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
-    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines.append("Kept: the run history in Dagster. Delete runs in the UI, under Runs.")
     if removal.configured:
         lines.append(
             f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
             "add it again"
         )
     elif removal.configured is None:
-        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
+        lines.append(f"config/{target.dimension}s.yaml cannot be read; if it lists {target.name}, audits add it again")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
@@ -99,10 +99,10 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
 def doctor(deep: bool, names_all: bool) -> None:
     """Check installation, models, data folder and warehouse.
 
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside, and
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are moved aside, and
     tokenizers are cached. Nothing else is changed.
     """
-    with report_slow_work("looking at") as look:
+    with report_slow_work("checking") as look:
         look("the installation")
         from audit_pipeline.extras.maintenance.doctor import examine_dagster, run_checks
 

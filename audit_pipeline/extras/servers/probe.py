@@ -41,7 +41,7 @@ _CERTAIN = float(np.log(0.5))
 _MOMENTS_TOLERANCE = 1e-3
 _LARGEST_NOISE = 0.5
 _BAD_REQUEST = frozenset((400, 422))
-# Statuses of servers that cannot read ids. llama-cpp-python's server crashes with 500.
+# Statuses of servers that cannot read token ids. llama-cpp-python's server responds with 500.
 _NO_IDS = frozenset((400, 422, 500))
 
 
@@ -172,7 +172,7 @@ def _request_known_answers(
     n_unknown = int(np.isnan(logprobs).sum())
     if n_unknown:
         raise ModelError(
-            f"{client.who}: it gives no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
+            f"{client.who}: it returns no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
             "(minus infinity, a placeholder such as -9999, or a value above 0): an audit requires the log-probability "
             "of each token"
         )
@@ -202,8 +202,8 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
         max_window = listed_model.max_model_len - 1
         if window > max_window:
             raise ModelError(
-                f"{client.who}: the server takes {max_window} tokens at most with the one it generates, and the "
-                f"entry's window is {window}: set window: {max_window} in config/models.yaml"
+                f"{client.who}: the server accepts prompts of at most {max_window} tokens, and the entry's window "
+                f"is {window}: set window: {max_window} in config/models.yaml"
             )
         return
 
@@ -230,7 +230,8 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     advice = (
-        f"the entry asks for {requested} best tokens a place: set top_logprobs in config/models.yaml to what it gives"
+        f"the entry requests {requested} best tokens per position: set top_logprobs in config/models.yaml to the number "
+        "that the server returns"
     )
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
@@ -240,12 +241,12 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
         raise
     if answer.best_given < min(requested, model.vocab_size):
         raise ModelError(
-            f"{client.who}: the server gives {answer.best_given} best tokens a place at most, and {advice}"
+            f"{client.who}: the server returns at most {answer.best_given} best tokens per position, and {advice}"
         )
 
 
 def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
-    """Refuse log-probabilities of other positions."""
+    """Refuse a server that returns the log-probabilities of other positions."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
     [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
@@ -278,7 +279,7 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
 
 
 def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Sequence[Prompt]) -> None:
-    """Refuse means and deviations that do not fit the whole vocabulary, if the server returns it."""
+    """Refuse means and deviations that differ from those of the whole distribution, if the server returns it."""
     if not client.endpoint.moments:
         return
     # One position each, because a whole distribution has megabytes.

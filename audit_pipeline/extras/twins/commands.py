@@ -99,7 +99,7 @@ def canaries(sets: int, alternatives: int, template: str, out: Path, authority: 
 
     drawn = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = drawn.published_texts
-    print_result("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
+    print_result("\n  ".join(("Publish these, each in a different place:", *texts)), publish=texts)
     _print_secret(out, drawn)
 
 
@@ -109,7 +109,7 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 
 @twins.command("test", keeps=PASSES_KEPT)
 @model_option
-@click.option("--secret", type=INPUT_FILE, required=True, help="The secret file that the versions were drawn into.")
+@click.option("--secret", type=INPUT_FILE, required=True, help="The secret file that `twins draw` or `canaries` wrote.")
 @device_option
 @limit_options
 @click.option(
@@ -119,8 +119,8 @@ def _print_secret(secret: Path, twins: Twins) -> None:
     "--detector",
     multiple=True,
     metavar="NAME",
-    help="Detector that only needs the pass of the text itself, named before any score is seen. Several are combined. "
-    "Default: loss.",
+    help="Detector that needs no pass except that of the text, named before any score is seen; repeatable. Several "
+    "detectors are combined. Default: loss.",
 )
 @table_output_options
 def twins_test(model: str, secret: Path, published: Path | None, detector: tuple[str, ...], **run_options: Any) -> None:
