@@ -87,8 +87,8 @@ def audit(
     again : bool, default False
         Repeat finished audits. Texts in the cache are not run again.
     kinds : Sequence[str], default ('base',)
-        Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can be
-        computed later without a pass.
+        Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can
+        be computed later without a pass.
     logits_budget_gb : float, optional
         Maximum size of the full logits of a benchmark, in gigabytes.
     device : str, optional
@@ -98,7 +98,7 @@ def audit(
     max_cost : float, optional
         Maximum cost of the tokens sent to servers, by the prices in the models' entries.
     engine : {"in_process", "ray"}, optional
-        Engine that runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+        Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
         Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
     verbose : bool, default False

@@ -94,7 +94,7 @@ def score(
     max_cost : float, optional
         Maximum cost of the tokens sent to servers, by the prices in the models' entries.
     engine : {"in_process", "ray"}, optional
-        Engine that runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+        Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
         Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
     verbose : bool, default False

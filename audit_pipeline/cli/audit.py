@@ -70,8 +70,8 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
     "--kinds",
     default="base",
     show_default=True,
-    help="Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can "
-    "be computed later without a pass.",
+    help="Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics "
+    "can be computed later without a pass.",
 )
 @click.option(
     "--logits-budget-gb",

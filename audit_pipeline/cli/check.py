@@ -107,8 +107,8 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
     elif editions:
         lines.append(
-            f"\n{editions:,} file(s) contain the date of their edition. It is not used, because a reprint is newer than "
-            "the work. To use it as the date of first publication, add --edition-dates."
+            f"\n{editions:,} file(s) contain the date of their edition. It is not used, because a reprint is newer "
+            "than the work. To use it as the date of first publication, add --edition-dates."
         )
     if inventory.unused:
         lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")

@@ -260,7 +260,10 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
         exceeds_limit = exceeds_limit or _exceeds(sending.limits, sending.tokens, sending.cost)
     message = "No limit is set. To set one, use --max-tokens, --max-cost or the model's entry."
     if limits_set and exceeds_limit:
-        message = f"The limit of {' and '.join(limits_set)} does not suffice: the run stops at the limit, and the next run continues."
+        message = (
+            f"The limit of {' and '.join(limits_set)} does not suffice: the run stops at the limit, and the next run "
+            "continues."
+        )
     elif limits_set:
         message = f"The limit of {' and '.join(limits_set)} suffices."
     hosts = [

@@ -108,7 +108,7 @@ engine_options = combine(
     click.option(
         "--engine",
         type=click.Choice(get_args(EngineName)),
-        help="Engine that runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
+        help="Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
     ),
     click.option(
         "--workers",
@@ -133,7 +133,8 @@ def fail_on_option(*states: str) -> Callable[[F], F]:
         type=click.Choice(states),
         expose_value=False,
         callback=partial(save_in_meta, FAIL_ON),
-        help="Exit with code 1 if this state is reached, for build scripts. Errors exit with code 2 (docs/commands.md).",
+        help="Exit with code 1 if this state is reached, for build scripts. Errors exit with code 2 "
+        "(docs/commands.md).",
     )
 
 

@@ -25,7 +25,7 @@ ACCEPTED_ENCODING = "gzip"
 MAX_JSON_BYTES = 32 << 20
 """Maximum length of a response whose length nothing else limits. Parsed JSON can take 25 times as much memory."""
 LIMIT_EXTENSION = "max_bytes"
-"""Key of the maximum length in ``request.extensions``. With the value None, the caller reads the body without a guard."""
+"""Key of the maximum length in ``request.extensions``. If it is None, the caller reads the body without a guard."""
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Shorter keys are placeholders ("EMPTY", "no-key") that texts contain by chance.

@@ -74,7 +74,8 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
         _document.reset(token)
         end_step()
         if finished or document:
-            # Characters beyond ASCII are escaped, because terminals interpret some of them, and some pipes cannot encode them.
+            # Characters beyond ASCII are escaped, because terminals interpret some of them, and some pipes cannot
+            # encode them.
             click.echo(json.dumps(to_json_value(document), indent=2, allow_nan=False))
 
 

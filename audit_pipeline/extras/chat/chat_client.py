@@ -1,6 +1,7 @@
 """Prompts to a chat model and its replies, in OpenAI's interface (chat and completions), within limits.
 
-Commercial providers have this interface, too. The client of model servers (extras/servers/client.py) sends the requests.
+Commercial providers have this interface, too. The client of model servers (extras/servers/client.py) sends the
+requests.
 """
 
 from __future__ import annotations

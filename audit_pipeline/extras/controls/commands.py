@@ -175,9 +175,9 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
             continue
         occurrences = ", ".join(map(str, shares_by_role["exposed"]))
         print_result(
-            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), by their "
-            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control model, "
-            f"which saw none of them: {_format_shares(shares_by_role['twin'])}",
+            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), with "
+            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
+            f"model, which saw none of them: {_format_shares(shares_by_role['twin'])}",
             memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 

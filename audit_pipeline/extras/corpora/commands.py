@@ -75,7 +75,8 @@ class _ItemsFile:
 )
 @click.option(
     "--benchmark",
-    help="Search for the texts of a built benchmark, of several (a,b,c), or of all. Results are stored in warehouse and report.",
+    help="Search for the texts of a built benchmark, of several (a,b,c), or of all. Results are stored in "
+    "warehouse and report.",
 )
 @click.option("--texts", type=PATH, help="Search for the texts of a file, one per row, or of standard input (-).")
 @text_column_option
@@ -116,8 +117,8 @@ def overlap(
 ) -> None:
     """Find passages of texts in a corpus.
 
-    With the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
-    search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
+    With the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word.
+    The search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
     docs/overlap.md explains the rules and the results.
     """
     if (benchmark is None) == (texts is None):

@@ -162,8 +162,8 @@ Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
 """A log-probability in an answer, in nats, or NaN if it is unknown.
 
 JSON has no minus infinity. Servers replace it by null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float.
-Some servers do so for each token that is not among the best tokens. The model's value is then unknown. So null, values up to
--999 and whole numbers up to -99 are read as NaN.
+Some servers do so for each token that is not among the best tokens. The model's value is then unknown. So null, values
+up to -999 and whole numbers up to -99 are read as NaN.
 """
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]

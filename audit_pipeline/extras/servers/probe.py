@@ -230,8 +230,8 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     advice = (
-        f"the entry requests {requested} best tokens per position: set top_logprobs in config/models.yaml to the number "
-        "that the server returns"
+        f"the entry requests {requested} best tokens per position: set top_logprobs in config/models.yaml to the "
+        "number that the server returns"
     )
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))

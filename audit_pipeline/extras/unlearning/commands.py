@@ -50,7 +50,8 @@ _UNLEARNING: Columns = (
 )
 @click.option(
     "--holdout",
-    help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all texts of this benchmark.",
+    help="Benchmark of texts that neither model was trained on. All texts of --forget are "
+    "compared with all texts of this benchmark.",
 )
 @click.option("--retrained", help="A model that was trained without the texts to be forgotten, for comparison.")
 @table_output_options

@@ -1,8 +1,8 @@
 """A polite client for crawls: robots.txt, pauses, retries, and a cache of all pages.
 
-requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. Everything else
-is in an adapter below the cache, so a cached page needs no request and no pause. The adapter adds politeness to our HTTP
-client (audit_pipeline/http). Protego reads robots.txt.
+requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. Everything
+else is in an adapter below the cache, so a cached page needs no request and no pause. The adapter adds politeness to
+our HTTP client (audit_pipeline/http). Protego reads robots.txt.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class PoliteClient:
             folder: Folder of the cache.
             politeness: Identity, pauses and limits of the crawl.
             find_refusal: Function that returns why a response with status 200 is not the page ("the server is
-                busy"), or None for a page. The request is then repeated as after a 503. The function may raise FetchError if a
-                repetition is useless.
+                busy"), or None for a page. The request is then repeated as after a 503. The function may raise
+                FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
 
         Raises:
@@ -179,8 +179,8 @@ class PoliteClient:
 
         Raises:
             FetchError: If no attempt was successful. There is no further attempt if the server requests a pause longer
-                than ``most_pause`` or responds with a lasting status other than 200, if the response is too long, if robots.txt
-                forbids the page, or after MAX_FAILURES failed requests in a row.
+                than ``most_pause`` or responds with a lasting status other than 200, if the response is too long, if
+                robots.txt forbids the page, or after MAX_FAILURES failed requests in a row.
         """
         try:
             response = self._session.get(url, params)

@@ -1,14 +1,14 @@
 """OpenAI's completions route with `echo` and `logprobs`, and llama-cpp-python's form of it.
 
 Answers name the best tokens by their text, which several tokens can share. So only the largest log-probability is read
-from them. The prompt is sent as ids if the server accepts ids (probe.py tries), and otherwise as a string. The answer to a
-string must contain the position of each token, and these positions must be ours. The first token has no
+from them. The prompt is sent as ids if the server accepts ids (probe.py tries), and otherwise as a string. The answer
+to a string must contain the position of each token, and these positions must be ours. The first token has no
 log-probability: it is a start token, or is not scored.
 
 llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from the
 answer, together with the log-probability of the first token after it. Without a start token, each log-probability is
-that of the next position. The probe refuses such a server. The server also removes start tokens that a text spells. So a text
-is scored after the server's start token, from the second token of the text.
+that of the next position. The probe refuses such a server. The server also removes start tokens that a text spells. So
+a text is scored after the server's start token, from the second token of the text.
 """
 
 from __future__ import annotations
