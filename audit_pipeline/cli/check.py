@@ -14,33 +14,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
-from audit_pipeline.cli.shared_options import (
-    EXISTING,
-    FOLDER,
-    authority_option,
-    details_option,
-    device_option,
-    fail_on_option,
-    limit_options,
-    model_option,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.extras.evidence_packs.commands import seal_plans
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    escape_control_characters,
-    is_json_output,
-    print_result,
-    report_slow_work,
-    show_table,
-)
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.statistics.claims import HeldOutReason
@@ -91,7 +73,7 @@ def _show_file_facts(inventory: Inventory) -> None:
     """Print the facts about the files, and the files that have no document."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
-    show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
+    console.show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents: list[Row] = []
     for document in inventory.documents:
         edition = None if document.edition is None else str(document.edition)
@@ -114,7 +96,7 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")
         lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
-    print_result(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
+    console.print_result(console.escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
 
 def _format_title(document: Document) -> str:
@@ -160,15 +142,15 @@ def _print_possible_conclusions(
         words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
-    print_result("\n".join(words), **facts, instrument_check=instrument)
+    console.print_result("\n".join(words), **facts, instrument_check=instrument)
 
 
 @click.command(cls=ListedCommand, section=Section.BEGIN, position=10, keeps=PASSES_KEPT)
-@click.argument("files", nargs=-1, required=True, type=EXISTING)
-@model_option
+@click.argument("files", nargs=-1, required=True, type=shared_options.EXISTING)
+@shared_options.model_option
 @click.option(
     "--held-out",
-    type=EXISTING,
+    type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
     help="Documents of the same kind that, as you state, the model has not read: newer than the model, or never "
@@ -176,7 +158,7 @@ def _print_possible_conclusions(
 )
 @click.option(
     "--members",
-    type=EXISTING,
+    type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
     help="Documents that the model is known to have read. With --held-out, they show how well the detectors work.",
@@ -188,7 +170,7 @@ def _print_possible_conclusions(
     "published, or they were drawn at random from one collection. The claim level depends on it. Default: not stated.",
 )
 @click.option("--exchangeable", is_flag=True, help="Same as --held-out-because random.")
-@text_column_option
+@shared_options.text_column_option
 @click.option(
     "--title-column", help="Column of the title, in files of rows. Default: the name of the file and a number."
 )
@@ -201,7 +183,7 @@ def _print_possible_conclusions(
 )
 @click.option(
     "--workspace",
-    type=FOLDER,
+    type=shared_options.FOLDER,
     help="Folder for configuration, data and report. An existing workspace is reused. Default: the current "
     "workspace if check created it, otherwise ./corpus-audit-check.",
 )
@@ -211,13 +193,13 @@ def _print_possible_conclusions(
     help="Inspect the files and estimate the time. No workspace is created, and no model is run.",
 )
 @click.option("--seal", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md).")
-@authority_option
+@shared_options.authority_option
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
-@device_option
-@limit_options
-@details_option
-@fail_on_option("found", "stale")
-@table_output_options
+@shared_options.device_option
+@shared_options.limit_options
+@shared_options.details_option
+@shared_options.fail_on_option("found", "stale")
+@shared_options.table_output_options
 def check(
     files: tuple[Path, ...],
     model: str,
@@ -274,7 +256,7 @@ def check(
     )
     folder = find_check_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
-    with report_slow_work("reading") as report:
+    with console.report_slow_work("reading") as report:
         report("the files")
         inventory = inspect_user_files(user_files)
     _show_file_facts(inventory)
@@ -303,19 +285,19 @@ def check(
                 for audit in audited:
                     show_audit_outcome(audit, details=details)
     if is_kept:
-        print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
-    if not (dry_run or no_open or is_json_output()) and has_display():
+        console.print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
+    if not (dry_run or no_open or console.is_json_output()) and has_display():
         with use_workspace(folder):
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
 def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
-        print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
+        console.print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
         return
     changed = f"changed {', '.join(workspace.written)}" if workspace.written else "unchanged"
     what = "created" if workspace.is_new else changed
-    print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
+    console.print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
 def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
@@ -388,7 +370,7 @@ def _prepare_and_print_work(
         message = f"To run: {tokens:,} tokens; {time}."
         if windows:
             message += f" Of these tokens, {to_search:,} search the documents for passages. Likely passages add more."
-    print_result(message, work=work)
+    console.print_result(message, work=work)
     return specs, dry.has_work
 
 

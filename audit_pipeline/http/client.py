@@ -21,15 +21,7 @@ from typing import Any, Self
 
 import httpx2
 
-from audit_pipeline.http.faults import (
-    CertificateError,
-    HttpError,
-    RetryableError,
-    StatusError,
-    format_public_error,
-    is_certificate_fault,
-    is_transient_status,
-)
+from audit_pipeline.http import faults
 from audit_pipeline.http.response_guard import (
     ACCEPTED_ENCODING,
     LIMIT_EXTENSION,
@@ -109,7 +101,9 @@ class HttpClient:
                 **_build_common_options(certificates),
             )
         except (OSError, ValueError) as error:
-            raise HttpError(f"certificates or proxy are unusable ({format_public_error(error)})") from error
+            raise faults.HttpError(
+                f"certificates or proxy are unusable ({faults.format_public_error(error)})"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -307,14 +301,14 @@ def translate_http_errors() -> Iterator[None]:
     try:
         yield
     except (httpx2.TimeoutException, TimeoutError) as error:
-        raise RetryableError("no answer in time") from error
+        raise faults.RetryableError("no answer in time") from error
     except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
-        if is_certificate_fault(error):
-            raise CertificateError("its certificate is not trusted") from error
+        if faults.is_certificate_fault(error):
+            raise faults.CertificateError("its certificate is not trusted") from error
         is_unreached = isinstance(error, (httpx2.ConnectError, httpx2.ProxyError))
-        raise RetryableError("it cannot be reached" if is_unreached else "the connection failed") from error
+        raise faults.RetryableError("it cannot be reached" if is_unreached else "the connection failed") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise HttpError(f"no usable response ({format_public_error(error)})") from error
+        raise faults.HttpError(f"no usable response ({faults.format_public_error(error)})") from error
 
 
 def require_success(response: httpx2.Response) -> None:
@@ -328,6 +322,6 @@ def require_success(response: httpx2.Response) -> None:
         return
     status = response.status_code
     problem = f"the server answered {status} {response.reason_phrase}".rstrip()
-    if is_transient_status(status):
-        raise RetryableError(problem, status, parse_retry_after(response.headers.get("Retry-After")))
-    raise StatusError(problem, status)
+    if faults.is_transient_status(status):
+        raise faults.RetryableError(problem, status, parse_retry_after(response.headers.get("Retry-After")))
+    raise faults.StatusError(problem, status)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import (
@@ -18,26 +19,9 @@ from audit_pipeline.cli.run_setup import (
     prepare_model,
     resolve_model_option,
 )
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    FILE,
-    PATH,
-    POSITIVE,
-    model_option,
-    run_options,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.extraction.command_output import (
-    GenerationOptions,
-    select_strongest_documents,
-    show_claims,
-    show_continuations,
-    show_documents,
-    show_grid,
-    show_passages,
-)
+from audit_pipeline.extras.extraction import command_output
+from audit_pipeline.extras.extraction.command_output import GenerationOptions
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
@@ -59,10 +43,10 @@ _NAMED_EDITIONS = 10
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=20, keeps=PASSES_KEPT)
-@model_option
+@shared_options.model_option
 @click.option(
     "--texts",
-    type=PATH,
+    type=shared_options.PATH,
     help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
 )
 @click.option(
@@ -72,7 +56,7 @@ _NAMED_EDITIONS = 10
 @click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
 @click.option(
     "--held-out",
-    type=PATH,
+    type=shared_options.PATH,
     help="Documents that, as you state, the model has not read, in the formats of --texts. With them, each audited "
     "document gets a p-value and a q-value.",
 )
@@ -83,7 +67,7 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--prefix",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     help=f"Number of tokens of the prefix, which the model reads. {_DEFAULT.format(PREFIX)}",
 )
 @click.option(
@@ -104,12 +88,12 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--price",
-    type=POSITIVE,
+    type=shared_options.POSITIVE,
     help="Price of a million tokens, to compute the cost of drawing each passage. Default: the benchmark's entry.",
 )
 @click.option(
     "--generate",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="N",
     help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
@@ -117,14 +101,14 @@ _NAMED_EDITIONS = 10
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
 @click.option(
     "--near-verbatim",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="D",
     help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
     f"with at most D different tokens, by beam search. {_NOT_CACHED}",
 )
 @click.option(
     "--beams",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     default=BEAMS,
     show_default=True,
     help="Number of beams of --near-verbatim. More beams take longer, and can raise the bound.",
@@ -133,17 +117,17 @@ _NAMED_EDITIONS = 10
     "--continue",
     "continued",
     envvar="CORPUS_AUDIT_EXTRACT_CONTINUE",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="TOKENS",
     help="Let the model greedily continue the first --prefix tokens of the strongest documents for TOKENS tokens, and "
     f"show how much of the document it reproduces. {_NOT_CACHED}",
 )
-@click.option("--out", type=FILE, help="Parquet file to write, with one row per window.")
-@text_column_option
+@click.option("--out", type=shared_options.FILE, help="Parquet file to write, with one row per window.")
+@shared_options.text_column_option
 @click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
 @click.option("--dry-run", is_flag=True, help="Show the number of windows and tokens, and the estimated time.")
-@run_options
-@table_output_options
+@shared_options.run_options
+@shared_options.table_output_options
 def extract(
     model: str,
     texts: Path | None,
@@ -165,7 +149,7 @@ def extract(
     text_column: str | None,
     no_text: bool,
     dry_run: bool,
-    **run_options: Any,
+    **run_settings: Any,
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
@@ -173,7 +157,7 @@ def extract(
     One forward pass suffices, without drawing. Finished windows are kept: after an interruption, the same command
     continues. docs/extraction.md explains the numbers.
     """
-    options = AuditOptions(**run_options)
+    options = AuditOptions(**run_settings)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
         raise click.UsageError("Give either --texts FILE, --benchmark NAME or --document ID.")
     if benchmark is not None and (held_out is not None or reference_model is not None):
@@ -243,16 +227,16 @@ def _search_and_show(
         from audit_pipeline.extras.extraction.result_tables import write_windows
 
         write_windows(out, audited)
-    show_documents(found, search.options)
-    shown = select_strongest_documents(found)
-    show_passages(search, backend_of, shown, generation, quoted=quoted)
+    command_output.show_documents(found, search.options)
+    shown = command_output.select_strongest_documents(found)
+    command_output.show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
-        show_grid(found, shown, grid)
+        command_output.show_grid(found, shown, grid)
     elif search.options.grid:
         print_result(f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None)
     if generation.continued is not None:
-        show_continuations(search, backend_of, shown, generation.continued)
-    show_claims(found)
+        command_output.show_continuations(search, backend_of, shown, generation.continued)
+    command_output.show_claims(found)
     if out is not None:
         print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 

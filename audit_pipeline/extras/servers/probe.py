@@ -12,19 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from audit_pipeline.errors import ModelError, UnansweredError
+from audit_pipeline.extras.servers import dialect_interface
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
-from audit_pipeline.extras.servers.dialect_interface import (
-    WHOLE,
-    Answer,
-    AnswerDetail,
-    AnswerPart,
-    BadAnswerError,
-    Prompt,
-    build_prompt,
-    build_url,
-    find_floor,
-    parse_answer,
-)
+from audit_pipeline.extras.servers.dialect_interface import Answer, AnswerDetail, AnswerPart, Prompt
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
 from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
@@ -135,7 +125,7 @@ def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
 
 def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None:
     """Refuse a server that replaces small log-probabilities by one value."""
-    floor = find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
+    floor = dialect_interface.find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
         raise ModelError(
             f"{client.who}: its log-probabilities end at {floor:.6g}: it replaces smaller ones by that value, so no "
@@ -150,7 +140,9 @@ def _build_prompts(
     window, stride = window_and_stride(model)
     size = window if max_tokens is None else min(window, max_tokens)
     return [
-        build_prompt(model, text, cut_windows(0, text, size, min(stride, size - 1))[0], as_string=as_string)
+        dialect_interface.build_prompt(
+            model, text, cut_windows(0, text, size, min(stride, size - 1))[0], as_string=as_string
+        )
         for text in encode(model, list(texts))
     ]
 
@@ -191,8 +183,10 @@ class _Models(AnswerPart):
 def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that exceeds the context length, if the server returns its context length (vLLM, SGLang)."""
     try:
-        listed = parse_answer(_Models, client.ask(ServerRequest(build_url(client.endpoint, "models"))))
-    except (RefusedError, OversizedError, BadAnswerError):
+        listed = dialect_interface.parse_answer(
+            _Models, client.ask(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
+        )
+    except (RefusedError, OversizedError, dialect_interface.BadAnswerError):
         return
     window = window_and_stride(model)[0]
     for listed_model in listed.data:
@@ -286,7 +280,7 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
     few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
     given = _request_answers_in_order(client, few, AnswerDetail(0, moments=True))
     try:
-        whole = _request_answers_in_order(client, few, AnswerDetail(WHOLE, moments=True))
+        whole = _request_answers_in_order(client, few, AnswerDetail(dialect_interface.WHOLE, moments=True))
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
