@@ -95,7 +95,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
     assert not (paths.root.parent / "corpus-audit-check").exists()
     assert "Planned beforehand: sealed on" in (paths.reports / "model=tiny.html").read_text()
-    assert "give both" in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+    assert "--authority requires --seal. Add --seal." in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
 
 
 def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
@@ -190,7 +190,7 @@ def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> N
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
     assert "12 of 12 documents are too short for extraction" in shown
-    assert "none to search for passages" in shown
+    assert "search the documents for passages" not in shown
 
 
 def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
@@ -206,8 +206,8 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
         (["books", "--held-out"], "--held-out requires a file or a folder"),
-        (["books", "--exchangeable"], "name some"),
-        (["books", "--held-out-because", "newer"], "name some"),
+        (["books", "--exchangeable"], "--exchangeable requires --held-out"),
+        (["books", "--held-out-because", "newer"], "--held-out-because requires --held-out"),
         (
             ["books", "--held-out", "books/0.txt", "--exchangeable", "--held-out-because", "newer"],
             "--exchangeable contradicts --held-out-because newer",

@@ -220,7 +220,7 @@ def _search_and_show(
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
         print_message(
-            f"{len(search.unreadable_parts)} damaged part(s) of the cache were moved aside, and their windows run again"
+            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
         )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:

@@ -136,7 +136,7 @@ def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEnd
 
 def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: Probing) -> None:
     server.room = 100
-    with pytest.raises(ModelError, match=r"takes 99 tokens at most .* window is 100: set window: 99"):
+    with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100: set window: 99"):
         probe()
     probe(entry={"window": 99})
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
