@@ -28,7 +28,7 @@ class AuditFindings:
     Attributes
     ----------
     model : str
-        The model's name, as in the warehouse, or that of the series.
+        The name of the model, as in the warehouse, or of the series.
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
@@ -71,9 +71,9 @@ def audit(
     workers: int | None = None,
     verbose: bool = False,
 ) -> AuditFindings:
-    """Audit a model, or a series of them, on one or more benchmarks, as the command `corpus-audit audit` does.
+    """Audit a model, or a series of models, on one or more benchmarks, as the command `corpus-audit audit` does.
 
-    The audit runs through Dagster, in this process. Finished audits are not repeated. Texts in the cache are not run
+    Dagster runs the audit in this process. Finished audits are not repeated. Texts in the cache are not run
     again.
 
     Parameters
@@ -81,23 +81,24 @@ def audit(
     model : str
         The model: a name in config/models.yaml, a hub id, or a path.
     benchmark : str
-        A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.
+        A benchmark (release_notes_64), a family of benchmarks (release_notes), several names (a,b), or all.
     refresh : bool, default False
         Fetch the sources again, even if their documents are stored.
     again : bool, default False
-        Repeat finished audits. Texts still come from the cache.
+        Repeat finished audits. Texts in the cache are not run again.
     kinds : Sequence[str], default ('base',)
-        What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.
+        Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can
+        be computed later without a pass.
     logits_budget_gb : float, optional
         Maximum size of the full logits of a benchmark, in gigabytes.
     device : str, optional
         Device of the model, "cpu" or "cuda". Default: cuda if it is available.
     max_tokens : int, optional
-        Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.
+        Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.
     max_cost : float, optional
-        Maximum cost of these tokens, by the prices in the models' entries.
+        Maximum cost of the tokens sent to servers, by the prices in the models' entries.
     engine : {"in_process", "ray"}, optional
-        What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+        Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
         Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
     verbose : bool, default False
@@ -116,7 +117,7 @@ def audit(
     Warns
     -----
     UserWarning
-        For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
+        For pairs that could not be run, skipped benchmarks, and wrong entries of the configuration.
     """
     options = AuditOptions(
         refresh=refresh,
@@ -140,7 +141,7 @@ def audit(
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
-    warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
+    warn(f"{name} is skipped: {reason}" for name, reason in outcome.left_out.items())
     if outcome.failed is not None:
         raise outcome.failed
     paths = DataPaths.from_environment()

@@ -67,9 +67,9 @@ def score(
     text_column : str, optional
         Column of the text. Default: text, else input, else the only column.
     label_column : str, default 'label'
-        Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.
+        Column of the label: 1 member, 0 non-member, empty unknown. The column is optional.
     id_column : str, optional
-        Column of your own id of each text, which the result keeps. Default: id, if there is one.
+        Column with your own ids of the texts, which are copied into the result. Default: id, if the column exists.
     start_token : {"always", "tokenizer"}, optional
         Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.
     dtype : {"float32", "bfloat16", "float16"}, optional
@@ -79,22 +79,22 @@ def score(
     frequencies : PathLike[str], optional
         Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.
     prefix_texts : PathLike[str], optional
-        A file of known non-members, each from a different document. The first of them are the prefix of recall and
-        con_recall. Texts of their documents get no score. The first 32 words identify a document.
+        A file of known non-members, each from a different document. The first texts are the prefix of recall and
+        con_recall. Other texts of these documents get no score. The first 32 words identify a document.
     prefix_members : PathLike[str], optional
-        A file of known members, in the same form: the other prefix of con_recall.
+        A file of known members, in the same format. They are the second prefix of con_recall.
     proposer : str, default 'own-topk'
-        What generates neighbours: the model itself (own-topk), or a masked language model.
+        Generator of neighbours: the model itself (own-topk), or a masked language model.
     seed : int, default 0
         Seed for generating neighbours.
     device : str, optional
         Device of the model, "cpu" or "cuda". Default: cuda if it is available.
     max_tokens : int, optional
-        Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.
+        Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.
     max_cost : float, optional
-        Maximum cost of these tokens, by the prices in the models' entries.
+        Maximum cost of the tokens sent to servers, by the prices in the models' entries.
     engine : {"in_process", "ray"}, optional
-        What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
+        Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
         Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.
     verbose : bool, default False
@@ -218,8 +218,8 @@ def evaluate(
         are score and label. The columns group, detector and text are used if present. A table in memory is stored in
         the folder of the findings.
     texts : PathLike[str], optional
-        The file that was scored, for a table of ``score``, which holds no text. The blind control needs the texts. They
-        are found by their sha256.
+        The file that was scored. The blind control needs its texts, which a table of ``score`` does not contain. Texts
+        are matched by their sha256.
     text_column : str, optional
         Column of the text in ``texts``. Default: text, else input, else the only column.
     out : PathLike[str], optional
@@ -231,8 +231,8 @@ def evaluate(
     design : {"temporal", "exchangeable", "randomised", "selected", "unstated", "unlabelled"}, optional
         How members and non-members were chosen. Default: unstated, or unlabelled if no text is a member.
     headline : str, optional
-        The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only
-        detector. If several other detectors are scored, there is no headline.
+        The headline detector, named before any result is seen. Default: the first of min_k_plus_plus,
+        min_k and loss that has scores, otherwise the only detector. With several other detectors, there is no headline.
     language : str, default 'en'
         Language of the texts, as ISO 639-1.
     calibration : float, default 0.5
@@ -250,12 +250,12 @@ def evaluate(
     Raises
     ------
     AuditError
-        If you can correct the cause: a table that cannot be used, or one with nothing to compare.
+        If you can correct the cause: an unusable table, or a table with nothing to compare.
 
     Warns
     -----
     UserWarning
-        For rows that cannot be used, and for what is left out or assumed.
+        For skipped rows, and for assumptions about the table.
 
     Examples
     --------

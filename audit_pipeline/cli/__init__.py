@@ -1,6 +1,7 @@
-"""The command `corpus-audit`: one module per group of commands, which parse options, call, and print.
+"""The command `corpus-audit`. Each module holds a group of commands.
 
-Work belongs elsewhere. Heavy packages are imported by the command that needs them, so that `--help` answers at once.
+A command parses its options, calls functions of other packages, and prints their results. It imports heavy packages
+only when it runs, so that `--help` prints at once.
 """
 
 from audit_pipeline.cli.main_command import main

@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import print_problems
-from audit_pipeline.cli.shared_options import (
-    benchmark_option,
-    details_option,
-    fail_on_option,
-    model_option,
-    run_options,
-    table_output_options,
-)
 from audit_pipeline.errors import AuditError
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest, build_audit_request
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, print_result, show_table
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
@@ -56,8 +50,8 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=10, keeps=PASSES_KEPT)
-@model_option
-@benchmark_option
+@shared_options.model_option
+@shared_options.benchmark_option
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -65,31 +59,33 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
     "estimated time. Nothing is fetched or run.",
 )
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are stored.")
-@click.option("--again", is_flag=True, help="Repeat finished audits. Texts still come from the cache.")
+@click.option("--again", is_flag=True, help="Repeat finished audits. Texts in the cache are not run again.")
 @click.option(
     "--kinds",
     default="base",
     show_default=True,
-    help="What to cache of each pass: base, topk, logits. Statistics of logits can be computed later without a pass.",
+    help="Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics "
+    "can be computed later without a pass.",
 )
 @click.option(
     "--logits-budget-gb",
     type=click.FloatRange(min=0),
     help="Maximum size of the full logits of a benchmark, in gigabytes.",
 )
-@run_options
-@details_option
-@fail_on_option("found", "stale")
-@table_output_options
+@shared_options.run_options
+@shared_options.details_option
+@shared_options.fail_on_option("found", "stale")
+@shared_options.table_output_options
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
-    """Audit a model, or a series of them, on one or more benchmarks.
+    """Audit a model, or a series of models, on one or more benchmarks.
 
-    The audit runs through Dagster, in this process. Finished audits are not repeated. Cached texts are not run again.
+    Dagster runs the audit in this process. Finished audits are not repeated. Cached texts are not run again.
     """
     audit_options = AuditOptions(**options)
     if dry_run and audit_options.refresh:
         raise click.UsageError(
-            "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
+            "--dry-run cannot be combined with --refresh: the texts are known only after the sources are fetched. "
+            "Remove one of these options."
         )
     if dry_run:
         request = build_audit_request(model, benchmark, audit_options)
@@ -116,32 +112,32 @@ def _show_dry_run(request: AuditRequest) -> None:
     if dry.has_work:
         record_exit_state("stale")
     for name, problem in dry.problems.items():
-        print_message(f"{name} is left out: {problem}")
+        console.print_message(f"{name} is skipped: {problem}")
     _show_preparation_steps(dry.preparation_steps, dry.not_built, paths)
     if tokenized is None or not dry.plans:
-        print_result("\nNothing was fetched, built or run.", plans=[])
+        console.print_result("\nNothing was fetched, built or run.", plans=[])
         return
     plans = dry.plans
     _show_plans(plans, tokenized, options)
     print_run_resources(tokenized, options)
-    measured = (
-        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
-        "loading and without the passes of a reference model."
+    time_note = "The passes of a reference model are not included, and the time is not known."
+    if entry.host.is_here and options.chosen_engine.name == "in_process":
+        time_note = (
+            "The number of branch tokens is an estimate. The time is estimated from this machine's measured speed, "
+            "without loading the model and without the passes of a reference model."
+        )
+    console.print_result(
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes. "
+        + time_note
     )
-    elsewhere = "what a reference model takes comes on top, and the time is not known."
-    is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
-    print_result(
-        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
-        + (measured if is_here else elsewhere)
-    )
-    # Each pass is a request, for which the server generates a token too.
-    own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
-    print_sending_plan([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
+    # Each pass is a request, and the server generates one token per request.
+    n_tokens = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
+    print_sending_plan([(tokenized, n_tokens), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in request.benchmarks:
         if spec.settings.extraction and spec.name in plans:
-            print_result(
+            console.print_result(
                 f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
-                f"--benchmark {spec.name} --dry-run says what that takes."
+                f"--benchmark {spec.name} --dry-run estimates this work."
             )
 
 
@@ -162,18 +158,18 @@ def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedMode
         }
         for name, (plan, because) in plans.items()
     ]
-    show_table("plans", rows, _PLANS)
+    console.show_table("plans", rows, _PLANS)
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
     """Print the steps before the model is run, each with its reason."""
-    if steps or is_json_output():
-        show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
+    if steps or console.is_json_output():
+        console.show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
-        print_result(
-            f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
-            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds the benchmark, without running a "
-            "model; corpus-audit audit does all of it.",
+        console.print_result(
+            f"The numbers of texts and tokens are known after these are built: {', '.join(unbuilt_benchmarks)}. "
+            f"To build a benchmark without running a model: corpus-audit benchmarks --build {unbuilt_benchmarks[0]}. "
+            "`corpus-audit audit` builds missing benchmarks itself.",
             not_built=list(unbuilt_benchmarks),
         )
 
@@ -217,7 +213,7 @@ def _count_reference_tokens(
     try:
         reference = load_reference_model(model, paths)
     except AuditError as error:
-        print_message(f"the reference model: {error}")
+        console.print_message(f"the reference model cannot be loaded: {error}")
         return []
     if reference is None or reference.entry.host.is_here:
         return []

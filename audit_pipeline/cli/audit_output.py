@@ -10,18 +10,9 @@ from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled,
 from audit_pipeline.cli.listed_command import record_exit_state
 from audit_pipeline.cli.output import format_detector_cell
 from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, build_audit_request
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    escape_control_characters,
-    is_json_output,
-    print_message,
-    print_result,
-    print_step,
-    print_unless_quiet,
-    show_table,
-)
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.run_audit import run_audit
 from audit_pipeline.report.number_format import format_estimate, format_interval, format_probability, format_signed
@@ -58,7 +49,7 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
         elif row is word_for_word:
             key = "word_for_word"
         words = "\n".join(filter(None, lines))
-        print_result(escape_control_characters(words), **{key: [{"benchmark": benchmark, **row}]})
+        console.print_result(console.escape_control_characters(words), **{key: [{"benchmark": benchmark, **row}]})
     return answer
 
 
@@ -88,17 +79,19 @@ def print_damaged_files(paths: DataPaths) -> None:
             'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
         ).fetchall()
     for table, partition, run_id, reason in damaged[:_NAMED]:
-        words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
-        print_message(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+        words = f"skipped a damaged file of the table {table}: {partition} (run {run_id}): {reason}"
+        console.print_message(f"{words}. To find the file: corpus-audit doctor --deep", style="yellow")
     if len(damaged) > _NAMED:
-        print_message(f"and {len(damaged) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+        console.print_message(
+            f"and {len(damaged) - _NAMED} more damaged files. To list them: corpus-audit doctor --deep", style="yellow"
+        )
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     from audit_pipeline.report.notes import describe_text_counts
 
     if answer["sides"] == "none":
-        yield "None of its texts to evaluate is labelled; its scores are in the view scores_with_examples"
+        yield "None of the texts to evaluate is labelled. The scores are in the view scores_with_examples."
         return
     if answer["warning"] and answer["documents"] is not None:
         yield f"Few texts: {answer['warning']}"
@@ -114,8 +107,8 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     calibration = documents["calibration_groups_in_all"]
     if calibration not in (None, compared):
         yield (
-            f"Documents were compared with at least {compared} of the {calibration} calibration documents, those with "
-            "as many texts as are compared; thresholds are chosen on all."
+            f"Documents were compared with at least {compared} of the {calibration} calibration documents: those that "
+            "have at least as many texts. Thresholds were chosen on all calibration documents."
         )
 
 
@@ -141,7 +134,7 @@ def _format_claim_line(answer: Mapping[str, Any]) -> str:
 
 
 def _format_provenance(answer: Mapping[str, Any]) -> str:
-    """Return the detector of the answer, and who stated labels and design."""
+    """Return the detector of the answer, the source of the labels, and the design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
     facts: list[str] = []
     if answer["detector"]:
@@ -154,17 +147,22 @@ def _format_provenance(answer: Mapping[str, Any]) -> str:
 
 
 def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
-    """Update the pairs of a model and a benchmark. If all are up to date, no heavy package is imported."""
+    """Audit a model on benchmarks, and print what was done.
+
+    Results that are up to date are not computed again. If all are up to date, no heavy package is imported.
+    """
     # This comes before the heavy packages, so that a wrong name is reported at once.
     request = build_audit_request(model, benchmark, options)
     print_problems(request.problems)
-    outcome = run_audit(request, load_dagster_definitions, print_step)
+    outcome = run_audit(request, load_dagster_definitions, console.print_step)
     if outcome.dead_runs:
-        print_message(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        console.print_message(
+            f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots"
+        )
     for partition, done in outcome.passes.items():
-        print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        console.print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_run.items():
-        print_message(f"{partition} could not run: {reason}", style="red")
+        console.print_message(f"{partition} could not run: {reason}", style="red")
     return outcome
 
 
@@ -174,7 +172,7 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
 
     paths = DataPaths.from_environment()
     if explain_unpublished([model.name for outcome in outcomes for model in outcome.models], paths) is not None:
-        print_step("rebuilding warehouse and report")
+        console.print_step("rebuilding warehouse and report")
         publish(paths)
 
 
@@ -186,15 +184,15 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     paths = DataPaths.from_environment()
     for pair in outcome.pairs:
         if outcome.models[1:]:
-            print_result(escape_control_characters(f"\n{pair.model}:"))
+            console.print_result(console.escape_control_characters(f"\n{pair.model}:"))
         has_findings = _show_findings(paths, pair.model, pair.benchmark, details=details)
         if outcome.models[1:] and not has_findings:
             reason = outcome.not_run.get(pair.partition, "no evaluation was made")
-            print_result(escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
+            console.print_result(console.escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
     print_damaged_files(paths)
     if outcome.left_out:
         record_exit_state("stale")
-    print_result(f"\nReport: {paths.report}", report=paths.report)
+    console.print_result(f"\nReport: {paths.report}", report=paths.report)
     if outcome.failed is not None:
         raise outcome.failed
 
@@ -208,23 +206,25 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
     show_findings(benchmark, findings, answer, details=details)
     if is_unlabelled(answer):
         return True
-    if details or is_json_output():
+    if details or console.is_json_output():
         detector = None if answer is None else answer["detector"]
         show_comparisons(paths, model, benchmark, detector)
     return answer is not None or bool(findings)
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
-    """Print the comparisons of detectors on the same texts: all of them, or those of one detector."""
+    """Print comparisons of detectors on the same texts: all comparisons, or those with ``detector``."""
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows: list[dict[str, Any]] = read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()
     for row in rows:
         row |= {name: json.loads(row[name]) for name in ("parameters", "other_parameters")}
     if rows:
-        print_result("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
-    if rows or is_json_output():
-        show_table("comparisons", rows, _COMPARISONS)
+        console.print_result(
+            "\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):"
+        )
+    if rows or console.is_json_output():
+        console.show_table("comparisons", rows, _COMPARISONS)
 
 
 def _format_other(row: Row) -> str:

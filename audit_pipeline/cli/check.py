@@ -14,33 +14,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
-from audit_pipeline.cli.shared_options import (
-    EXISTING,
-    FOLDER,
-    authority_option,
-    details_option,
-    device_option,
-    fail_on_option,
-    limit_options,
-    model_option,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.extras.evidence_packs.commands import seal_plans
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    escape_control_characters,
-    is_json_output,
-    print_result,
-    report_slow_work,
-    show_table,
-)
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.statistics.claims import HeldOutReason
@@ -69,12 +51,12 @@ def _format_languages(row: Row) -> str:
 
 def _format_date_range(row: Row) -> str:
     if row["newest"] is None:
-        return "none are known"
+        return "unknown"
     parts = [f"{row['oldest']} to {row['newest']}"]
     if row["dated_by_interval"]:
-        parts.append(f"{row['dated_by_interval']:,} known to the year, month or another interval")
+        parts.append(f"{row['dated_by_interval']:,} known only by year, month or another interval")
     if row["undated"]:
-        parts.append(f"{row['undated']:,} without")
+        parts.append(f"{row['undated']:,} without a date")
     return "; ".join(parts)
 
 
@@ -91,7 +73,7 @@ def _show_file_facts(inventory: Inventory) -> None:
     """Print the facts about the files, and the files that have no document."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
-    show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
+    console.show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents: list[Row] = []
     for document in inventory.documents:
         edition = None if document.edition is None else str(document.edition)
@@ -107,14 +89,14 @@ def _show_file_facts(inventory: Inventory) -> None:
         lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
     elif editions:
         lines.append(
-            f"\n{editions:,} file(s) give a date of this edition. It is not used, since a reprint is newer than its "
-            "work. --edition-dates takes it for the date of first publication."
+            f"\n{editions:,} file(s) contain the date of their edition. It is not used, because a reprint is newer "
+            "than the work. To use it as the date of first publication, add --edition-dates."
         )
     if inventory.unused:
-        lines.append(f"\nLeft out: {len(inventory.unused):,} file(s), row(s) or parts of files")
+        lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")
         lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
-    print_result(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
+    console.print_result(console.escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
 
 def _format_title(document: Document) -> str:
@@ -152,23 +134,23 @@ def _print_possible_conclusions(
         )
     if instrument_is_done is False:
         stronger.append(
-            "The instrument has not been checked in this workspace: whether the detectors find texts that a model was "
-            f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {control}"
+            "The instrument check has not been run in this workspace. It shows whether the detectors find texts that a "
+            f"model was trained on. Run it, in {INSTRUMENT_CHECK_TAKES}: {control}"
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     if stronger:
         words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
-    print_result("\n".join(words), **facts, instrument_check=instrument)
+    console.print_result("\n".join(words), **facts, instrument_check=instrument)
 
 
 @click.command(cls=ListedCommand, section=Section.BEGIN, position=10, keeps=PASSES_KEPT)
-@click.argument("files", nargs=-1, required=True, type=EXISTING)
-@model_option
+@click.argument("files", nargs=-1, required=True, type=shared_options.EXISTING)
+@shared_options.model_option
 @click.option(
     "--held-out",
-    type=EXISTING,
+    type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
     help="Documents of the same kind that, as you state, the model has not read: newer than the model, or never "
@@ -176,7 +158,7 @@ def _print_possible_conclusions(
 )
 @click.option(
     "--members",
-    type=EXISTING,
+    type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
     help="Documents that the model is known to have read. With --held-out, they show how well the detectors work.",
@@ -188,7 +170,7 @@ def _print_possible_conclusions(
     "published, or they were drawn at random from one collection. The claim level depends on it. Default: not stated.",
 )
 @click.option("--exchangeable", is_flag=True, help="Same as --held-out-because random.")
-@text_column_option
+@shared_options.text_column_option
 @click.option(
     "--title-column", help="Column of the title, in files of rows. Default: the name of the file and a number."
 )
@@ -201,9 +183,9 @@ def _print_possible_conclusions(
 )
 @click.option(
     "--workspace",
-    type=FOLDER,
-    help="Folder for configuration, data and report. An existing folder is continued. Default: the current workspace, "
-    "if check created it; else ./corpus-audit-check.",
+    type=shared_options.FOLDER,
+    help="Folder for configuration, data and report. An existing workspace is reused. Default: the current "
+    "workspace if check created it, otherwise ./corpus-audit-check.",
 )
 @click.option(
     "--dry-run",
@@ -211,13 +193,13 @@ def _print_possible_conclusions(
     help="Inspect the files and estimate the time. No workspace is created, and no model is run.",
 )
 @click.option("--seal", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md).")
-@authority_option
+@shared_options.authority_option
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
-@device_option
-@limit_options
-@details_option
-@fail_on_option("found", "stale")
-@table_output_options
+@shared_options.device_option
+@shared_options.limit_options
+@shared_options.details_option
+@shared_options.fail_on_option("found", "stale")
+@shared_options.table_output_options
 def check(
     files: tuple[Path, ...],
     model: str,
@@ -241,17 +223,17 @@ def check(
     """Find out whether a model has read your files.
 
     FILES are folders and files. Each .txt, .md, .html, .epub, .pdf and .docx file is one document, and so is each row
-    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. The same command again reuses
-    finished work. docs/check.md explains the answer.
+    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. Run the same
+    command again to reuse finished work. docs/check.md explains the answer.
     """
     options = AuditOptions(publish=False, **run_options)
     if exchangeable and held_out_because not in (None, "random"):
         raise click.UsageError(f"--exchangeable contradicts --held-out-because {held_out_because}. Give one of them.")
     if (exchangeable or held_out_because) and not held_out:
         given = "--exchangeable" if exchangeable else "--held-out-because"
-        raise click.UsageError(f"{given} states how the documents of --held-out were chosen: name some")
+        raise click.UsageError(f"{given} requires --held-out. Add --held-out FILES.")
     if authority is not None and not seal:
-        raise click.UsageError("--authority stamps the plan that --seal seals: give both")
+        raise click.UsageError("--authority requires --seal. Add --seal.")
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.pipeline.check_workspace import (
         ensure_workspace,
@@ -261,7 +243,7 @@ def check(
     )
     from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
 
-    own = UserFiles(
+    user_files = UserFiles(
         files,
         held_out,
         members,
@@ -274,9 +256,9 @@ def check(
     )
     folder = find_check_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
-    with report_slow_work("reading") as report:
+    with console.report_slow_work("reading") as report:
         report("the files")
-        inventory = inspect_user_files(own)
+        inventory = inspect_user_files(user_files)
     _show_file_facts(inventory)
     # The commands depend on the environment, which use_workspace changes below.
     weekly = _build_workspace_command(folder, "dev --weekly")
@@ -292,7 +274,7 @@ def check(
             passage_search = _count_searchable_documents(tokenized, inventory)
             _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _print_workspace(made, folder)
-            specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
+            specs, has_work = _prepare_and_print_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
                 record_exit_state("stale")
             if seal and not dry_run:
@@ -303,19 +285,19 @@ def check(
                 for audit in audited:
                     show_audit_outcome(audit, details=details)
     if is_kept:
-        print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
-    if not (dry_run or no_open or is_json_output()) and has_display():
+        console.print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
+    if not (dry_run or no_open or console.is_json_output()) and has_display():
         with use_workspace(folder):
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
 def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
     if workspace.folder != folder:
-        print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
+        console.print_result(f"\nWorkspace: {folder} (not created: this is a dry run)", workspace=folder, written=[])
         return
     changed = f"changed {', '.join(workspace.written)}" if workspace.written else "unchanged"
     what = "created" if workspace.is_new else changed
-    print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
+    console.print_result(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
 def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
@@ -346,7 +328,7 @@ def _is_instrument_checked() -> bool | None:
     return all(state.find_latest_entry(EVALUATIONS.name, pair.partition) for pair in pairs)
 
 
-def _prepare_and_say_work(
+def _prepare_and_print_work(
     tokenized: TokenizedModel, families: list[str], options: RunOptions
 ) -> tuple[list[BenchmarkSpec], bool]:
     """Build the texts of these families, and print the tokens to run and the estimated time.
@@ -382,11 +364,13 @@ def _prepare_and_say_work(
     print_sending_plan([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
-    searched = f"{to_search:,} to search the documents for passages" if windows else "none to search for passages"
-    more = " Likely passages add some." if windows else ""
-    time = f"time {format_estimated_time(seconds)}, without loading"
-    words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
-    print_result(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
+    message = "To run: nothing. All results are in the cache."
+    if tokens:
+        time = f"time {format_estimated_time(seconds)}, without loading the model"
+        message = f"To run: {tokens:,} tokens; {time}."
+        if windows:
+            message += f" Of these tokens, {to_search:,} search the documents for passages. Likely passages add more."
+    console.print_result(message, work=work)
     return specs, dry.has_work
 
 

@@ -1,7 +1,7 @@
 """The table of detectors that audit, check and evaluate print. The headline detector comes first.
 
-On a terminal it has the names that a user types. As Markdown or LaTeX it is a table for a paper, with printable names
-and a caption.
+On a terminal, the table has the detector names that a user types. As Markdown or LaTeX it is a table for a paper, with
+printable names and a caption.
 """
 
 from __future__ import annotations
@@ -11,15 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, format_side_counts
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    escape_control_characters,
-    is_json_output,
-    is_layout_output,
-    print_result,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.report.number_format import DASH, format_percent
 
 if TYPE_CHECKING:
@@ -77,30 +70,34 @@ def show_findings(
         answer: The answer from scores, with the headline detector, or None.
         details: Also print the detectors if membership is unknown. The JSON document always has them.
     """
-    if is_json_output():
-        show_table("findings", findings, _ON_A_TERMINAL)
+    if console.is_json_output():
+        console.show_table("findings", findings, _ON_A_TERMINAL)
         return
     if not findings:
         return
     headline = None if answer is None else answer["detector"]
     if is_unlabelled(answer) and not details:
         if len(findings) > 1:
-            print_result(f"\n{len(findings)} detectors were run: --details shows them, the others next to {headline}.")
+            console.print_result(
+                f"\n{len(findings)} detectors were run. To compare the others with {headline}, add --details."
+            )
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     names = ("audited texts", "held-out texts") if is_unlabelled(answer) else ("members", "non-members")
     sides = f"{most['n_members']:,} {names[0]}, {most['n_nonmembers']:,} {names[1]}"
-    print_result(escape_control_characters(f"\n{benchmark}: {sides}"))
+    console.print_result(console.escape_control_characters(f"\n{benchmark}: {sides}"))
     parts = _divide(findings, headline)
-    if is_layout_output():
+    if console.is_layout_output():
         caption = " ".join(_iterate_caption(benchmark, sides, findings, answer, has_headline=len(parts) > 1))
-        show_table("findings", findings, _IN_A_PAPER, parts=parts, caption=caption)
+        console.show_table("findings", findings, _IN_A_PAPER, parts=parts, caption=caption)
     else:
-        show_table("findings", findings, _ON_A_TERMINAL, parts=parts)
+        console.show_table("findings", findings, _ON_A_TERMINAL, parts=parts)
     for row in findings:
         if format_side_counts(row) != format_side_counts(most):
-            print_result(
-                escape_control_characters(f"{format_detector_cell(row)} scored {format_side_counts(row)} of them")
+            console.print_result(
+                console.escape_control_characters(
+                    f"{format_detector_cell(row)} scored {format_side_counts(row)} of these texts"
+                )
             )
 
 
@@ -119,7 +116,7 @@ def _iterate_caption(
 ) -> Iterator[str]:
     from audit_pipeline.statistics.claims import format_claim_level
 
-    yield f"{findings[0]['model']} on {benchmark}: {sides} (n: those that the detector scored)."
+    yield f"{findings[0]['model']} on {benchmark}: {sides} (n: texts that the detector scored)."
     if answer is not None:
         level = "not evaluated"
         if answer["claim_level"]:

@@ -1,4 +1,4 @@
-"""The command class of this project: what click's own class lacks.
+"""The command class of this project, with features that click's own class lacks.
 
     @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=10, keeps=PASSES_KEPT)
     @model_option
@@ -10,7 +10,7 @@ Commands and options are plain click decorators. Options of several commands are
 
 - the section in the help of ``corpus-audit``,
 - a line about the results that a stopped command keeps,
-- options that take several words,
+- options that take several values,
 - the output formats ``--json`` and ``--format``.
 """
 
@@ -24,7 +24,7 @@ import click
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.pipeline.console import collect_output
 
-GO_ON = "The same command continues from there."
+GO_ON = "To continue, run the same command again."
 PASSES_KEPT = f"Finished steps and finished texts are kept. {GO_ON}"
 SHARDS_KEPT = f"Work up to the last checkpoint (every 30 seconds) is kept. {GO_ON}"
 IF_STOPPED = "If it is stopped: "
@@ -93,7 +93,7 @@ class ListedCommand(click.Command):
             if word in flags:
                 current_flag = word
                 if position + 1 == len(args) or args[position + 1].startswith("-"):
-                    raise click.UsageError(f"{word} needs a file or a folder", ctx)
+                    raise click.UsageError(f"{word} requires a file or a folder", ctx)
             elif word.startswith("-"):
                 current_flag = None
                 expanded.append(word)
@@ -104,7 +104,7 @@ class ListedCommand(click.Command):
         return super().parse_args(ctx, expanded)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, with its output in the form that ``--json`` or ``--format`` names."""
+        """Run the command, with its output in the form that ``--json`` or ``--format`` requests."""
         as_json = ctx.meta.get(AS_JSON, False)
         layout = LAYOUTS.get(ctx.meta.get(FORMAT, ""))
         if as_json and layout is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import print_damaged_files
 from audit_pipeline.cli.listed_command import FORMAT, ListedCommand, Section
 from audit_pipeline.cli.output import LAYOUTS
@@ -26,27 +27,9 @@ from audit_pipeline.cli.run_setup import (
     print_problems,
     publish,
 )
-from audit_pipeline.cli.shared_options import (
-    FILE,
-    PATH,
-    json_option,
-    quiet_option,
-    save_in_meta,
-    table_output_options,
-)
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    format_cell,
-    format_cell_value,
-    is_json_output,
-    print_message,
-    print_result,
-    print_step,
-    show_table,
-    to_json_value,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.report.number_format import format_yes_or_no
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_text_output_allowed, require_writable
 
@@ -62,7 +45,7 @@ long_option = click.option("--long", is_flag=True, help="List all details, in wi
 
 def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
     """Return a function that formats a cell, or returns ``empty_text`` for an empty cell."""
-    return lambda value: format_cell_value(value) or empty_text
+    return lambda value: console.format_cell_value(value) or empty_text
 
 
 def _format_paper(row: Row) -> str:
@@ -80,7 +63,7 @@ _DETECTORS: Columns = (
 _DETECTORS_LONG: Columns = (
     ("detector", lambda row: f"{row['detector']} (on request)" if row["on_request"] else row["detector"]),
     ("paper", _format_paper),
-    ("needs", "needs", ", ".join),
+    ("requires", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
     ("own log-probabilities suffice", "own_logprobs_suffice", format_yes_or_no),
     ("parameters", _format_parameters),
@@ -119,32 +102,32 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     if not is_long:
         room = _MAX_WIDTH
         for head, *cell in first:
-            widths = [len(format_cell(row, *cell)) for row in rows]
+            widths = [len(console.format_cell(row, *cell)) for row in rows]
             room -= 2 + max([len(head), *widths])
         room = max(_MIN_LAST_WIDTH, room)
         long_columns = (
             *first,
-            (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …")),
+            (last[0], lambda row: textwrap.shorten(console.format_cell(row, *last[1:]), room, placeholder=" …")),
         )
-    show_table(name, rows, long_columns)
+    console.show_table(name, rows, long_columns)
 
 
 @click.command(cls=ListedCommand, section=Section.LISTS, position=30)
 @click.argument("name", required=False)
 @long_option
-@table_output_options
+@shared_options.table_output_options
 def detectors(name: str | None, long: bool) -> None:
-    """List the detectors, or describe one of them.
+    """List the detectors, or describe one detector.
 
-    With --long, the list has the needs and costs of each detector. With NAME, the page of the detector is printed.
-    docs/detectors.md has the same pages.
+    --long also lists the requirements and costs of each detector. NAME describes that detector in full, as
+    docs/detectors.md does.
     """
     from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
 
     if name is not None:
         chosen = get_detector(name)
-        print_result(format_as_text(chosen), detector=_build_detector_row(chosen))
+        console.print_result(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
     _show_list("detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=long)
 
@@ -171,7 +154,7 @@ def _build_detector_row(detector: Detector) -> Row:
 
 @click.command(cls=ListedCommand, section=Section.LISTS, position=10)
 @long_option
-@table_output_options
+@shared_options.table_output_options
 def models(long: bool) -> None:
     """List the models of config/models.yaml, and any problems."""
     from audit_pipeline.models.config import FILE_NAME
@@ -202,32 +185,36 @@ def models(long: bool) -> None:
     metavar="NAME",
     help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
 )
-@click.option("--out", type=PATH, help="Folder for --export, new or empty.")
-@click.option("--push", metavar="OWNER/NAME", help="Upload the export to the hub as this private data set.")
+@click.option("--out", type=shared_options.PATH, help="Folder for --export, new or empty.")
+@click.option(
+    "--push", metavar="OWNER/NAME", help="Upload the export to the Hugging Face Hub, as this private data set."
+)
 @click.option(
     "--with-text",
     is_flag=True,
     help="Confirm that you may redistribute the texts although their licence is unknown or not clearly free.",
 )
 @long_option
-@table_output_options
+@shared_options.table_output_options
 def benchmarks(
     build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
     """List the configured benchmarks, and any problems.
 
-    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark for
-    others to load (docs/benchmarks/handing-on.md).
+    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark
+    as a data set that others can load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
-            raise click.UsageError("--export needs --out FOLDER")
+            raise click.UsageError("--export requires --out FOLDER.")
         if build is not None:
-            raise click.UsageError("give either --build or --export: build first, then look at the list, then export")
+            raise click.UsageError(
+                "--build cannot be combined with --export. Build the benchmark first, then export it."
+            )
         _export_benchmarks(export, out, push, with_text=with_text)
         return
     if out is not None or push is not None or with_text:
-        raise click.UsageError("--out, --push and --with-text go with --export NAME")
+        raise click.UsageError("--out, --push and --with-text require --export NAME.")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment() if build is None else get_writable_paths()
@@ -250,7 +237,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
         manifest = read_built(paths, spec.name).manifest if built else {}
     except DataError as error:
         # A damaged benchmark must not hide the others.
-        print_message(str(error), style="yellow")
+        console.print_message(str(error), style="yellow")
     counts = manifest.get("counts", {})
     return {
         "benchmark": spec.name,
@@ -285,16 +272,16 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
     qualities = {benchmark: read_or_assess_split(benchmark, paths, run_id).quality for benchmark in built}
-    print_step(f"writing {folder}, and reading it back")
+    console.print_step(f"writing {folder}, and reading it back")
     digests = export(qualities, folder, paths, hub=hub)
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
-    show_table("exported", rows, _EXPORTED)
+    console.show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
-    print_result(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
+    console.print_result(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
-        print_step(f"sending it to the hub as {hub}")
+        console.print_step(f"sending it to the hub as {hub}")
         address = push(folder, hub)
-        print_result(f"On the hub: {address}", address=address)
+        console.print_result(f"On the hub: {address}", address=address)
 
 
 @click.command(cls=ListedCommand, section=Section.RESULTS, position=10)
@@ -306,24 +293,24 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     is_flag=True,
     help="Quote no audited text in report and warehouse. Set CORPUS_AUDIT_NO_TEXT to make this the default.",
 )
-@quiet_option
+@shared_options.quiet_option
 def report(open_it: bool, no_text: bool) -> None:
     """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
-        print_message(f"{paths.root} cannot be written: the report shown is the last report built")
+        console.print_message(f"{paths.root} cannot be written, so the last report is opened without rebuilding it")
         webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
     publish(paths, include_text=not no_text and is_text_output_allowed())
     print_damaged_files(paths)
-    print_result(f"Report: {paths.report}")
+    console.print_result(f"Report: {paths.report}")
     if open_it:
         webbrowser.open(paths.report.as_uri())
 
 
 def _find_warehouse() -> Path:
-    """Return the warehouse. It is built first if it is missing and audits exist."""
+    """Return the path of the warehouse. Build it first if it is missing and audits exist."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # The import is slow, and is only needed here.
@@ -339,14 +326,14 @@ def _find_warehouse() -> Path:
     "--format",
     "layout",
     envvar="CORPUS_AUDIT_SQL_FORMAT",
-    callback=partial(save_in_meta, FORMAT),
+    callback=partial(shared_options.save_in_meta, FORMAT),
     type=click.Choice(["table", *LAYOUTS, "csv", "json"]),
     default="table",
     show_default=True,
-    help="Format of the rows: for a terminal, to paste, or for programs.",
+    help="Format of the rows: table for a terminal, markdown and latex to paste, csv and json for programs.",
 )
-@json_option
-@quiet_option
+@shared_options.json_option
+@shared_options.quiet_option
 def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
@@ -355,7 +342,7 @@ def sql(statement: str, layout: str) -> None:
     """
     from audit_pipeline.warehouse.query import query_warehouse
 
-    if is_json_output() and layout == "csv":
+    if console.is_json_output() and layout == "csv":
         raise click.UsageError("give either --json or --format csv")
     table = query_warehouse(_find_warehouse(), statement)
     try:
@@ -370,12 +357,12 @@ def sql(statement: str, layout: str) -> None:
         return
     names = _number_repeated_names(table.column_names)
     by_name = [dict(zip(names, row, strict=True)) for row in rows]
-    if layout == "json" and not is_json_output():
+    if layout == "json" and not console.is_json_output():
         for row in by_name:
             click.echo(_format_json_line(row))
         return
-    show_table("rows", by_name, list(zip(table.column_names, names, strict=True)))
-    print_result(f"{len(rows):,} row(s)", row_count=len(rows))
+    console.show_table("rows", by_name, list(zip(table.column_names, names, strict=True)))
+    console.print_result(f"{len(rows):,} row(s)", row_count=len(rows))
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
@@ -397,16 +384,16 @@ def _format_csv_cell(value: object) -> object:
 
 
 def _format_json_line(value: object) -> str:
-    return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(console.to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 @click.command(cls=ListedCommand, section=Section.RESULTS, position=30)
 @click.argument("name")
-@click.option("--out", type=FILE, required=True, help="The .parquet or .csv file to write.")
-@quiet_option
+@click.option("--out", type=shared_options.FILE, required=True, help="The .parquet or .csv file to write.")
+@shared_options.quiet_option
 def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.query import export as export_rows
 
     rows = export_rows(_find_warehouse(), name, out)
-    print_result(f"{rows:,} rows of {name} in {out}")
+    console.print_result(f"{rows:,} rows of {name} in {out}")

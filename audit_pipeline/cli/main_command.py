@@ -43,7 +43,7 @@ _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
-    """Return whether an error of any library comes from a full disk, or the disk of the data folder is full now."""
+    """Return whether a full disk caused the error, or the disk of the data folder is full now."""
     from audit_pipeline.http.faults import iterate_causes
 
     for cause in iterate_causes(error, with_context=True):
@@ -53,7 +53,7 @@ def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
     return shutil.disk_usage(nearest).free < _NO_ROOM_BYTES
 
 
-class _Front(click.Group):
+class _MainGroup(click.Group):
     """The group of all commands, by section.
 
     An error that users can correct becomes one line and exit code 2, without a traceback.
@@ -156,8 +156,8 @@ def _exit_if_user_can_act(error: Exception) -> None:
     if not isinstance(error, AuditError) and is_caused_by_full_disk(error, DataPaths.from_environment().root):
         folder = DataPaths.from_environment().root
         words = (
-            f"the disk is full (data folder: {folder}; {to_one_line(error)}): make room and run the same again; what "
-            "was finished is kept"
+            f"the disk is full (data folder: {folder}; {to_one_line(error)}): free some space and run the same command "
+            "again; finished work is kept"
         )
     elif isinstance(error, AuditError | OSError):
         words = to_one_line(error)
@@ -182,8 +182,8 @@ _NEXT = {
     'sql "FROM not_audited"': "lists the audits that are not done yet, with the reasons",
     "models": "lists the models that can be audited",
     "benchmarks": "lists the benchmarks",
-    "audit --model M --benchmark B": "audits one of them",
-    "dev": "starts the Dagster UI: audits on a schedule",
+    "audit --model M --benchmark B": "audits a model on a benchmark",
+    "dev": "starts the Dagster UI, for audits on a schedule",
 }
 _REPAIR = {"doctor --deep": "lists damaged files", "report": "rebuilds warehouse and report"}
 COUNTS = """
@@ -202,8 +202,8 @@ def _print_what_next() -> None:
         _print_result_counts(paths)
     else:
         if paths.dagster_home.is_dir():
-            print_result(f"An audit was begun in {_format_path(paths.root)}")
-            print_result("It goes on with the command that began it.")
+            print_result(f"An audit was started in {_format_path(paths.root)}")
+            print_result("To continue it, run the same command again.")
         else:
             print_result(f"There are no results yet in {_format_path(paths.root)}")
         print_next_commands(_FIRST)
@@ -234,7 +234,7 @@ def _print_result_counts(paths: DataPaths) -> None:
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
-_NOT_KEPT = "This command keeps nothing of its own: run it again."
+_NOT_KEPT = "This command stores no partial results. Run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("0", "done; if a text or pair could not be scored, the output has the reason"),
@@ -243,7 +243,7 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
         "the state that `--fail-on` names was reached, `doctor` found a problem, or a check of `verify` failed; or an "
         "internal error, with a traceback",
     ),
-    ("2", "an error that you can correct: one line has the cause and what to do"),
+    ("2", "an error that you can correct; the message has one line, with the cause and what to do"),
     ("130", "stopped with Ctrl-C; the last line explains what is kept and how to continue"),
     ("143", "stopped by SIGTERM; the last line explains what is kept and how to continue"),
 )
@@ -269,7 +269,7 @@ def _find_commands() -> Mapping[Section, Sequence[Listed]]:
 _SECTIONS = _find_commands()
 
 
-@click.group(cls=_Front, invoke_without_command=True, context_settings=_SETTINGS)
+@click.group(cls=_MainGroup, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(package_name="corpus-audit")
 @click.pass_context
 def main(ctx: click.Context) -> None:

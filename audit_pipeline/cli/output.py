@@ -56,7 +56,7 @@ _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 
 def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None) -> str:
     """Format a Markdown table, as GitHub reads it, below its caption. Columns of numbers are aligned right."""
-    # Completion and help do without the package.
+    # Shell completion and help do not need this package, so it is imported here.
     from tabulate import tabulate
 
     table = tabulate(
@@ -190,7 +190,7 @@ def _format_row_estimate(metric: str, format_spec: str, row: Row) -> str:
 
 
 def print_run_resources(model: TokenizedModel, options: RunOptions) -> None:
-    """Print whether the weights fit into this machine, or the workers that a Ray cluster would run.
+    """Print whether the weights fit into the memory of this machine, or the workers that a Ray cluster would run.
 
     Nothing is printed for a model on a server.
     """
@@ -198,10 +198,10 @@ def print_run_resources(model: TokenizedModel, options: RunOptions) -> None:
         return
     engine = options.chosen_engine
     if engine.name == "ray":
-        count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
+        count = "as many workers as it can run" if engine.workers is None else f"{engine.workers} workers"
         print_result(
-            f"The model would be run by a Ray cluster, which is asked for {count}. How long it takes, and whether the "
-            "weights fit its machines, is not known here.",
+            f"The model would run on a Ray cluster, with {count}. The time is not known, nor whether the weights fit "
+            "into the memory of its machines.",
             cluster={"workers": engine.workers},
         )
         return
@@ -229,8 +229,8 @@ def format_estimated_time(seconds: float | None) -> str:
 def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
     """Print the recipients of texts, the number of tokens, their cost, and whether the limits suffice.
 
-    The tokens of asking each server which model it is are included. They are sent once for the command and once for
-    its run.
+    The numbers include the tokens that check which model each server has. They are sent once for the command and once
+    for its run.
 
     Args:
         to_send: The model and its reference model, each with the tokens of its texts. Models on this machine are
@@ -249,7 +249,7 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
             cost = f"about {sending.cost:,.4g} by the price in its entry"
         print_result(
             f"{sending.model}: {sending.sent_to}. About {sending.tokens:,} tokens would be sent, {sending.probes:,} of "
-            f"them to ask the server which model it is; {cost}."
+            f"them to check which model the server has; {cost}."
         )
     tokens = sum(sending.tokens for sending in sendings)
     costs = [sending.cost for sending in sendings if sending.cost is not None]
@@ -258,10 +258,11 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
     for sending in sendings:
         limits_set += [f"{limit} (the entry of {sending.model})" for limit in _describe_limits(sending.limits)]
         exceeds_limit = exceeds_limit or _exceeds(sending.limits, sending.tokens, sending.cost)
-    message = "No limit is set: --max-tokens and --max-cost set a limit, and so does the model's entry."
+    message = "No limit is set. To set one, use --max-tokens, --max-cost or the model's entry."
     if limits_set and exceeds_limit:
         message = (
-            f"The limit of {' and '.join(limits_set)} does not suffice: the run stops there, and the next run goes on."
+            f"The limit of {' and '.join(limits_set)} does not suffice: the run stops at the limit, and the next run "
+            "continues."
         )
     elif limits_set:
         message = f"The limit of {' and '.join(limits_set)} suffices."

@@ -46,7 +46,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
 
     Args:
         paths: The data folder.
-        include_text: Quote texts. None: as the environment allows.
+        include_text: Quote texts. None: unless CORPUS_AUDIT_NO_TEXT is set.
     """
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
@@ -101,7 +101,7 @@ def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str]
 
 
 def load_whole_configuration() -> Configuration:
-    """Load every file of the configuration. The command prints the problems."""
+    """Load every configuration file. The caller prints its problems."""
     from audit_pipeline.pipeline.whole_configuration import load_configuration
 
     return load_configuration()

@@ -6,28 +6,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import print_conclusions, print_damaged_files, show_comparisons
 from audit_pipeline.cli.findings_table import build_finding_rows, is_unlabelled, show_findings
 from audit_pipeline.cli.listed_command import ListedCommand, Section
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    BETWEEN_0_AND_1,
-    FOLDER,
-    INPUT_FILE,
-    PATH,
-    table_output_options,
-)
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    escape_control_characters,
-    is_json_output,
-    print_message,
-    print_result,
-    print_skipped,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.report.number_format import DASH, format_thousands
 from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
@@ -40,18 +25,18 @@ if TYPE_CHECKING:
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=30)
 @click.option(
     "--scores",
-    type=INPUT_FILE,
+    type=shared_options.INPUT_FILE,
     required=True,
     help="Table with the columns score and label. The columns group, detector and text are used if present.",
 )
 @click.option(
     "--texts",
-    type=PATH,
-    help="The scored file, for a table of `corpus-audit score`, which has no text. The blind control needs the texts. "
-    "They are found by their sha256.",
+    type=shared_options.PATH,
+    help="The file that was scored. The blind control needs its texts, which a table of `corpus-audit score` does not "
+    "contain. Texts are matched by their sha256.",
 )
 @click.option("--text-column", help="Column of the text in --texts. Default: text, else input, else the only column.")
-@click.option("--out", type=FOLDER, help="Folder for warehouse and report. Default: FILE_findings.")
+@click.option("--out", type=shared_options.FOLDER, help="Folder for warehouse and report. Default: FILE_findings.")
 @click.option("--model", default="a model", show_default=True, help="Model name written to the findings.")
 @click.option("--benchmark", help="Benchmark name written to the findings. Default: the file's name.")
 @click.option(
@@ -61,8 +46,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--headline",
-    help="Headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the only "
-    "detector. If several other detectors are scored, there is no headline.",
+    help="Headline detector, named before any result is seen. Default: the first of min_k_plus_plus, "
+    "min_k and loss that has scores, otherwise the only detector. With several other detectors, there is no headline.",
 )
 @click.option("--language", default="en", show_default=True, help="Language of the texts, as ISO 639-1.")
 @click.option(
@@ -74,7 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for choosing the calibration groups.")
 @click.option("--no-text", is_flag=True, help="Quote no text in the report and the warehouse.")
-@table_output_options
+@shared_options.table_output_options
 def evaluate(no_text: bool, **options: Any) -> None:
     """Write findings and a report from scores of your own.
 
@@ -84,16 +69,16 @@ def evaluate(no_text: bool, **options: Any) -> None:
     from audit_pipeline.warehouse.query import read_latest_findings
 
     done = evaluate_file(EvaluateOptions(no_text=no_text or not is_text_output_allowed(), **options))
-    print_skipped(done.external_scores.skipped)
+    console.print_skipped(done.external_scores.skipped)
     for note in done.external_scores.notes:
-        print_message(note)
+        console.print_message(note)
     answer = print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
-    if is_json_output():
+    if console.is_json_output():
         rows: list[Row] = []
         for row in done.findings.tables["evaluations"].to_pylist():
             if row["is_default"] and row["value"] is not None:
                 rows.append({name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")})
-        show_table("evaluations", rows, ())
+        console.show_table("evaluations", rows, ())
     else:
         found = read_latest_findings(done.paths.warehouse, done.pair.model, [done.pair.benchmark])
         show_findings(done.pair.benchmark, build_finding_rows(found, done.pair.model), answer, details=True)
@@ -102,12 +87,12 @@ def evaluate(no_text: bool, **options: Any) -> None:
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     if done.external_scores.unused_counts:
         reasons = (
-            f"{rows} × {escape_control_characters(reason)}"
+            f"{rows} × {console.escape_control_characters(reason)}"
             for reason, rows in done.external_scores.unused_counts.items()
         )
-        print_result(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
+        console.print_result(f"\nSkipped rows: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
     print_damaged_files(done.paths)
-    print_result(
+    console.print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
         report=done.report,
@@ -130,9 +115,11 @@ _POWER: Columns = (
 @click.option("--model", help="Audited model whose scores are used. Requires --benchmark.")
 @click.option("--benchmark", help="Audited benchmark with labels. Requires --model.")
 @click.option("--detector", help="Detector. Default: the headline detector of the report.")
-@click.option("--auroc", type=BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
-@click.option("--fpr", type=BETWEEN_0_AND_1, default=0.05, show_default=True, help="Accepted false-positive rate.")
-@click.option("--power", type=BETWEEN_0_AND_1, default=0.8, show_default=True, help="Required power.")
+@click.option("--auroc", type=shared_options.BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
+@click.option(
+    "--fpr", type=shared_options.BETWEEN_0_AND_1, default=0.05, show_default=True, help="Accepted false-positive rate."
+)
+@click.option("--power", type=shared_options.BETWEEN_0_AND_1, default=0.8, show_default=True, help="Required power.")
 @click.option(
     "--effect",
     type=click.FloatRange(0, 1, True),
@@ -140,8 +127,10 @@ _POWER: Columns = (
     show_default=True,
     help="Share of members among the audited texts.",
 )
-@click.option("--held-out", type=AT_LEAST_1, help="Number of held-out texts. Default: as many as are audited.")
-@table_output_options
+@click.option(
+    "--held-out", type=shared_options.AT_LEAST_1, help="Number of held-out texts. Default: the number of audited texts."
+)
+@shared_options.table_output_options
 def power(
     model: str | None,
     benchmark: str | None,
@@ -168,7 +157,7 @@ def power(
         raise click.UsageError("give --model and --benchmark, or --auroc")
     benchmark, detector, members, nonmembers = _read_group_scores(model, benchmark, detector)
     words = f"{model} on {benchmark}, {detector}, one value per group:"
-    print_result(words, model=model, benchmark=benchmark, detector=detector)
+    console.print_result(words, model=model, benchmark=benchmark, detector=detector)
     _show_power(power_report_from_scores(members, nonmembers, goal))
 
 
@@ -197,7 +186,7 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
         chosen = detector or choose_headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))
-            raise DataError(f"{model} on {benchmark} has no headline detector: give --detector; there are: {known}")
+            raise DataError(f"{model} on {benchmark} has no headline detector. Choose one with --detector: {known}")
         if chosen not in settings:
             hint = did_you_mean(chosen, sorted(settings))
             raise DataError(f"there is no AUROC of {chosen} for {model} on {benchmark}; {hint}")
@@ -213,9 +202,9 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
 
 
 def _show_power(report: PowerReport) -> None:
-    print_result(report.sentence, sentence=report.sentence)
+    console.print_result(report.sentence, sentence=report.sentence)
     rows = [
         {"texts": point.n, "mean_score": point.mean_score, "flagged": point.flagged, "resampled": point.resampled}
         for point in report.curve
     ]
-    show_table("power", rows, _POWER)
+    console.show_table("power", rows, _POWER)

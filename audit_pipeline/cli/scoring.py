@@ -1,4 +1,4 @@
-"""The command score."""
+"""The command score, which scores the texts of a file."""
 
 from __future__ import annotations
 
@@ -9,30 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, format_side_counts
 from audit_pipeline.cli.run_setup import get_writable_paths, resolve_model_option
-from audit_pipeline.cli.shared_options import (
-    FILE,
-    INPUT_FILE,
-    PATH,
-    id_column_option,
-    model_option,
-    run_options,
-    table_output_options,
-    text_column_option,
-)
-from audit_pipeline.pipeline.console import (
-    Columns,
-    is_json_output,
-    print_message,
-    print_result,
-    print_skipped,
-    print_step,
-    print_unless_quiet,
-    show_progress,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns
 from audit_pipeline.pipeline.options import ScoreOptions
 
 if TYPE_CHECKING:
@@ -49,26 +31,26 @@ _SEPARATION: Columns = (
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=10, keeps=PASSES_KEPT)
 @click.option(
     "--texts",
-    type=PATH,
+    type=shared_options.PATH,
     required=True,
-    help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
+    help="A file of rows or lines, a folder that the package datasets saved, or - for standard input.",
 )
-@click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
-@model_option
+@click.option("--out", type=shared_options.FILE, required=True, help="The Parquet file to write.")
+@shared_options.model_option
 @click.option(
     "--detectors",
     help="Names of detectors, separated by commas. `corpus-audit detectors` lists them. Default: all except those that "
     "run on request only.",
 )
 @click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
-@text_column_option
+@shared_options.text_column_option
 @click.option(
     "--label-column",
     default="label",
     show_default=True,
-    help="Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.",
+    help="Column of the label: 1 member, 0 non-member, empty unknown. The column is optional.",
 )
-@id_column_option
+@shared_options.id_column_option
 @click.option(
     "--start-token",
     type=click.Choice(["always", "tokenizer"]),
@@ -82,19 +64,19 @@ _SEPARATION: Columns = (
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option(
     "--frequencies",
-    type=INPUT_FILE,
+    type=shared_options.INPUT_FILE,
     help="Token frequencies for dc_pdd: a table of `corpus-audit count`.",
 )
 @click.option(
     "--prefix-texts",
-    type=PATH,
-    help="File of known non-members, each from a different document. The first of them are the prefix of recall and "
-    "con_recall. Texts of their documents get no score. The first 32 words identify a document.",
+    type=shared_options.PATH,
+    help="File of known non-members, each from a different document. The first texts are the prefix of recall and "
+    "con_recall. Other texts of these documents get no score. The first 32 words identify a document.",
 )
 @click.option(
     "--prefix-members",
-    type=PATH,
-    help="File of known members, in the form of --prefix-texts: the other prefix of con_recall.",
+    type=shared_options.PATH,
+    help="File of known members, in the format of --prefix-texts. They are the second prefix of con_recall.",
 )
 @click.option(
     "--proposer",
@@ -103,7 +85,7 @@ _SEPARATION: Columns = (
     help="Generator of neighbours: the model itself (own-topk), or a masked language model.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for generating neighbours.")
-@run_options
+@shared_options.run_options
 @click.option(
     "--set",
     "set_parameters",
@@ -112,7 +94,7 @@ _SEPARATION: Columns = (
     metavar="DETECTOR.PARAMETER=VALUE",
     help="Set a parameter of a detector; repeatable.",
 )
-@table_output_options
+@shared_options.table_output_options
 def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: Any) -> None:
     """Score the texts of a file, without Dagster.
 
@@ -131,12 +113,12 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     request = build_scoring_request(score_options, texts)
     stream = _open_file_texts(texts, score_options.text_column)
 
-    # These imports take a second, so mistakes in the file are reported before.
+    # These imports take a second, so mistakes in the file are reported before them.
     from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
-        listener = ProgressListener(print_step, show_progress, on_progress)
+        listener = ProgressListener(console.print_step, console.show_progress, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
     _show_scores(scores, score_options, texts, out)
 
@@ -148,27 +130,27 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
-        print_step("reading lines of JSON from standard input")
+        console.print_step("reading lines of JSON from standard input")
     texts = open_texts(file, text_column, [GROUP])
     if texts.rows.note is not None:
-        print_step(texts.rows.note)
+        console.print_step(texts.rows.note)
     counted = texts.estimate_rows()
-    print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    console.print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Print the numbers of scored and skipped texts, and the AUROC per detector if the texts are labelled."""
-    print_skipped(scores.skipped.first, scores.skipped.count)
+    console.print_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.text_pass
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    print_unless_quiet(
+    console.print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
-        print_message(f"{name} scored no text: {reason}")
-    print_result(
+        console.print_message(f"{name} scored no text: {reason}")
+    console.print_result(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
         out=out,
@@ -184,7 +166,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     labelled = scores.labelled
     for words in (labelled.labels.describe_not_understood("taken as unknown"), labelled.problem):
         if words is not None:
-            print_message(words)
+            console.print_message(words)
     rows = [
         {
             "detector": separation.detector,
@@ -197,14 +179,14 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
         }
         for separation in labelled.compute_separations()
     ]
-    if rows or is_json_output():
-        show_table("separation", rows, _SEPARATION)
+    if rows or console.is_json_output():
+        console.show_table("separation", rows, _SEPARATION)
     if not rows:
         return
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        print_result(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
+        console.print_result(f"{BEST_OF_SEVERAL}. Choose the detector that you quote beforehand.")
     _print_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
@@ -216,7 +198,7 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
     level = "screening only"
     words = "screening only: the blind control, which never sees the model, was not run"
     if n_labelled < MIN_EXAMPLES:
-        print_result(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
+        console.print_result(f"{words}: it requires {MIN_EXAMPLES} labelled texts", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
@@ -225,4 +207,4 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
     # By default, half of the texts are used for calibration.
     if n_labelled < 2 * MIN_EXAMPLES:
         line += ["--calibration", "0"]
-    print_result(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
+    console.print_result(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))

@@ -1,6 +1,6 @@
 """Options that several commands share, as click decorators, and the types of paths.
 
-The decorators stand in the order of the help: ``--format``, ``--json`` and ``--quiet`` are the last of a command.
+The options are declared in the order of the help: ``--format``, ``--json`` and ``--quiet`` are the last of a command.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ model_option = click.option(
 benchmark_option = click.option(
     "--benchmark",
     required=True,
-    help="A benchmark (release_notes_64), a family of them (release_notes), several (a,b), or all.",
+    help="A benchmark (release_notes_64), a family of benchmarks (release_notes), several names (a,b), or all.",
 )
 text_column_option = click.option(
     "--text-column", help="Column of the text. Default: text, else input, else the only column."
 )
 id_column_option = click.option(
     "--id-column",
-    help="Column of your own id of each text, which the result contains. Default: id, if the column exists.",
+    help="Column with your own ids of the texts, which are copied into the result. Default: id, if the column exists.",
 )
 answer_column_option = click.option(
     "--answer-column", help="With --texts: the column of the answer to each text. Default: answer."
@@ -96,17 +96,19 @@ limit_options = combine(
     click.option(
         "--max-tokens",
         type=AT_LEAST_1,
-        help="Maximum number of tokens sent to models on servers, a reference model included. Finished work is kept.",
+        help="Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.",
     ),
     click.option(
-        "--max-cost", type=POSITIVE, help="Maximum cost of these tokens, by the prices in the models' entries."
+        "--max-cost",
+        type=POSITIVE,
+        help="Maximum cost of the tokens sent to servers, by the prices in the models' entries.",
     ),
 )
 engine_options = combine(
     click.option(
         "--engine",
         type=click.Choice(get_args(EngineName)),
-        help="What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
+        help="Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
     ),
     click.option(
         "--workers",
@@ -114,7 +116,7 @@ engine_options = combine(
         help="Number of Ray workers. Default: one per GPU, or one per node if the cluster has no GPU.",
     ),
 )
-# The fields of RunOptions.
+# The options that RunOptions holds.
 run_options = combine(device_option, limit_options, engine_options)
 
 
@@ -131,7 +133,8 @@ def fail_on_option(*states: str) -> Callable[[F], F]:
         type=click.Choice(states),
         expose_value=False,
         callback=partial(save_in_meta, FAIL_ON),
-        help="End with exit code 1 in this case, for a build. Errors have exit code 2 (docs/commands.md).",
+        help="Exit with code 1 if this state is reached, for build scripts. Errors exit with code 2 "
+        "(docs/commands.md).",
     )
 
 
@@ -142,8 +145,8 @@ format_option = click.option(
     show_default=True,
     expose_value=False,
     callback=partial(save_in_meta, FORMAT),
-    help="Format of tables: for a terminal, or to paste (LaTeX with booktabs). With the formats to paste, everything "
-    "else goes to standard error.",
+    help="Format of tables: table for a terminal, markdown or latex (with booktabs) to paste. With markdown and latex, "
+    "all other output goes to standard error.",
 )
 json_option = click.option(
     "--json",

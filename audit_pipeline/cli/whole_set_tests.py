@@ -1,4 +1,4 @@
-"""The command test ordered, and the functions that commands on whole test sets share."""
+"""The command `test ordered`, and the functions that commands on whole test sets share."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import print_conclusions
 from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
-from audit_pipeline.cli.shared_options import (
-    PATH,
-    device_option,
-    limit_options,
-    model_option,
-    quiet_option,
-    text_column_option,
-)
 from audit_pipeline.pipeline.console import print_result, print_skipped
 from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
@@ -32,21 +25,21 @@ if TYPE_CHECKING:
 
 @click.group("test", cls=CommandGroup, section=Section.AUDIT, position=100)
 def whole_set_tests() -> None:
-    """Test a whole test set: its order."""
+    """Test properties of a whole test set, such as its order."""
 
 
 @whole_set_tests.command("ordered", keeps=PASSES_KEPT)
-@model_option
+@shared_options.model_option
 @click.option(
     "--items",
-    type=PATH,
+    type=shared_options.PATH,
     required=True,
     help=f"The test set in its published order, one item per row: at least {count_items_needed()} items. Long items "
     "need more shards, and so more items.",
 )
-@device_option
-@limit_options
-@text_column_option
+@shared_options.device_option
+@shared_options.limit_options
+@shared_options.text_column_option
 @click.option(
     "--shards",
     type=click.IntRange(min=2),
@@ -70,9 +63,9 @@ def whole_set_tests() -> None:
 @click.option(
     "--order-by-chance",
     is_flag=True,
-    help="State that the published order was drawn at random. The test is only sound then.",
+    help="State that the published order was drawn at random. The test is valid only in this case.",
 )
-@quiet_option
+@shared_options.quiet_option
 def order_test(
     model: str,
     items: Path,

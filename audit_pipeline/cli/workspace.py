@@ -32,7 +32,7 @@ def init(folder: Path) -> None:
     enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     print_result(
         f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
-        "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
+        "run `corpus-audit benchmarks`, which lists mistakes with their location. Every command that is run in this "
         "folder or below it uses its configuration and its data."
     )
 
@@ -67,12 +67,12 @@ def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance, paths):
-            print_message(f"run {run_id} is marked failed: the process that ran it is gone")
-    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
-    print_message(f"Report on http://127.0.0.1:{report_port}  (built again after each audit)")
+            print_message(f"run {run_id} is marked as failed: its process no longer exists")
+    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C stops it)")
+    print_message(f"Report on http://127.0.0.1:{report_port}  (rebuilt after each audit)")
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
-        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
+        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this command runs")
     # Dagster starts further processes in other folders, so the environment has to name the folders.
     os.environ["CORPUS_AUDIT_CONFIG"] = str(config_dir())
     os.environ["CORPUS_AUDIT_DATA"] = str(paths.root.absolute())
@@ -87,7 +87,7 @@ def _require_free_port(host: str, port: int, service: str, option_name: str) -> 
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind, protocol) as listener:
-            # The servers set this option too: a port is free at once after its command ended.
+            # The servers also set this option, so a port is free as soon as its command ends.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:

@@ -1,5 +1,5 @@
 """One HTTP client for everything: limits, retries, redaction of keys, pauses, and one vocabulary of errors.
 
-Model servers, chat, timestamps, alerts, the package index, crawls and the hub use it. It imports nothing else of ours
-except the errors that a user can act on.
+Model servers, chat, timestamps, alerts, the package index, crawls and the hub use it. From this project,
+the package imports only audit_pipeline.errors.
 """

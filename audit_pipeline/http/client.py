@@ -1,8 +1,8 @@
 """The HTTP client: one request at a time (:class:`HttpClient`), or many in an event loop (:class:`AsyncHttpClient`).
 
 Both send requests with httpx2 and raise the errors of faults.py. Both have time limits, guarded responses
-(response_guard.py) and no cookies. Provider packages and litellm retry by themselves, so they could not count attempts
-in a budget.
+(response_guard.py) and no cookies. Provider packages and litellm are not used: they retry by themselves, so their
+attempts could not be counted in a budget.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from typing import Any, Self
 
 import httpx2
 
-from audit_pipeline.http.faults import (
-    CertificateError,
-    HttpError,
-    RetryableError,
-    StatusError,
-    format_public_error,
-    is_certificate_fault,
-    is_transient_status,
-)
+from audit_pipeline.http import faults
 from audit_pipeline.http.response_guard import (
     ACCEPTED_ENCODING,
     LIMIT_EXTENSION,
@@ -39,7 +31,7 @@ from audit_pipeline.http.response_guard import (
 )
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 
-# Their messages for every request contain whole addresses, and the address of a webhook is a secret.
+# These packages log the whole address of each request, and the address of a webhook is a secret.
 for _name in ("httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -47,8 +39,8 @@ for _name in ("httpx2", "httpcore2"):
 class Pacer:
     """Pauses between requests, also between those of two processes.
 
-    The time of the last request is the modification time of a file. One file per crawl also keeps the pause between
-    requests to two hosts.
+    The modification time of a file records the time of the last request. A crawl uses one file for all hosts, so it
+    also pauses between requests to two hosts.
     """
 
     def __init__(self, stamp: Path, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -89,7 +81,7 @@ class HttpClient:
         """Create the client without a connection.
 
         Args:
-            timeout_seconds: Maximum time to connect, and maximum silence of the server.
+            timeout_seconds: Maximum time to connect, and maximum time without data from the server.
             max_bytes: Maximum length of a response.
             follow_redirects: Follow redirects instead of raising StatusError.
             certificates: File or folder of certificates to trust. None: those of the environment.
@@ -109,7 +101,9 @@ class HttpClient:
                 **_build_common_options(certificates),
             )
         except (OSError, ValueError) as error:
-            raise HttpError(f"certificates or proxy are unusable ({format_public_error(error)})") from error
+            raise faults.HttpError(
+                f"certificates or proxy are unusable ({faults.format_public_error(error)})"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +146,7 @@ class HttpClient:
         Raises:
             HttpError: If there is no usable response.
         """
-        with raise_http_errors():
+        with translate_http_errors():
             request = self._build_request(method, url, content, headers, self._max_bytes)
             return self._client.send(request, auth=self._choose_auth(request))
 
@@ -162,12 +156,12 @@ class HttpClient:
     ) -> Iterator[httpx2.Response]:
         """Send a request once, and yield its response without reading the body.
 
-        The guard does not see the body: a caller that reads it must limit or verify it.
+        The response guard does not read this body, so the caller must limit or verify it.
 
         Raises:
             HttpError: If there is no usable response, also while the caller reads the body.
         """
-        with raise_http_errors():
+        with translate_http_errors():
             request = self._build_request(method, url, content, headers, None)
             response = self._client.send(request, auth=self._choose_auth(request), stream=True)
             try:
@@ -208,7 +202,7 @@ class AsyncHttpClient:
     """A client for many requests at a time, to be used in an event loop. It follows no redirects."""
 
     def __init__(self) -> None:
-        # The time limit is one of each whole request.
+        # Each call of ``exchange`` sets a time limit for its whole request.
         self._client = httpx2.AsyncClient(
             timeout=None,
             limits=httpx2.Limits(max_connections=None),
@@ -245,7 +239,7 @@ class AsyncHttpClient:
         """
         extensions = {LIMIT_EXTENSION: max_bytes}
         request = self._client.build_request(method, url, content=content, headers=headers, extensions=extensions)
-        with raise_http_errors():
+        with translate_http_errors():
             async with asyncio.timeout(timeout_seconds):
                 return await self._client.send(request)
 
@@ -258,7 +252,7 @@ def build_library_client(
     """Return a guarded client of httpx2 for a library that accepts one. It follows redirects.
 
     Args:
-        timeout_seconds: Maximum silence of the server, unless the library sets a time limit for a request.
+        timeout_seconds: Maximum time without data from the server, unless the library sets a time limit for a request.
         request_hooks: Hooks of the library that run before each request.
         limit_response: Hook that sets LIMIT_EXTENSION in ``response.request.extensions`` before the body is read.
     """
@@ -298,8 +292,8 @@ def _read_netrc() -> httpx2.NetRCAuth | None:
 
 
 @contextmanager
-def raise_http_errors() -> Iterator[None]:
-    """Turn errors of httpx2 into those of faults.py.
+def translate_http_errors() -> Iterator[None]:
+    """Turn errors of httpx2 within the block into the errors of faults.py.
 
     Raises:
         HttpError: If the block raises an error of httpx2, or a time limit passes.
@@ -307,14 +301,14 @@ def raise_http_errors() -> Iterator[None]:
     try:
         yield
     except (httpx2.TimeoutException, TimeoutError) as error:
-        raise RetryableError("no answer in time") from error
+        raise faults.RetryableError("no answer in time") from error
     except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
-        if is_certificate_fault(error):
-            raise CertificateError("its certificate is not trusted") from error
+        if faults.is_certificate_fault(error):
+            raise faults.CertificateError("its certificate is not trusted") from error
         is_unreached = isinstance(error, (httpx2.ConnectError, httpx2.ProxyError))
-        raise RetryableError("it cannot be reached" if is_unreached else "the connection failed") from error
+        raise faults.RetryableError("it cannot be reached" if is_unreached else "the connection failed") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise HttpError(f"no usable response ({format_public_error(error)})") from error
+        raise faults.HttpError(f"no usable response ({faults.format_public_error(error)})") from error
 
 
 def require_success(response: httpx2.Response) -> None:
@@ -322,12 +316,12 @@ def require_success(response: httpx2.Response) -> None:
 
     Raises:
         RetryableError: If the server may respond with another status later.
-        StatusError: If it will not.
+        StatusError: If another attempt would get the same status.
     """
     if response.is_success:
         return
     status = response.status_code
     problem = f"the server answered {status} {response.reason_phrase}".rstrip()
-    if is_transient_status(status):
-        raise RetryableError(problem, status, parse_retry_after(response.headers.get("Retry-After")))
-    raise StatusError(problem, status)
+    if faults.is_transient_status(status):
+        raise faults.RetryableError(problem, status, parse_retry_after(response.headers.get("Retry-After")))
+    raise faults.StatusError(problem, status)

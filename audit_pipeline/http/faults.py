@@ -1,4 +1,4 @@
-"""Errors of HTTP requests, and the decision which of them a retry may overcome.
+"""Errors of HTTP requests, and functions that decide whether a retry may succeed.
 
 Each user of the client converts these errors into its own, such as an unreachable model.
 """
@@ -39,7 +39,7 @@ class HttpError(AuditError):
 
 
 class RetryableError(HttpError):
-    """A fault that another attempt may not meet.
+    """A fault that may not occur in another attempt.
 
     Attributes:
         pause_seconds: Pause that the server requests before the next attempt, or None.
@@ -74,8 +74,8 @@ def is_transient_status(status: int) -> bool:
 def is_transient_fault(error: BaseException) -> bool:
     """Return whether the error or one of its causes is a transient fault of the environment.
 
-    Transient are a busy server, a failed connection and a network disk with a hiccup. Bad input, an untrusted
-    certificate, a full disk and programming errors are not: every attempt would meet them again.
+    Transient faults are a busy server, a failed connection and a short failure of a network disk. Bad input, an
+    untrusted certificate, a full disk and programming errors are not transient: they would occur in every attempt.
     """
     return any(_is_transient_cause(cause) for cause in iterate_causes(error))
 
@@ -87,7 +87,7 @@ def iterate_causes(error: BaseException, *, with_context: bool = False) -> Itera
 
     Args:
         error: Last error of the chain.
-        with_context: Follow ``__context__`` if an error has no ``__cause__``.
+        with_context: Continue with ``__context__`` if an error has no ``__cause__``.
     """
     seen: set[int] = set()
     link: BaseException | None = error
@@ -116,7 +116,7 @@ def _is_transient_httpx_error(error: BaseException) -> bool:
 
 
 def _is_transient_requests_error(error: BaseException) -> bool:
-    # Plugins that bring a source may use requests. Our own client does not.
+    # Plug-ins with a source may use requests. Our own client does not.
     import requests  # noqa: PLC0415
 
     if isinstance(error, requests.HTTPError):

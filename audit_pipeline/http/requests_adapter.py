@@ -1,4 +1,4 @@
-"""An adapter that sends the requests of a ``requests`` session through our client.
+"""An adapter that sends the requests of a ``requests`` session through the HTTP client of this package.
 
 requests-cache works with sessions of requests only, and keeps the pages of crawls. The adapter puts the client below
 that cache, so that crawls have the same limits, redaction and errors as all other users.
@@ -19,8 +19,8 @@ from audit_pipeline.http.client import HttpClient
 class ClientAdapter(BaseAdapter):
     """A transport adapter of requests on an HttpClient, for requests without a body.
 
-    The session keeps redirects and its cache. Its time limits, certificates and proxies are ignored in favour of those
-    of the client.
+    The session still follows redirects and uses its cache. The client's time limits, certificates and proxies apply
+    instead of those of the session.
     """
 
     def __init__(self, client: HttpClient) -> None:

@@ -1,4 +1,4 @@
-"""Guards on responses: bodies have a maximum length, and contain none of the keys that the request was sent with.
+"""Guards on responses: they limit the length of bodies, and remove the keys that the request was sent with.
 
 The guard is a hook for responses of httpx2, which runs before a body is read. So it holds for redirects as well, and
 for any client on httpx2, such as huggingface_hub's. It decompresses gzip and deflate itself: httpx2 would decompress
@@ -25,7 +25,7 @@ ACCEPTED_ENCODING = "gzip"
 MAX_JSON_BYTES = 32 << 20
 """Maximum length of a response whose length nothing else limits. Parsed JSON can take 25 times as much memory."""
 LIMIT_EXTENSION = "max_bytes"
-"""Key in ``request.extensions`` of the maximum length; None: the body is streamed by the caller, without a guard."""
+"""Key of the maximum length in ``request.extensions``. If it is None, the caller reads the body without a guard."""
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Shorter keys are placeholders ("EMPTY", "no-key") that texts contain by chance.

@@ -37,9 +37,9 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a command, for all its servers together.
+    """Limits of a command on all its servers together. None means no limit.
 
-    None means that only the limits in the entries of the servers hold. These always hold as well.
+    The limits in the entries of the servers apply in addition.
     """
 
     max_tokens: int | None = None
@@ -54,7 +54,9 @@ class Limits:
         """
         models = find_endpoint_models(entry)
         if not models and self != Limits():
-            raise ConfigError(f"{entry.name} runs on this machine, nothing is sent: remove --max-tokens and --max-cost")
+            raise ConfigError(
+                f"{entry.name} runs on this machine, so nothing is sent: remove --max-tokens and --max-cost"
+            )
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(

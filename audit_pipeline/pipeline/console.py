@@ -74,7 +74,8 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
         _document.reset(token)
         end_step()
         if finished or document:
-            # Terminals obey some characters beyond ASCII, and some pipes cannot encode them. So they are escaped.
+            # Characters beyond ASCII are escaped, because terminals interpret some of them, and some pipes cannot
+            # encode them.
             click.echo(json.dumps(to_json_value(document), indent=2, allow_nan=False))
 
 
@@ -112,7 +113,8 @@ def is_layout_output() -> bool:
 def print_result(words: str, **facts: object) -> None:
     """Print words on standard output, or add ``facts`` with the same content to the JSON document.
 
-    Control characters are escaped, except line breaks and tabs. So pass names of users through
+    If tables are printed to paste, the words go to standard error. Control characters are escaped, except line breaks
+    and tabs. So pass names of users through
     :func:`escape_unprintable` if ``words`` has several lines.
     """
     document = _document.get()

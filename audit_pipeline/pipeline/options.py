@@ -1,4 +1,4 @@
-"""The options of audits and scoring, as the commands and the Python functions both take them.
+"""The options of audits and scoring, for the commands and the Python functions.
 
 The classes check and convert the values, so both report the same mistakes. The help of each option belongs to its
 command (audit_pipeline/cli) and to its Python function (corpus_audit).
@@ -24,7 +24,7 @@ ParameterValue = bool | int | float | str
 
 
 def parse_names(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the names in a text that separates them by commas, or those of a sequence. An empty text gives None."""
+    """Return the names in a comma-separated text or in a sequence. Return None for None and for an empty text."""
     if isinstance(value, str):
         return tuple(split_names(value)) or None
     return None if value is None else tuple(value)
@@ -50,7 +50,7 @@ def parse_kinds(value: str | Sequence[str]) -> tuple[str, ...]:
 def explain_unusable_path(path: Path) -> str | None:
     """Return why a path cannot be read, or None if it is a folder, a regular file, missing, or - (standard input).
 
-    A pipe or a device could block forever, and the result tables store names as UTF-8.
+    Reading a pipe or a device could block forever. Names must be UTF-8, because the result tables store them so.
     """
     absolute = os.path.abspath(path)
     if not is_unicode(absolute):
@@ -67,8 +67,8 @@ class RunOptions:
 
     Attributes:
         device: Device of the model, "cpu" or "cuda". None: cuda if it is available.
-        max_tokens: Maximum number of tokens sent to models on servers, a reference model included.
-        max_cost: Maximum cost of these tokens, by the prices in the models' entries.
+        max_tokens: Maximum number of tokens sent to models on servers, including a reference model.
+        max_cost: Maximum cost of the tokens sent to servers, by the prices in the models' entries.
         engine: "in_process", or "ray" for the workers of a Ray cluster. None: CORPUS_AUDIT_ENGINE, else in_process.
         workers: Number of Ray workers. None: one per GPU, or one per node if the cluster has no GPU.
 
@@ -93,12 +93,12 @@ class RunOptions:
 
     @property
     def limits(self) -> Limits:
-        """Return the limits of what is sent to servers."""
+        """Return the limits on tokens and cost of requests to servers."""
         return Limits(self.max_tokens, self.max_cost)
 
     @cached_property
     def chosen_engine(self) -> Engine:
-        """Return the engine, with the defaults of the environment."""
+        """Return the engine. Unset options have the defaults of the environment."""
         return choose_engine(self.engine, self.workers)
 
 
@@ -108,7 +108,7 @@ class AuditOptions(RunOptions):
 
     Attributes:
         refresh: Fetch the sources again, even if their documents are stored.
-        again: Repeat finished audits. Texts still come from the cache.
+        again: Repeat finished audits. Texts in the cache are not run again.
         kinds: Kinds of token statistics to cache (see :func:`parse_kinds`).
         logits_budget_gb: Maximum size of the full logits of a benchmark, in gigabytes.
         publish: Rebuild warehouse and report after the audit.
@@ -147,12 +147,13 @@ class ScoreOptions(RunOptions):
         text_column: Column of the text. None: text, else input, else the only column.
         label_column: Column of the label: 1 member, 0 non-member, empty unknown.
         id_column: Column of the user's own id of each text. None: id, if the column exists.
-        start_token: Which tokens are scored. None: as the model's entry says.
-        dtype: Precision of the forward pass. None: as the model's entry says.
-        reference_model: Second model of the detector reference. None: as the model's entry says.
+        start_token: "always" adds the start token to each text, "tokenizer" only if the tokenizer adds it. None: the
+            setting of the model's entry.
+        dtype: Precision of the forward pass. None: the setting of the model's entry.
+        reference_model: Second model of the detector reference. None: that of the model's entry.
         frequencies: Token-frequency table for dc_pdd.
         prefix_texts: File of known non-members, the prefix of recall and con_recall.
-        prefix_members: File of known members, the other prefix of con_recall.
+        prefix_members: File of known members, the second prefix of con_recall.
         proposer: Generator of neighbours: own-topk for the model itself, or a masked language model.
         seed: Seed of generating neighbours.
 

@@ -91,7 +91,7 @@ def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Wo
 def test_what_is_to_be_fetched_again_has_no_dry_run(workspace: Workspace) -> None:
     done = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--refresh")
     assert done.exit_code == 2
-    assert "--dry-run and --refresh do not go together" in done.stderr
+    assert "--dry-run cannot be combined with --refresh" in done.stderr
 
 
 def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Workspace) -> None:

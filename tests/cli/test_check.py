@@ -95,7 +95,10 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
     assert not (paths.root.parent / "corpus-audit-check").exists()
     assert "Planned beforehand: sealed on" in (paths.reports / "model=tiny.html").read_text()
-    assert "give both" in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+    assert (
+        "--authority requires --seal. Add --seal."
+        in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+    )
 
 
 def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
@@ -136,7 +139,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     again = check("books", "--model", "tiny")
     assert again.exit_code == 0, again.stderr
     assert "(unchanged)" in again.stdout
-    assert "To run: nothing, all of it is in the cache." in again.stdout
+    assert "To run: nothing. All results are in the cache." in again.stdout
     assert "everything is up to date, nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
     assert "The search would have found a passage that the model gives" in again.stdout
@@ -190,7 +193,7 @@ def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> N
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
     assert "12 of 12 documents are too short for extraction" in shown
-    assert "none to search for passages" in shown
+    assert "search the documents for passages" not in shown
 
 
 def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
@@ -205,9 +208,9 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
     [
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
-        (["books", "--held-out"], "--held-out needs a file or a folder"),
-        (["books", "--exchangeable"], "name some"),
-        (["books", "--held-out-because", "newer"], "name some"),
+        (["books", "--held-out"], "--held-out requires a file or a folder"),
+        (["books", "--exchangeable"], "--exchangeable requires --held-out"),
+        (["books", "--held-out-because", "newer"], "--held-out-because requires --held-out"),
         (
             ["books", "--held-out", "books/0.txt", "--exchangeable", "--held-out-because", "newer"],
             "--exchangeable contradicts --held-out-because newer",

@@ -190,9 +190,9 @@ def test_dev_names_a_port_that_it_cannot_use_and_starts_nothing(
         (
             "audit",
             ("audit", "--model", "tiny", "--benchmark", "made"),
-            "Finished steps and finished texts are kept. The same command continues from there.",
+            "Finished steps and finished texts are kept. To continue, run the same command again.",
         ),
-        ("publish", ("report",), "This command keeps nothing of its own: run it again."),
+        ("publish", ("report",), "This command stores no partial results. Run it again."),
     ],
 )
 def test_an_interrupted_command_says_what_is_kept(

@@ -41,7 +41,7 @@ def with_control(workspace: Workspace) -> Iterator[Workspace]:
     [
         (("control", "chekc"), "there is no control 'chekc' in config/controls.yaml; did you mean check?"),
         (("control",), "there is no control 'instrument_check' in config/controls.yaml; configured: check, lone"),
-        (("control", "lone"), "the control lone has no model or no benchmark: name it in config/models.yaml"),
+        (("control", "lone"), "the control lone has no model or no benchmark: add it to config/models.yaml"),
         (("study", "rate"), "there is no study 'rate' in config/studies.yaml; did you mean rates?"),
         (("score", "--model", "exposed"), "exposed has not been trained yet: corpus-audit control check"),
     ],

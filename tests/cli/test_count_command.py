@@ -31,7 +31,7 @@ def test_count_says_what_it_counted(workspace: Workspace, tmp_path: Path) -> Non
     assert told(result).startswith(f"{sum(expected.values())} tokens in 2 texts, {len(expected)} distinct, in ")
     assert "1 row(s) skipped:" in result.stderr
     assert "a.jsonl:2: broken JSON" in result.stderr
-    assert f"not read, of another kind: 1 file(s) in {corpus}: c.epub" in result.stderr
+    assert f"skipped 1 file(s) of another format in {corpus}: c.epub" in result.stderr
     rows = pq.read_table(tmp_path / "f.parquet").to_pylist()
     assert {row["token_id"]: row["count"] for row in rows if row["count"]} == expected
 

@@ -87,7 +87,7 @@ def test_a_bound_of_nearly_the_same_words(extract: Extract) -> None:
         assert word_for_word <= near <= 0
     assert any(row["log_p_near_verbatim"] is not None for row in rows)
     shown = extract("--near-verbatim", "9").stdout
-    assert "p where up to 9 tokens differ" in shown
+    assert "p with up to 9 different tokens" in shown
     assert "≥ " in shown
     assert {row["log_p_near_verbatim"] for row in json.loads(extract("--json").stdout)["passages"]} == {None}
 
@@ -208,5 +208,5 @@ def test_a_dry_run_with_workers_says_what_is_not_known_here(extract: Extract) ->
     planned = extract("--dry-run", "--engine", "ray", "--workers", "3", "--device", "cuda")
     assert planned.exit_code == 0, planned.stderr
     assert "time not known" in planned.stdout
-    assert "by a Ray cluster, which is asked for 3 workers. How long it takes" in planned.stdout
+    assert "on a Ray cluster, with 3 workers. The time is not known" in planned.stdout
     assert "The weights take" not in planned.stdout

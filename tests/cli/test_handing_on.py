@@ -41,8 +41,8 @@ def test_a_family_is_written_and_told(built: Workspace, tmp_path: Path) -> None:
         (["--export", "mdae"], "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
         (["--export", "made", "--push", "made"], "give it as owner/name"),
         (["--export", "made", "--push", "a/b"], "no token for the hub: set HF_TOKEN"),
-        (["--export", "made", "--build", "made"], "give either --build or --export"),
-        ([], "go with --export NAME"),
+        (["--export", "made", "--build", "made"], "--build cannot be combined with --export"),
+        ([], "require --export NAME"),
     ],
 )
 def test_what_is_refused_is_one_line_and_writes_nothing(
@@ -58,4 +58,4 @@ def test_what_is_refused_is_one_line_and_writes_nothing(
 def test_a_place_is_needed(built: Workspace) -> None:
     done = built.run("benchmarks", "--export", "made")
     assert done.exit_code == 2
-    assert "--export needs --out FOLDER" in done.stderr
+    assert "--export requires --out FOLDER" in done.stderr

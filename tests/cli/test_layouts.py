@@ -94,7 +94,7 @@ def test_a_command_has_its_own_and_shared_options() -> None:
     for words, problem in (
         (("x",), "Missing option '--style'"),
         (("--style", "a"), "Missing argument"),
-        (("x", "--style", "a", "--files"), "--files needs a file or a folder"),
+        (("x", "--style", "a", "--files"), "--files requires a file or a folder"),
         (("x", "--style", "a", "--max-tokens", "0"), "0 is not in the range"),
     ):
         assert (run(*words).exit_code, problem in run(*words).stderr) == (2, True)

@@ -188,7 +188,9 @@ def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(score:
         " make the texts a benchmark (config/benchmarks.yaml) and audit that"
     ]
     several = score(file, "--detectors", "loss,zlib")
-    assert "The best of several looks better than it is. Choose beforehand which to quote." in told(several)
+    assert "The best of several looks better than it is. Choose the detector that you quote beforehand." in told(
+        several
+    )
     assert "scored no text" not in several.stderr
 
 

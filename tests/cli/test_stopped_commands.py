@@ -53,4 +53,4 @@ def test_a_stop_is_one_line(number: signal.Signals, work: str, code: int) -> Non
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         _, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (code, "stopped. This command keeps nothing of its own: run it again.\n")
+    assert (process.returncode, errors) == (code, "stopped. This command stores no partial results. Run it again.\n")

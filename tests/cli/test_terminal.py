@@ -207,7 +207,7 @@ def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: 
 
 def test_where_membership_is_unknown_detectors_are_details_and_nothing_is_a_member(screen: io.StringIO) -> None:
     show_findings("made", FINDINGS, UNLABELLED)
-    assert plain(screen) == "\n4 detectors were run: --details shows them, the others next to loss.\n"
+    assert plain(screen) == "\n4 detectors were run. To compare the others with loss, add --details.\n"
     show_findings("made", FINDINGS, UNLABELLED, details=True)
     shown = plain(screen)
     assert "member" not in shown
@@ -235,7 +235,7 @@ Lowercase & 0.500 {[}1.000, 1.000] & -- & 100.0\% & 100 + 100 \\
 
 """
 CAPTION = (
-    r"m on made\_8: 100 members, 100 non-members (n: those that the detector scored). Split: mild shift. Claim level: "
+    r"m on made\_8: 100 members, 100 non-members (n: texts that the detector scored). Split: mild shift. Claim level: "
     r"statistical evidence. Intervals are over groups of texts; TPR at a false-positive rate of 5\% and 1\%. The "
     r"headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too few groups of "
     r"non-members to measure the rate."
@@ -289,7 +289,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
     ("there", "said", "command"),
     [
         (None, "There are no results yet in data", "demo"),
-        ("dagster_home/storage", "An audit was begun in data", "demo"),
+        ("dagster_home/storage", "An audit was started in data", "demo"),
         ("audit.duckdb", "cannot be read", "doctor --deep"),
     ],
 )

@@ -497,7 +497,7 @@ def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypa
     asked = ["power", "--model", "a model", "--benchmark", "s"]
     refused = CliRunner().invoke(main, asked)
     assert refused.exit_code == 2
-    assert "give --detector; there are: alpha, omega" in " ".join(refused.stderr.split())
+    assert "Choose one with --detector: alpha, omega" in " ".join(refused.stderr.split())
     assert CliRunner().invoke(main, [*asked, "--detector", "alpha"]).exit_code == 0
     assert evaluate(file, "--headline", "omega").exit_code == 0
     assert "a model on s, omega" in CliRunner().invoke(main, asked).stdout

@@ -225,7 +225,7 @@ def test_a_site_that_fails_three_times_in_a_row_is_left_alone(server: BadServer,
     for path in ("/bad", "/bad", "/bad"):
         fails(path)
     asked = len(server.asked())
-    assert "not fetched after 3 failures in a row; the last: http" in fails("/other")
+    assert "not fetched after 3 failures in a row; the last failure: http" in fails("/other")
     assert polite.get(f"{server.url}/good").content == b"fine"
     assert len(server.asked()) == asked
 

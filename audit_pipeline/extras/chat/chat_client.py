@@ -1,6 +1,7 @@
 """Prompts to a chat model and its replies, in OpenAI's interface (chat and completions), within limits.
 
-The providers have this interface, too. The client of model servers (extras/servers/client.py) sends the requests.
+Commercial providers have this interface, too. The client of model servers (extras/servers/client.py) sends the
+requests.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def estimate_usage(entry: ChatModel, requests: Iterable[tuple[ChatPrompt, Sampli
 
 
 def open_budget(entry: ChatModel, limits: Limits) -> Budget:
-    """Return the budget of a run: it keeps to the limits of the entry, and to those of the command.
+    """Return the budget of a run, with the limits of the entry and of the command.
 
     Raises:
         ConfigError: If the command has a cost limit, and the entry has no price.
@@ -166,7 +167,7 @@ def ask_all(
 
 
 def compute_max_usage(prompt: ChatPrompt, sampling: Sampling) -> Usage:
-    """Return the maximum number of tokens of a request: each token has at least one byte."""
+    """Return the maximum number of tokens of a request. Bytes are counted, because each token has at least one byte."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 

@@ -1,4 +1,4 @@
-"""The command ask: asks chat models for the text of documents."""
+"""The command ask, which asks chat models for the text of documents."""
 
 from __future__ import annotations
 
@@ -10,27 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    EXISTING,
-    INPUT_FILE,
-    POSITIVE,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    print_message,
-    print_result,
-    print_skipped,
-    report_slow_work,
-    show_progress,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import parse_names
 from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
@@ -44,7 +29,7 @@ if TYPE_CHECKING:
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
-    ("words in", lambda row: row["words_in"] is None, "the prompts are not known (column prompt)"),
+    ("words in", lambda row: row["words_in"] is None, "the prompts are unknown (column prompt)"),
     (
         "score, p and q",
         lambda row: row["score"] is None and not row["answered"],
@@ -82,18 +67,22 @@ _DOCUMENTS: Columns = (
 )
 
 
-@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"Every answer that came is kept. {GO_ON}")
+@click.command(cls=ListedCommand, section=Section.AUDIT, position=30, keeps=f"All received answers are kept. {GO_ON}")
 @click.option(
     "--model",
     required=True,
     help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote them.",
 )
 @click.option(
-    "--texts", type=EXISTING, multiple=True, metavar="FILES…", help="The documents, as `corpus-audit check` takes them."
+    "--texts",
+    type=shared_options.EXISTING,
+    multiple=True,
+    metavar="FILES…",
+    help="The documents, in the formats of `corpus-audit check`.",
 )
 @click.option(
     "--held-out",
-    type=EXISTING,
+    type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
     help="Documents of the same kind that, as you state, the model has not read. The other documents are compared with "
@@ -102,7 +91,9 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
 )
-@click.option("--name", default="asked", show_default=True, help="Name for the files, under which answers are stored.")
+@click.option(
+    "--name", default="asked", show_default=True, help="Name of this set of files. The answers are stored under it."
+)
 @click.option("--rungs", help="Prompt styles: title, first line, prefix, instruction. Default: all.")
 @click.option(
     "--headline",
@@ -114,7 +105,7 @@ _DOCUMENTS: Columns = (
     type=click.IntRange(min=0),
     default=DRAWS,
     show_default=True,
-    help="Number of drawn answers in addition to the likeliest one.",
+    help="Number of randomly drawn answers per prompt, in addition to the most likely answer.",
 )
 @click.option(
     "--passages",
@@ -125,16 +116,18 @@ _DOCUMENTS: Columns = (
 )
 @click.option(
     "--outputs",
-    type=INPUT_FILE,
-    help="Rows of document, passage, prompt and output to measure instead of asking the model.",
+    type=shared_options.INPUT_FILE,
+    help="File of existing answers to measure: rows of document, passage, prompt and output. The model is not asked.",
 )
-@text_column_option
-@click.option("--max-requests", type=AT_LEAST_1, help="Maximum number of requests.")
-@click.option("--max-tokens", type=AT_LEAST_1, help="Maximum number of tokens of prompts and answers together.")
-@click.option("--max-cost", type=POSITIVE, help="Maximum cost, in the currency of the price.")
+@shared_options.text_column_option
+@click.option("--max-requests", type=shared_options.AT_LEAST_1, help="Maximum number of requests.")
+@click.option(
+    "--max-tokens", type=shared_options.AT_LEAST_1, help="Maximum number of tokens of prompts and answers together."
+)
+@click.option("--max-cost", type=shared_options.POSITIVE, help="Maximum cost, in the currency of the price.")
 @click.option("--dry-run", is_flag=True, help="Show the recipient, the requests and their cost. Nothing is sent.")
 @click.option("--no-text", is_flag=True, help="Store digests and measures, but no prompts and no answers.")
-@table_output_options
+@shared_options.table_output_options
 def ask(
     model: str,
     texts: tuple[Path, ...],
@@ -159,11 +152,13 @@ def ask(
     command again sends the missing requests. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
-        raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")
+        raise click.UsageError("Give either --texts FILES or --benchmark NAME.")
     if held_out and benchmark is not None:
-        raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
+        raise click.UsageError(
+            "--held-out cannot be combined with --benchmark, whose non-members are held out. Remove --held-out."
+        )
     if outputs is not None and (dry_run or rungs or headline):
-        raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
+        raise click.UsageError("--outputs sends no prompts. Remove --dry-run, --rungs and --headline.")
     from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, find_missing_requests, plan_from_options
     from audit_pipeline.extras.chat.asking import read_texts_of_benchmark as read_benchmark
 
@@ -202,8 +197,8 @@ def ask(
         run_id,
         budget,
         keeps_text=keeps_text,
-        notify=print_message,
-        on_answer=lambda answered: show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
+        notify=console.print_message,
+        on_answer=lambda answered: console.show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
     _print_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
@@ -214,12 +209,12 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """Measure existing outputs, by the model that a row names, else as those of ``model``."""
+    """Measure existing outputs. Outputs whose row names no model count as outputs of ``model``."""
     from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
 
     read = read_outputs(file, texts.documents)
-    print_skipped(read.skipped.first, read.skipped.count)
+    console.print_skipped(read.skipped.first, read.skipped.count)
     by_model: dict[str, list[HandedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
@@ -232,11 +227,11 @@ def _read_files(
     from audit_pipeline.extras.chat.asking import read_texts_of_files
     from audit_pipeline.pipeline.user_files import UserFiles, explain_unused_parts, inspect_user_files
 
-    with report_slow_work("reading") as report:
+    with console.report_slow_work("reading") as report:
         report("the files")
         inventory = inspect_user_files(UserFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
-        print_message(f"left out: {reason}")
+        console.print_message(f"skipped: {reason}")
     return read_texts_of_files(inventory, name, paths)
 
 
@@ -249,7 +244,7 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
     most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
     money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
-    print_result(
+    console.print_result(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
         f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. To send: {most.requests:,} requests, "
         f"at most {most.tokens:,} tokens, {money}.",
@@ -262,7 +257,7 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
 def _print_used(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
     priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
-    print_result(
+    console.print_result(
         f"Sent: {budget.requests:,} requests, {budget.tokens:,} tokens{priced}.",
         used={"requests": budget.requests, "tokens": budget.tokens, "cost": cost},
     )
@@ -281,8 +276,8 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
         answers = read_conclusions(paths.warehouse, model).in_answers
         if report.pair.benchmark in answers:
             conclusions[model] = answers[report.pair.benchmark]
-            print_result(f"\n{model}: {format_answer(conclusions[model])}")
-    print_result(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
+            console.print_result(f"\n{model}: {format_answer(conclusions[model])}")
+    console.print_result(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
 
 def _show_report(report: AskReport) -> None:
@@ -290,13 +285,13 @@ def _show_report(report: AskReport) -> None:
         ({"model": report.pair.model, **row} for row in report.documents if row["is_headline"]),
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
-    show_table("documents", headline, _DOCUMENTS)
+    console.show_table("documents", headline, _DOCUMENTS)
     _print_missing(report.pair.model, headline)
     rungs: dict[str, Counter[str]] = {}
     for row in report.documents:
         rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
     counted = [{"model": report.pair.model, "rung": rung, **counts} for rung, counts in rungs.items()]
-    show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
+    console.show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
 
 
 def _print_missing(model: str, documents: Sequence[Row]) -> None:
@@ -308,7 +303,7 @@ def _print_missing(model: str, documents: Sequence[Row]) -> None:
             missing.append({"model": model, "number": number, "documents": count, "reason": reason})
     if missing:
         lines = (
-            f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."
+            f"{row['documents']} of {len(documents)} documents have no {row['number']}: {row['reason']}."
             for row in missing
         )
-        print_result("\n".join(lines), missing=missing)
+        console.print_result("\n".join(lines), missing=missing)

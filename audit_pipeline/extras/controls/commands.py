@@ -26,8 +26,9 @@ from audit_pipeline.cli.run_setup import (
 )
 from audit_pipeline.cli.shared_options import device_option, table_output_options
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
-from audit_pipeline.pipeline.console import Columns, Row, print_message, print_result, print_step, show_table
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_names import INSTRUMENT_CHECK
@@ -82,8 +83,8 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
-            f"the control {name} has no model or no benchmark: name it in config/models.yaml "
-            f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
+            f"the control {name} has no model or no benchmark: add it to config/models.yaml "
+            f"(control: {{name: {name}, role: exposed}}) and to config/benchmarks.yaml (builder: controlled)"
         )
     options = AuditOptions(device=device, publish=False)
     return [audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
@@ -113,7 +114,7 @@ def study(name: str) -> None:
     from audit_pipeline.pipeline.dagster import audit, runs
     from audit_pipeline.pipeline.workspace_state import Scope
 
-    with audit.open_runner(definitions, paths, print_step) as (runner, _):
+    with audit.open_runner(definitions, paths, console.print_step) as (runner, _):
         audit.prepare_scope(Scope(sources=control.sources), runner)
         runner.run("run_studies", "corpus-audit study", partition_key=name)
         runs.publish(runner)
@@ -130,8 +131,8 @@ def study(name: str) -> None:
             "parameters": json.loads(result["parameters"]),
         }
         rows.append(row)
-    show_table("study", rows, _STUDY)
-    print_result(f"\nReport: {paths.report}", report=paths.report)
+    console.show_table("study", rows, _STUDY)
+    console.print_result(f"\nReport: {paths.report}", report=paths.report)
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
@@ -148,7 +149,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
                 aurocs_by_role[models[row["model"]]][row["detector"]] = row["auroc"]
         blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
         blind_text = "not computed" if blind is None else f"{blind:.2f}"
-        print_result(
+        console.print_result(
             f"\nInstrument check: AUROC of members against held-out texts: "
             f"{_format_aurocs(aurocs_by_role['exposed'])}; "
             f"in the control model, which saw neither: {_format_aurocs(aurocs_by_role['twin'])}; "
@@ -174,10 +175,10 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
         if not any(shares_by_role.values()):
             continue
         occurrences = ", ".join(map(str, shares_by_role["exposed"]))
-        print_result(
-            f"\nMemorisation check: of texts that were {occurrences} times in training, the model gives word for word "
-            f"(p ≥ {REPRODUCED_FROM}): {_format_shares(shares_by_role['exposed'])}; the control model, which saw none "
-            f"of them: {_format_shares(shares_by_role['twin'])}",
+        console.print_result(
+            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), with "
+            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
+            f"model, which saw none of them: {_format_shares(shares_by_role['twin'])}",
             memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 
@@ -223,14 +224,16 @@ ORDER BY strongest.log_p DESC
 
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
-    """Search the famous texts for passages that the model recites, unless this is up to date.
+    """Search the famous texts for passages that the model recites, unless the results are up to date.
 
     Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
     """
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
-        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+        console.print_message(
+            f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}', so famous texts are not searched"
+        )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.commands import run_extraction
     from audit_pipeline.models.config import resolve_model
@@ -243,7 +246,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         request = AuditRequest([entry], [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
         if plan is not None and not plan.problems and not plan.select_steps(stages):
-            print_step(request.completion_message)
+            console.print_step(request.completion_message)
             continue
         run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
     return [AuditOutcome([entry], [spec]) for spec in specs]
@@ -256,7 +259,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     [spec] = outcome.benchmarks
     paths = DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
-    print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
+    console.print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
     print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
@@ -265,7 +268,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
         texts |= {row["document_id"]: row["text"] for row in table.to_pylist()}
     passages = [texts[row["document_id"]][row["suffix_begin"] : row["suffix_end"]] for row in rows]
     copies = count_installed_copies(passages)
-    show_table(
+    console.show_table(
         "recited",
         [{**row, "installed_copies": count} for row, count in zip(rows, copies, strict=True)],
         [
@@ -279,7 +282,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
             ("copies", "installed_copies", format_thousands),
         ],
     )
-    print_result(
+    console.print_result(
         "First choices, the probabilities and the copies belong to the strongest passage. Copies are the licence files "
         "of installed packages that contain it, an estimate of how often the model has read it."
     )
@@ -316,7 +319,7 @@ def _format_lower_bound(log_p: float | None) -> str:
 @click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @table_output_options
 def demo(model: str) -> None:
-    """Check the instrument, audit a model, and let it recite.
+    """Check the detectors, audit a model, and find recited texts.
 
     The texts are real. The demo takes a few minutes on two cores.
     """
@@ -339,7 +342,7 @@ def demo(model: str) -> None:
             f"score --model {model} --texts FILE --out scores.parquet": "texts of your own",
         }
     )
-    print_result(f"\nEverything lies under {DataPaths.from_environment().root}")
+    console.print_result(f"\nAll files are in {DataPaths.from_environment().root}")
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
@@ -348,5 +351,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
 
     if name in load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    print_message(f"config/controls.yaml has no control '{name}': its check is left out")
+    console.print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
     return []

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.listed_command import record_exit_state
 from audit_pipeline.errors import escape_unprintable
-from audit_pipeline.pipeline.console import (
-    Columns,
-    Row,
-    is_json_output,
-    print_message,
-    print_result,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.report.number_format import format_estimate, format_percent, format_probability, format_thousands
 
 if TYPE_CHECKING:
@@ -60,7 +54,7 @@ _ITEMS: Columns = (
     ("item", "document_id"),
     ("verdict", "verdict"),
     ("covered", "covered", format_percent),
-    ("first place", "first_place"),
+    ("first found at", "first_place"),
     ("reason", "reason"),
 )
 _ACCURACY: Columns = (
@@ -90,12 +84,12 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     passages: list[Row] = []
     for row in longest:
         passages.append({name: value for name, value in row.items() if name not in hidden})
-    show_table("passages", passages, _QUOTED_PASSAGES if quoted else _PASSAGES)
+    console.show_table("passages", passages, _QUOTED_PASSAGES if quoted else _PASSAGES)
     contaminated = sum(bool(row["contaminated"]) for row in rows)
     if contaminated:
         record_exit_state("contaminated")
     verdicts = Counter(row["verdict"] for row in rows)
-    print_result(
+    console.print_result(
         describe_overlap(result, verdicts, len(rows)) + ".",
         texts=len(rows),
         verdicts=dict(verdicts),
@@ -104,7 +98,7 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         shards=len(result.corpus.shards),
         is_complete=result.is_complete,
     )
-    print_result(
+    console.print_result(
         f"Contaminated by the rule {result.rule.name} ({result.rule.source}): {contaminated:,} of {len(rows):,}.",
         contaminated=contaminated,
         rule=result.rule.name,
@@ -112,10 +106,10 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     print_ignored_files(result.corpus.ignored, result.corpus.name)
     for report in result.reports.values():
         if report.problem is not None:
-            print_message(f"not read to its end: {report.problem}")
+            console.print_message(f"not read completely: {report.problem}")
         elif report.skipped:
-            print_message(
-                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+            console.print_message(
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first row: {report.first_skipped}"
             )
 
 
@@ -123,8 +117,8 @@ def print_ignored_files(names: Sequence[str], corpus: object) -> None:
     """Print the number and the first names of files with another format."""
     if names:
         shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
-        print_message(
-            f"not read, of another kind: {len(names):,} file(s) in {escape_unprintable(str(corpus))}: {shown}"
+        console.print_message(
+            f"skipped {len(names):,} file(s) of another format in {escape_unprintable(str(corpus))}: {shown}"
         )
 
 
@@ -133,7 +127,7 @@ def print_corpus(found: CorpusFindings) -> None:
     read = found.overlap.slice(0, 1).to_pylist()[0]
     part = f"{read['shards_read']} of {read['shards']} shards were read"
     facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
-    print_result(
+    console.print_result(
         f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
         corpus={"name": found.corpus, **facts},
     )
@@ -148,14 +142,14 @@ def print_items(judged: Sequence[BenchmarkItem]) -> None:
         (item for item in judged if item.verdict != "clean"),
         key=lambda item: (VERDICTS.index(item.verdict), -(item.covered or 0), item.document_id, item.example_id),
     )
-    listed_items = judged if is_json_output() else shown[:_SHOWN_ITEMS]
-    show_table("items", [asdict(item) for item in listed_items], _ITEMS)
+    listed_items = judged if console.is_json_output() else shown[:_SHOWN_ITEMS]
+    console.show_table("items", [asdict(item) for item in listed_items], _ITEMS)
     if len(shown) > _SHOWN_ITEMS:
-        print_result(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
+        console.print_result(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
     if counts["contaminated"]:
         record_exit_state("contaminated")
     listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict])
-    print_result(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
+    console.print_result(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
 
 
 def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
@@ -165,10 +159,10 @@ def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
-    show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
+    console.show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
     compared = compare_accuracy(judged)
     shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
-    print_result(
+    console.print_result(
         f"Contaminated minus clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
@@ -177,4 +171,4 @@ def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
 
 def print_benchmarks(reports: Sequence[OverlapReport]) -> None:
     """Print one row per benchmark with its verdicts."""
-    show_table("benchmarks", [_summarise_benchmark(report) for report in reports], _BENCHMARKS)
+    console.show_table("benchmarks", [_summarise_benchmark(report) for report in reports], _BENCHMARKS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
@@ -19,26 +20,8 @@ from audit_pipeline.cli.run_setup import (
     resolve_built_benchmark,
     resolve_model_option,
 )
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    FILE,
-    INPUT_FILE,
-    PATH,
-    fail_on_option,
-    id_column_option,
-    quiet_option,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.command_output import (
-    print_accuracy,
-    print_benchmarks,
-    print_corpus,
-    print_ignored_files,
-    print_items,
-    print_overlap,
-)
+from audit_pipeline.extras.corpora import command_output
 from audit_pipeline.pipeline.console import (
     print_message,
     print_result,
@@ -70,17 +53,20 @@ class _ItemsFile:
 @click.option(
     "--corpus",
     required=True,
-    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv …, also as .gz "
-    "and .zst. A .txt file is one document.",
+    help="Name of a corpus in config/references.yaml, or a file or folder: .jsonl, .parquet, .txt, .csv and others, "
+    "also compressed as .gz or .zst. A .txt file is one document.",
 )
 @click.option(
     "--benchmark",
-    help="The texts of a built benchmark, of several (a,b,c), or all. Results are stored in warehouse and report.",
+    help="Search for the texts of a built benchmark, of several (a,b,c), or of all. Results are stored in "
+    "warehouse and report.",
 )
-@click.option("--texts", type=PATH, help="The texts of a file, one per row, or of standard input (-).")
-@text_column_option
+@click.option(
+    "--texts", type=shared_options.PATH, help="Search for the texts of a file, one per row, or of standard input (-)."
+)
+@shared_options.text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
-@id_column_option
+@shared_options.id_column_option
 @click.option(
     "--rule",
     default="evidence",
@@ -88,17 +74,23 @@ class _ItemsFile:
     help="Rule of contamination: evidence, gpt-3, palm, llama-2 or tulu-3.",
 )
 @click.option(
-    "--words", type=AT_LEAST_1, help="Number of consecutive words that must match. Default: the rule's number."
+    "--words",
+    type=shared_options.AT_LEAST_1,
+    help="Number of consecutive words that must match. Default: the rule's number.",
 )
 @click.option(
     "--only", metavar="PATTERN", help="Read only shards (files) whose names match the pattern, such as 'part-00*'."
 )
 @click.option("--corpus-column", help="Column of the text in the corpus.")
-@click.option("--processes", type=AT_LEAST_1, help="Number of processes that read shards. Default: one per core.")
-@click.option("--out", type=PATH, help="With --texts: folder for corpus_overlap.parquet and overlap_spans.parquet.")
+@click.option(
+    "--processes", type=shared_options.AT_LEAST_1, help="Number of processes that read shards. Default: one per core."
+)
+@click.option(
+    "--out", type=shared_options.PATH, help="With --texts: folder for corpus_overlap.parquet and overlap_spans.parquet."
+)
 @click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
-@fail_on_option("contaminated")
-@table_output_options
+@shared_options.fail_on_option("contaminated")
+@shared_options.table_output_options
 def overlap(
     corpus: str,
     benchmark: str | None,
@@ -116,14 +108,14 @@ def overlap(
 ) -> None:
     """Find passages of texts in a corpus.
 
-    By the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word. The
-    search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
+    With the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word.
+    The search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
     docs/overlap.md explains the rules and the results.
     """
     if (benchmark is None) == (texts is None):
-        raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
+        raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
     if out is not None and texts is None:
-        raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
+        raise click.UsageError("--out requires --texts. The results of a benchmark are stored in the data folder.")
     import joblib
     import pyarrow as pa
 
@@ -152,9 +144,9 @@ def overlap(
         read(paths, OVERLAP_SPANS, f"{name}|{opened.name}", label="the passages that were found") for name in names
     ]
     if len(names) > 1:
-        print_benchmarks(reports)
+        command_output.print_benchmarks(reports)
     result = reports[0].result
-    print_overlap(
+    command_output.print_overlap(
         result, pa.concat_tables([report.texts for report in reports]), pa.concat_tables(spans), quoted=quoted
     )
     publish(paths, include_text=quoted)
@@ -212,7 +204,7 @@ def _search_file(
                 hidden = [column.name for column in table.columns if column.quotes_text]
             write_table(out / f"{table.name}.parquet", found.drop_columns(hidden))
         checkpoint.unlink(missing_ok=True)
-    print_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
+    command_output.print_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
         print_result(f"Every text and every passage: {out}", out=out)
 
@@ -254,18 +246,22 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
     if distinct == len(rows):
         return names
     if required:
-        raise DataError(f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each an id.")
+        raise DataError(
+            f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each text its own id."
+        )
     return [row.location for row in rows]
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=50)
 @click.option("--benchmark", help="The test set: a built benchmark.")
 @click.option(
-    "--texts", type=PATH, help="The test set: a file of items, one per row, or standard input (-). Searches --corpus."
+    "--texts",
+    type=shared_options.PATH,
+    help="The test set: a file of items, one per row, or standard input (-). Searches --corpus.",
 )
-@text_column_option
+@shared_options.text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
-@id_column_option
+@shared_options.id_column_option
 @click.option(
     "--corpus",
     help="A corpus that `overlap` searched for the benchmark. Default: the only corpus. With --texts: the corpus to "
@@ -274,16 +270,16 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
 @click.option("--model", help="A model that was audited on the benchmark. Its results are shown as evidence.")
 @click.option(
     "--results",
-    type=INPUT_FILE,
+    type=shared_options.INPUT_FILE,
     help="Answers of a model: samples_*.jsonl of lm-evaluation-harness, or rows with the columns item and correct.",
 )
 @click.option(
     "--clean",
-    type=FILE,
+    type=shared_options.FILE,
     help="Write the clean items to this .json file, in the format of --samples of lm-evaluation-harness.",
 )
-@fail_on_option("contaminated")
-@table_output_options
+@shared_options.fail_on_option("contaminated")
+@shared_options.table_output_options
 def items(
     benchmark: str | None,
     texts: Path | None,
@@ -302,16 +298,18 @@ def items(
     is searched by the rule evidence. docs/overlap.md explains the verdicts.
     """
     if (benchmark is None) == (texts is None):
-        raise click.UsageError("say which items: --benchmark NAME or --texts FILE, one of them")
+        raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
     if texts is not None:
         if corpus is None:
-            raise click.UsageError("--texts needs --corpus: the corpus to search for the items")
+            raise click.UsageError("--texts requires --corpus, the corpus to search for the items.")
         if model is not None or results is not None or clean is not None:
-            raise click.UsageError("--model, --results and --clean go with --benchmark: build one of the file")
+            raise click.UsageError(
+                "--model, --results and --clean require --benchmark. Build a benchmark from the file."
+            )
         _judge_file(_ItemsFile(texts, text_column, answer_column, id_column), corpus)
         return
     if text_column is not None or answer_column is not None or id_column is not None:
-        raise click.UsageError("--text-column, --answer-column and --id-column go with --texts")
+        raise click.UsageError("--text-column, --answer-column and --id-column require --texts.")
     _judge_benchmark(str(benchmark), corpus, model, results, clean)
 
 
@@ -340,9 +338,9 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
     found = CorpusFindings(opened.name, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS])
     contexts = [text[:border] or None for text, border in zip(audited.texts, audited.borders, strict=True)]
     columns = {"example_id": names, "document_id": names, "group": names, "context": contexts}
-    print_corpus(found)
-    print_ignored_files(opened.ignored, opened.name)
-    print_items(judge_items(pa.table(columns), found))
+    command_output.print_corpus(found)
+    command_output.print_ignored_files(opened.ignored, opened.name)
+    command_output.print_items(judge_items(pa.table(columns), found))
 
 
 def _judge_benchmark(
@@ -372,17 +370,17 @@ def _judge_benchmark(
         task, matched = _match_results_file(results, built.examples, built.manifest)
     judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
-        print_corpus(found)
-    print_items(judged)
+        command_output.print_corpus(found)
+    command_output.print_items(judged)
     if matched is not None:
-        print_accuracy(judged)
+        command_output.print_accuracy(judged)
     if clean is not None:
         positions, unknown = list_clean_positions(judged, built.manifest, matched)
         # The harness reads every key as a task, so the file has no digest.
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) have no result, so they are not in {clean}")
         print_result(
             f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task}
         )
@@ -395,8 +393,8 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     file = read_results(path)
     print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
-    others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
-    means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
+    others = f"; not used: {', '.join(file.other_measures)}" if file.other_measures else ""
+    means = f"; for {matched.averaged:,} the mean of several answers is used" if matched.averaged else ""
     print_result(
         f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
         f"{matched.unmatched:,} result(s) belong to no item{means}.",
@@ -413,20 +411,20 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
 
 
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=20, keeps=SHARDS_KEPT)
-@click.option("--corpus", type=PATH, required=True, help="The corpus: a file, or a folder of files.")
+@click.option("--corpus", type=shared_options.PATH, required=True, help="The corpus: a file, or a folder of files.")
 @click.option(
     "--tokenizer",
     required=True,
     help="Model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
 )
-@click.option("--out", type=FILE, required=True, help="The Parquet file to write.")
-@text_column_option
+@click.option("--out", type=shared_options.FILE, required=True, help="The Parquet file to write.")
+@shared_options.text_column_option
 @click.option(
     "--max-tokens-per-document",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     help="Maximum number of tokens counted per document. Default: all. The published code of DC-PDD counts 1024.",
 )
-@quiet_option
+@shared_options.quiet_option
 def count(
     corpus: Path, tokenizer: str, out: Path, text_column: str | None, max_tokens_per_document: int | None
 ) -> None:
@@ -454,6 +452,6 @@ def count(
         model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.progress_text)
     )
     print_skipped(counted.skipped.first, counted.skipped.count)
-    print_ignored_files(list_corpus_files(corpus)[1], corpus)
+    command_output.print_ignored_files(list_corpus_files(corpus)[1], corpus)
     distinct = int((counted.counts > 0).sum())
     print_result(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")

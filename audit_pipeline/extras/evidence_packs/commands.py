@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
@@ -17,27 +18,9 @@ from audit_pipeline.cli.run_setup import (
     prepare_model,
     resolve_model_option,
 )
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    EXISTING_FILE,
-    FILE,
-    authority_option,
-    benchmark_option,
-    json_option,
-    limit_options,
-    model_option,
-    quiet_option,
-    table_output_options,
-)
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import (
-    Columns,
-    print_message,
-    print_result,
-    print_step,
-    report_slow_work,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns
 from audit_pipeline.pipeline.options import RunOptions
 
 if TYPE_CHECKING:
@@ -50,12 +33,12 @@ _CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result",
 
 
 @click.command(cls=ListedCommand, section=Section.PROOF, position=10)
-@model_option
-@benchmark_option
-@authority_option
-@limit_options
-@json_option
-@quiet_option
+@shared_options.model_option
+@shared_options.benchmark_option
+@shared_options.authority_option
+@shared_options.limit_options
+@shared_options.json_option
+@shared_options.quiet_option
 def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> None:
     """Seal the plan of an audit before the model is run.
 
@@ -84,10 +67,10 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         except DataError as error:
             if len(specs) == 1:
                 raise
-            print_message(f"{spec.name} is not sealed: {error}", style="yellow")
+            console.print_message(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
-        what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
+        what = "sealed" if is_new else f"unchanged since the plan of {plan.sealed_at:%F %T} UTC"
         words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
         if late:
             words.append(f"{spec.name}: not planned beforehand: {'; '.join(late)}")
@@ -99,15 +82,15 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         }
     if not facts:
         raise DataError("no benchmark can be audited, so no plan was sealed")
-    print_result("\n".join(words), plans=facts)
+    console.print_result("\n".join(words), plans=facts)
 
 
 @click.command(cls=ListedCommand, section=Section.PROOF, position=20)
-@model_option
-@benchmark_option
-@click.option("--out", type=FILE, required=True, metavar="FILE.zip", help="The pack to write.")
-@json_option
-@quiet_option
+@shared_options.model_option
+@shared_options.benchmark_option
+@click.option("--out", type=shared_options.FILE, required=True, metavar="FILE.zip", help="The pack to write.")
+@shared_options.json_option
+@shared_options.quiet_option
 def pack(model: str, benchmark: str, out: Path) -> None:
     """Pack the evidence of findings, so that others can check it.
 
@@ -115,7 +98,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
-        raise DataError(f"{out}: name a .zip file in a folder that exists")
+        raise DataError(f"{out} is not a .zip file in an existing folder. Give such a file.")
     paths = get_writable_paths()
     configured = resolve_model_option(model)
     configuration = load_whole_configuration()
@@ -126,10 +109,10 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     from audit_pipeline.tables import Pair
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
-    files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=print_step)
+    files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=console.print_step)
     size = out.stat().st_size
     sha256 = file_sha256(out)
-    print_result(
+    console.print_result(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
@@ -140,20 +123,25 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 
 
 @click.command(cls=ListedCommand, section=Section.PROOF, position=30)
-@click.argument("file", type=EXISTING_FILE)
+@click.argument("file", type=shared_options.EXISTING_FILE)
 @click.option(
-    "--rerun", type=AT_LEAST_1, metavar="N", help="With --model: run N texts and N windows of each benchmark again."
+    "--rerun",
+    type=shared_options.AT_LEAST_1,
+    metavar="N",
+    help="With --model: run N texts and N windows of each benchmark again.",
 )
 @click.option(
-    "--seed", type=int, help="Seed that draws these texts. Choose it yourself after you have received the pack."
+    "--seed",
+    type=int,
+    help="Seed of the choice of these texts and windows. Choose it yourself after you have received the pack.",
 )
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
     "--certificates",
-    type=EXISTING_FILE,
+    type=shared_options.EXISTING_FILE,
     help="Certificates (PEM) of timestamp authorities that you trust, to check the signatures of timestamps.",
 )
-@table_output_options
+@shared_options.table_output_options
 def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
     """Check a pack: its digests, lineage, plan, findings.
 
@@ -161,18 +149,20 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
     docs/exhibit.md explains the checks.
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
-        raise click.UsageError("--rerun, --seed and --model go together")
+        raise click.UsageError("--rerun, --seed and --model are only valid together. Give all three or none.")
     weights = None if model is None else resolve_model_option(model)
-    with report_slow_work("checking") as on_step:
+    with console.report_slow_work("checking") as on_step:
         on_step("the pack")
         from audit_pipeline.extras.evidence_packs.verify import PackRerun, verify_pack
 
         again = None if weights is None else PackRerun(rerun or 0, seed or 0, weights)
         checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))
-    show_table("checks", [{"ok": check.ok, "what": check.what, "words": check.message} for check in checks], _CHECKS)
+    console.show_table(
+        "checks", [{"ok": check.ok, "what": check.what, "words": check.message} for check in checks], _CHECKS
+    )
     failed = sum(check.ok is False for check in checks)
     undecided = sum(check.ok is None for check in checks)
     words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - undecided} checks passed"
-    print_result(f"{words}; {undecided} neither passed nor failed", failed=failed, undecided=undecided)
+    console.print_result(f"{words}; {undecided} neither passed nor failed", failed=failed, undecided=undecided)
     if failed:
         sys.exit(1)

@@ -9,25 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_result, report_slow_work, show_table
-from audit_pipeline.report.number_format import (
-    DASH,
-    format_draws,
-    format_money,
-    format_percent,
-    format_probability,
-    format_share,
-    format_thousands,
-)
-from audit_pipeline.statistics.claims import (
-    CALIBRATED_IN_WORDS,
-    EXTRACTION_IN_WORDS,
-    FIRST_CHOICES_UNKNOWN_IN_WORDS,
-    LIKELIEST_UNKNOWN_IN_WORDS,
-    NOT_CALIBRATED_IN_WORDS,
-    SET_APART_IN_WORDS,
-    find_extraction_claim,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
+from audit_pipeline.report import number_format
+from audit_pipeline.statistics import claims
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import ExtractionSettings
@@ -48,7 +33,7 @@ class GenerationOptions:
         generate: Number of drawn suffixes per passage.
         seed: Seed of the draws.
         near_verbatim: Number of tokens that may differ in the near-verbatim probability.
-        beams: Number of beams of its beam search.
+        beams: Number of beams of the beam search for ``near_verbatim``.
         continued: Number of tokens by which the start of a document is continued.
     """
 
@@ -68,8 +53,8 @@ class GenerationOptions:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{model.name} runs on a server: to go on (--generate, --near-verbatim, --continue) a model's "
-                "weights have to be on this machine"
+                f"{model.name} runs on a server. --generate, --near-verbatim and --continue require the model's "
+                "weights on this machine."
             )
 
     def generate_for_passage(
@@ -95,14 +80,14 @@ class GenerationOptions:
 
     def list_columns(self) -> Columns:
         """Return the columns of generated texts in a table of passages."""
-        differ = f"p where up to {self.near_verbatim} tokens differ"
+        differ = f"p with up to {self.near_verbatim} different tokens"
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
             ("drawn", _format_hits),
-            ("by its first choices the model gives", "greedy", lambda words: words or DASH),
+            ("greedy continuation", "greedy", lambda words: words or number_format.DASH),
         ]
         columns: list[Any] = []
         if self.near_verbatim is not None:
@@ -116,7 +101,7 @@ def format_draws_needed(log_p: float | None) -> str:
     """Format the number of draws that give the passage at least once with a probability of 50%."""
     from audit_pipeline.statistics.draw_cost import compute_log_draws
 
-    return DASH if log_p is None else format_draws(compute_log_draws(log_p) / math.log(10))
+    return number_format.DASH if log_p is None else number_format.format_draws(compute_log_draws(log_p) / math.log(10))
 
 
 def _format_probability(log_p: float | None) -> str:
@@ -148,29 +133,34 @@ _PASSAGES: Columns = (
     ("place", "place"),
     ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
     _DRAWS,
-    ("tokens that are its first choice", _format_matches),
-    ("words before", "prefix", lambda words: words or DASH),
-    ("passage", "suffix", lambda words: words or DASH),
+    ("tokens that are the model's first choice", _format_matches),
+    ("words before", "prefix", lambda words: words or number_format.DASH),
+    ("passage", "suffix", lambda words: words or number_format.DASH),
 )
-_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: format_money(log_cost / math.log(10))),)
+_COST: Columns = (
+    ("cost of these draws", "log_cost", lambda log_cost: number_format.format_money(log_cost / math.log(10))),
+)
 _GRID: Columns = (
     ("document", "document"),
     ("settings", "settings"),
     ("with a suffix of p ≥ 0.001", "settings_reached"),
     ("likeliest setting", _format_setting),
-    ("p there", "log_p", _format_probability),
-    ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
-    ("p-value over all settings", "p_value", format_probability),
+    ("p at this setting", "log_p", _format_probability),
+    (
+        "p at the named setting",
+        lambda row: _format_probability(row["named_log_p"]) if row["named"] else number_format.DASH,
+    ),
+    ("p-value over all settings", "p_value", number_format.format_probability),
 )
 _HELD_OUT: Columns = (
-    ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
-    ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
+    ("a window with", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
+    ("held-out documents with such a window", lambda row: f"{row['reached']} of {row['documents']}"),
     ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
 )
 _TESTS: Columns = (
     ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}"),
-    ("p-value", "p_value", format_probability),
-    ("q-value", "q_value", format_probability),
+    ("p-value", "p_value", number_format.format_probability),
+    ("q-value", "q_value", number_format.format_probability),
 )
 
 
@@ -179,7 +169,7 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS, continue_document
 
     rows: list[Row] = []
-    with report_slow_work("continuing from the beginning of") as show_status:
+    with console.report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
             show_status(result.document.name)
             forward = search.load_local_pass(backend_of)
@@ -187,12 +177,12 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
             rows.append({"document": result.document.name, **asdict(continuation)})
     columns: Columns = (
         ("document", "document"),
-        ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+        ("requested characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
         (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
-        ("recall", "recall", format_percent),
-        ("leaves the text at character", "left_at", format_thousands),
+        ("recall", "recall", number_format.format_percent),
+        ("leaves the text at character", "left_at", number_format.format_thousands),
     )
-    show_table("long_runs", rows, columns)
+    console.show_table("long_runs", rows, columns)
 
 
 def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
@@ -203,7 +193,7 @@ def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Ex
         reverse=True,
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
-        print_result(
+        console.print_result(
             f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window."
         )
     return by_strength[:_SHOWN_DOCUMENTS]
@@ -223,7 +213,7 @@ def show_passages(
     passages: list[Row] = []
     price = search.options.price_per_million
     length = search.options.lengths.window
-    with report_slow_work("generating continuations of passages in") as report:
+    with console.report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
             report(result.document.name)
             passages += [
@@ -234,7 +224,7 @@ def show_passages(
                 }
                 for number in result.memorisation.strongest[:_SHOWN_PASSAGES]
             ]
-    show_table("passages", passages, [*_PASSAGES, *(_COST if price else ()), *generation.list_columns()])
+    console.show_table("passages", passages, [*_PASSAGES, *(_COST if price else ()), *generation.list_columns()])
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
@@ -242,8 +232,8 @@ def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], fi
     from audit_pipeline.extras.extraction.result_tables import build_grid_rows, summarise_grid
 
     rows = build_grid_rows(extractions, findings)
-    if is_json_output():
-        print_result("", grid=rows)
+    if console.is_json_output():
+        console.print_result("", grid=rows)
     names = [result.document.name for result in extractions]
     summaries = dict(zip(names, summarise_grid(extractions, findings), strict=True))
     documents: list[Row] = []
@@ -252,7 +242,7 @@ def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], fi
         settings = [row for row in rows if row["document_id"] == name]
         if settings:
             documents.append(_build_grid_row(name, settings, summaries[name]))
-    show_table("grid_documents", documents, _GRID)
+    console.show_table("grid_documents", documents, _GRID)
 
 
 def _build_grid_row(name: str, settings: Sequence[Row], summary: Row) -> dict[str, Any]:
@@ -281,26 +271,26 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     audited = _filter_by_side(searched, "audited")
     held_out = _filter_by_side(searched, "held_out")
     if not audited:
-        print_result("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
+        console.print_result("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
     apart = sum(result.memorisation.set_apart for result in audited)
     if apart:
-        print_result(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
-    claim = find_extraction_claim(sum(result.memorisation.reproduced for result in audited))
-    print_result(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
+        console.print_result(f"{apart:,} window(s) are set apart. {claims.SET_APART_IN_WORDS}", set_apart=apart)
+    claim = claims.find_extraction_claim(sum(result.memorisation.reproduced for result in audited))
+    console.print_result(claims.EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=claims.EXTRACTION_IN_WORDS[claim])
     if not all(result.windows.top_is_known for result in audited):
-        print_result(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
+        console.print_result(claims.LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
     if any(result.memorisation.greedy is None for result in audited):
-        print_result(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
+        console.print_result(claims.FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
         from audit_pipeline.statistics.conformal import MIN_COMPARED
 
         _show_held_out_rates(held_out)
         if len(held_out) < MIN_COMPARED:
             least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
-            print_result(least, least_p_value=1 / (len(held_out) + 1))
-    calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
-    print_result(calibration, calibrated=bool(held_out), calibration=calibration)
+            console.print_result(least, least_p_value=1 / (len(held_out) + 1))
+    calibration = claims.CALIBRATED_IN_WORDS if held_out else claims.NOT_CALIBRATED_IN_WORDS
+    console.print_result(calibration, calibrated=bool(held_out), calibration=calibration)
 
 
 def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extraction]:
@@ -321,7 +311,7 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
         for rate in compute_extraction_rates(held_out, "")
         if rate["unit"] == "benchmark"
     ]
-    show_table("held_out", rows, _HELD_OUT)
+    console.show_table("held_out", rows, _HELD_OUT)
 
 
 # Keys of a document in the JSON output, and their columns of the table DOCUMENT_MEMORISATION.
@@ -358,21 +348,21 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
     short = [row["document_id"] for row in audited if not row["windows"]]
     if short:
         named = ", ".join([*short[:5], "…"] if len(short) > 5 else short)
-        words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
-        print_result(words, shorter_than_a_window=short)
+        words = f"{len(short)} document(s) are shorter than a window, so they were not searched: {named}"
+        console.print_result(words, shorter_than_a_window=short)
     columns: list[Any] = [
         ("document", "document"),
-        ("characters", "characters", format_thousands),
-        ("windows", "windows", format_thousands),
+        ("characters", "characters", number_format.format_thousands),
+        ("windows", "windows", number_format.format_thousands),
     ]
-    columns += [(f"p ≥ {threshold}", f"covered_{threshold}", format_share) for threshold in THRESHOLDS]
-    columns.append(("first choices alone", "greedy", format_share))
+    columns += [(f"p ≥ {threshold}", f"covered_{threshold}", number_format.format_share) for threshold in THRESHOLDS]
+    columns.append(("first choices alone", "greedy", number_format.format_share))
     if any(row["set_apart"] for row in rows):
-        columns.append(("set apart", "covered_set_apart", format_share))
-    columns += [("longest run", "longest_run", format_thousands), _DRAWS]
+        columns.append(("set apart", "covered_set_apart", number_format.format_share))
+    columns += [("longest run", "longest_run", number_format.format_thousands), _DRAWS]
     if any(row["p_value"] is not None for row in rows):
         columns += _TESTS
-    show_table("documents", rows, columns)
+    console.show_table("documents", rows, columns)
 
 
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:

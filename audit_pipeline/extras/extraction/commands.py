@@ -1,4 +1,4 @@
-"""The command extract: passages of documents that a model reproduces."""
+"""The command extract, which finds passages of documents that a model reproduces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import (
@@ -18,26 +19,9 @@ from audit_pipeline.cli.run_setup import (
     prepare_model,
     resolve_model_option,
 )
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    FILE,
-    PATH,
-    POSITIVE,
-    model_option,
-    run_options,
-    table_output_options,
-    text_column_option,
-)
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.extraction.command_output import (
-    GenerationOptions,
-    select_strongest_documents,
-    show_claims,
-    show_continuations,
-    show_documents,
-    show_grid,
-    show_passages,
-)
+from audit_pipeline.extras.extraction import command_output
+from audit_pipeline.extras.extraction.command_output import GenerationOptions
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
@@ -52,17 +36,17 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
-_DEFAULT = "Default: the benchmark's entry, else {}."
+_DEFAULT = "Default: the benchmark's entry, otherwise {}."
 _NOT_CACHED = "This loads the model, and the result is not cached."
 
 _NAMED_EDITIONS = 10
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=20, keeps=PASSES_KEPT)
-@model_option
+@shared_options.model_option
 @click.option(
     "--texts",
-    type=PATH,
+    type=shared_options.PATH,
     help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
 )
 @click.option(
@@ -72,8 +56,8 @@ _NAMED_EDITIONS = 10
 @click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
 @click.option(
     "--held-out",
-    type=PATH,
-    help="Documents that, as you state, the model has not read, in the form of --texts. With them, each audited "
+    type=shared_options.PATH,
+    help="Documents that, as you state, the model has not read, in the formats of --texts. With them, each audited "
     "document gets a p-value and a q-value.",
 )
 @click.option(
@@ -83,7 +67,7 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--prefix",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     help=f"Number of tokens of the prefix, which the model reads. {_DEFAULT.format(PREFIX)}",
 )
 @click.option(
@@ -99,32 +83,32 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--grid",
     is_flag=True,
-    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, ways "
-    "of drawing. Default: the benchmark's entry.",
+    help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, "
+    "sampling methods. Default: the benchmark's entry.",
 )
 @click.option(
     "--price",
-    type=POSITIVE,
+    type=shared_options.POSITIVE,
     help="Price of a million tokens, to compute the cost of drawing each passage. Default: the benchmark's entry.",
 )
 @click.option(
     "--generate",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="N",
-    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times drawn. "
+    help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
 @click.option(
     "--near-verbatim",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="D",
     help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
-    f"with at most D other tokens, by beam search. {_NOT_CACHED}",
+    f"with at most D different tokens, by beam search. {_NOT_CACHED}",
 )
 @click.option(
     "--beams",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     default=BEAMS,
     show_default=True,
     help="Number of beams of --near-verbatim. More beams take longer, and can raise the bound.",
@@ -133,17 +117,17 @@ _NAMED_EDITIONS = 10
     "--continue",
     "continued",
     envvar="CORPUS_AUDIT_EXTRACT_CONTINUE",
-    type=AT_LEAST_1,
+    type=shared_options.AT_LEAST_1,
     metavar="TOKENS",
     help="Let the model greedily continue the first --prefix tokens of the strongest documents for TOKENS tokens, and "
     f"show how much of the document it reproduces. {_NOT_CACHED}",
 )
-@click.option("--out", type=FILE, help="Parquet file to write, with one row per window.")
-@text_column_option
+@click.option("--out", type=shared_options.FILE, help="Parquet file to write, with one row per window.")
+@shared_options.text_column_option
 @click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
 @click.option("--dry-run", is_flag=True, help="Show the number of windows and tokens, and the estimated time.")
-@run_options
-@table_output_options
+@shared_options.run_options
+@shared_options.table_output_options
 def extract(
     model: str,
     texts: Path | None,
@@ -165,7 +149,7 @@ def extract(
     text_column: str | None,
     no_text: bool,
     dry_run: bool,
-    **run_options: Any,
+    **run_settings: Any,
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
@@ -173,13 +157,13 @@ def extract(
     One forward pass suffices, without drawing. Finished windows are kept: after an interruption, the same command
     continues. docs/extraction.md explains the numbers.
     """
-    options = AuditOptions(**run_options)
+    options = AuditOptions(**run_settings)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
+        raise click.UsageError("Give either --texts FILE, --benchmark NAME or --document ID.")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
-            "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
-            "--held-out and --reference-model out"
+            "--held-out and --reference-model cannot be combined with --benchmark: the benchmark has its own held-out "
+            "documents, and config/models.yaml names the reference model. Remove these options."
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.store.files import require_usable_output
@@ -217,7 +201,7 @@ def extract(
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
+        raise DataError(f"{held_out}: no held-out document is as long as a window, so there is nothing to compare with")
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
@@ -243,18 +227,16 @@ def _search_and_show(
         from audit_pipeline.extras.extraction.result_tables import write_windows
 
         write_windows(out, audited)
-    show_documents(found, search.options)
-    shown = select_strongest_documents(found)
-    show_passages(search, backend_of, shown, generation, quoted=quoted)
+    command_output.show_documents(found, search.options)
+    shown = command_output.select_strongest_documents(found)
+    command_output.show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
-        show_grid(found, shown, grid)
+        command_output.show_grid(found, shown, grid)
     elif search.options.grid:
-        print_result(
-            f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None
-        )
+        print_result(f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None)
     if generation.continued is not None:
-        show_continuations(search, backend_of, shown, generation.continued)
-    show_claims(found)
+        command_output.show_continuations(search, backend_of, shown, generation.continued)
+    command_output.show_claims(found)
     if out is not None:
         print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
@@ -263,7 +245,7 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
     specs = load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(spec.name for spec in specs)}"
+            f"{name} is a family of {len(specs)} benchmarks. Give one of them: {', '.join(spec.name for spec in specs)}"
         )
     return specs[0]
 
@@ -328,7 +310,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        print_message(f"dates of editions, as the files give them: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        print_message(f"dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
@@ -340,7 +322,9 @@ def _show_dry_run(
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
     grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
-    added = "likely passages add fine windows" if search.options.stride == COARSE_TO_FINE else "nothing is added"
+    added = (
+        "likely passages add more windows" if search.options.stride == COARSE_TO_FINE else "no windows are added later"
+    )
     print_result(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
         f"{format_estimated_time(seconds)}; {added}",
@@ -357,7 +341,5 @@ def _show_dry_run(
         # The reference model only gets the likely passages.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            print_result(
-                f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet."
-            )
+            print_result(f"{reference.entry.name} also receives the likely passages. Their number is not known yet.")
     print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

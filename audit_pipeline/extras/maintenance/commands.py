@@ -10,15 +10,8 @@ import click
 from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, load_dagster_definitions
 from audit_pipeline.cli.shared_options import table_output_options
-from audit_pipeline.pipeline.console import (
-    Columns,
-    escape_control_characters,
-    print_message,
-    print_result,
-    print_step,
-    report_slow_work,
-    show_table,
-)
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
@@ -55,34 +48,36 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     if dry_run:
         _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
     else:
-        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, print_step), dry_run=False)
+        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, console.print_step), dry_run=False)
 
 
 def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
-        print_message(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        console.print_message(
+            f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots"
+        )
     rows = removal.list_kinds()
     if removal.had_partition:
         rows.append({"what": "partition in Dagster", "files": None})
     name = "would_go" if dry_run else "went"
     if rows:
-        show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
+        console.show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
     else:
-        print_result(f"There is nothing to remove of {target}.", **{name: rows})
+        console.print_result(f"There is nothing to remove of {target}.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
-    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines.append("Kept: the run history in Dagster. Delete runs in the UI, under Runs.")
     if removal.configured:
         lines.append(
             f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
             "add it again"
         )
     elif removal.configured is None:
-        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
+        lines.append(f"config/{target.dimension}s.yaml cannot be read; if it lists {target.name}, audits add it again")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
-        print_result(escape_control_characters(line))
+        console.print_result(console.escape_control_characters(line))
 
 
 @click.command(cls=ListedCommand, section=Section.UPKEEP, position=20)
@@ -101,7 +96,7 @@ def doctor(deep: bool, names_all: bool) -> None:
     The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside, and
     tokenizers are cached. Nothing else is changed.
     """
-    with report_slow_work("looking at") as look:
+    with console.report_slow_work("checking") as look:
         look("the installation")
         from audit_pipeline.extras.maintenance.doctor import examine_dagster, run_checks
 
@@ -113,6 +108,6 @@ def doctor(deep: bool, names_all: bool) -> None:
         {"ok": finding.ok, "what": finding.what, "finding": finding.describe(names_all=names_all)}
         for finding in findings
     ]
-    show_table("findings", rows, _FINDINGS)
+    console.show_table("findings", rows, _FINDINGS)
     if not all(finding.ok for finding in findings):
         sys.exit(1)

@@ -1,5 +1,5 @@
-"""Models at endpoints: servers that give the log-probabilities of a prompt's tokens.
+"""Models at endpoints: servers that return the log-probabilities of a prompt's tokens.
 
-What belongs here: asking such a server, reading its answers, trying it out before the first text, and what a run may
-spend. What does not: what becomes of the statistics (token_statistics/), what an entry says (models/config.py).
+The package sends prompts to such a server, reads its answers, probes it before the first text, and counts the usage of
+a run. The package token_statistics uses the results. The entries of endpoints are read in models/config.py.
 """

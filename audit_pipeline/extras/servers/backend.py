@@ -1,4 +1,4 @@
-"""An endpoint as a back end (token_statistics/backend.py), which turns windows into the statistics in answers."""
+"""A back end (token_statistics/backend.py) that requests the statistics of windows from an endpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window
 
-# A part has at least this many times the tokens of a check, so that checks are less than a twentieth of all tokens.
+# Windows are requested in parts, with a check of the model after each. A part has at least this many times the tokens
+# of a check, so that checks are less than a twentieth of all tokens.
 _TIMES_CHECK = 20
 # Minimum duration of a part. With shorter parts, a fast server would spend most of its time on checks. Parts are no
 # longer than both limits require, because a killed run loses its unchecked part.
@@ -70,7 +71,8 @@ class EndpointBackend:
         this model's fingerprint. The tokens of the check are reserved in the budget while the part is requested.
         Closing the generator cancels open requests and loses unchecked results.
 
-        If a server accepts strings only, texts without a matching string are reported and skipped. They have no row.
+        If a server accepts strings only, texts without a matching string are reported and skipped. They get no row in
+        the results.
 
         Args:
             work: Windows and the names of the statistics.
@@ -130,7 +132,7 @@ class EndpointBackend:
         reason = "the server returns none" if floor is None else f"its log-probabilities end at {floor:.6g}"
         self.client.notify(
             f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {n_unknown} "
-            f"of {len(logprobs)} tokens are not known ({reason})"
+            f"of {len(logprobs)} tokens are unknown ({reason})"
         )
 
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:

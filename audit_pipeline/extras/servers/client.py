@@ -41,7 +41,7 @@ PATIENCE = RetryPolicy(attempts=8, first_pause=0.5, max_pause=60.0, jitter=1.0)
 _MAX_REQUESTED_PAUSE = 300.0
 _MAX_MESSAGE_LENGTH = 300
 _MAX_EXCERPT_LENGTH = 80
-# A server's own messages contain no such lists of numbers: they are token ids of the prompt.
+# Such lists of numbers are token ids of the prompt. A server's own messages contain none.
 _TOKEN_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
 _OK = 200
 _CONFLICT = 409
@@ -49,7 +49,7 @@ _KEY_STATUSES = (401, 403)
 _ADVICE: Mapping[int, str] = {
     401: "the key is missing or not accepted: see key_env in {}",
     402: "payment is required: check the account of the key, which key_env names in {}",
-    403: "the key does not allow it: see key_env in {}",
+    403: "the key does not allow this request: see key_env in {}",
     404: "no such route or model: see url and model in {}",
 }
 _REDIRECT_ADVICE = "the client does not follow redirects: set url in {} to the address of the redirect"
@@ -287,7 +287,7 @@ class _Session(Generic[K, T]):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _attempt(self, key: K, request: ServerRequest) -> T:
-        # A Retry-After header pauses all requests. The server would refuse the others, too, and charge for them.
+        # A Retry-After header pauses all requests, because the server would refuse the other requests, too.
         while not self._stopping.is_set():
             pause = self._not_before - asyncio.get_running_loop().time()
             if pause <= 0:

@@ -137,7 +137,7 @@ _LEAST = -999.0
 # Between these two limits, placeholders are whole numbers (-100). By chance, one in 131,072 such floats is whole.
 _LEAST_FRACTION = -99.0
 _LARGEST_VOCABULARY = 300_000
-# vLLM writes about 110.
+# vLLM writes about 110 bytes per entry.
 _BYTES_PER_ENTRY = 400
 _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3
@@ -146,7 +146,7 @@ _LARGEST_FLOOR = math.log(0.5)
 _NO_LOGPROBS = "its answer has impossible log-probabilities"
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-"""A number that fits into its column. So do the counts and ids below."""
+"""A number that fits into the type of its column. The counts and ids below also fit."""
 
 
 def _replace_placeholder(value: Any) -> Any:
@@ -162,8 +162,8 @@ Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
 """A log-probability in an answer, in nats, or NaN if it is unknown.
 
 JSON has no minus infinity. Servers replace it by null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float.
-Some do so for each token that is not among the best ones. The value of the model is then unknown. So null, values up to
--999 and whole numbers up to -99 are read as NaN.
+Some servers do so for each token that is not among the best tokens. The model's value is then unknown. So null, values
+up to -999 and whole numbers up to -99 are read as NaN.
 """
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
@@ -171,7 +171,7 @@ Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 
 
 class AnswerPart(BaseModel):
-    """A part of an answer with strict types: a string or a truth value is no number, and a fraction no whole number."""
+    """A part of an answer, parsed strictly: strings and booleans are not read as numbers, nor fractions as integers."""
 
     model_config = ConfigDict(strict=True)
 

@@ -12,19 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from audit_pipeline.errors import ModelError, UnansweredError
+from audit_pipeline.extras.servers import dialect_interface
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
-from audit_pipeline.extras.servers.dialect_interface import (
-    WHOLE,
-    Answer,
-    AnswerDetail,
-    AnswerPart,
-    BadAnswerError,
-    Prompt,
-    build_prompt,
-    build_url,
-    find_floor,
-    parse_answer,
-)
+from audit_pipeline.extras.servers.dialect_interface import Answer, AnswerDetail, AnswerPart, Prompt
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
 from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
@@ -41,7 +31,7 @@ _CERTAIN = float(np.log(0.5))
 _MOMENTS_TOLERANCE = 1e-3
 _LARGEST_NOISE = 0.5
 _BAD_REQUEST = frozenset((400, 422))
-# Statuses of servers that cannot read ids. llama-cpp-python's server crashes with 500.
+# Statuses of servers that cannot read token ids. llama-cpp-python's server responds with 500.
 _NO_IDS = frozenset((400, 422, 500))
 
 
@@ -135,7 +125,7 @@ def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
 
 def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None:
     """Refuse a server that replaces small log-probabilities by one value."""
-    floor = find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
+    floor = dialect_interface.find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
         raise ModelError(
             f"{client.who}: its log-probabilities end at {floor:.6g}: it replaces smaller ones by that value, so no "
@@ -150,7 +140,9 @@ def _build_prompts(
     window, stride = window_and_stride(model)
     size = window if max_tokens is None else min(window, max_tokens)
     return [
-        build_prompt(model, text, cut_windows(0, text, size, min(stride, size - 1))[0], as_string=as_string)
+        dialect_interface.build_prompt(
+            model, text, cut_windows(0, text, size, min(stride, size - 1))[0], as_string=as_string
+        )
         for text in encode(model, list(texts))
     ]
 
@@ -172,7 +164,7 @@ def _request_known_answers(
     n_unknown = int(np.isnan(logprobs).sum())
     if n_unknown:
         raise ModelError(
-            f"{client.who}: it gives no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
+            f"{client.who}: it returns no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
             "(minus infinity, a placeholder such as -9999, or a value above 0): an audit requires the log-probability "
             "of each token"
         )
@@ -191,8 +183,10 @@ class _Models(AnswerPart):
 def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that exceeds the context length, if the server returns its context length (vLLM, SGLang)."""
     try:
-        listed = parse_answer(_Models, client.ask(ServerRequest(build_url(client.endpoint, "models"))))
-    except (RefusedError, OversizedError, BadAnswerError):
+        listed = dialect_interface.parse_answer(
+            _Models, client.ask(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
+        )
+    except (RefusedError, OversizedError, dialect_interface.BadAnswerError):
         return
     window = window_and_stride(model)[0]
     for listed_model in listed.data:
@@ -202,8 +196,8 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
         max_window = listed_model.max_model_len - 1
         if window > max_window:
             raise ModelError(
-                f"{client.who}: the server takes {max_window} tokens at most with the one it generates, and the "
-                f"entry's window is {window}: set window: {max_window} in config/models.yaml"
+                f"{client.who}: the server accepts prompts of at most {max_window} tokens, and the entry's window "
+                f"is {window}: set window: {max_window} in config/models.yaml"
             )
         return
 
@@ -230,7 +224,8 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     advice = (
-        f"the entry asks for {requested} best tokens a place: set top_logprobs in config/models.yaml to what it gives"
+        f"the entry requests {requested} best tokens per position: set top_logprobs in config/models.yaml to the "
+        "number that the server returns"
     )
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
@@ -240,12 +235,12 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
         raise
     if answer.best_given < min(requested, model.vocab_size):
         raise ModelError(
-            f"{client.who}: the server gives {answer.best_given} best tokens a place at most, and {advice}"
+            f"{client.who}: the server returns at most {answer.best_given} best tokens per position, and {advice}"
         )
 
 
 def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
-    """Refuse log-probabilities of other positions."""
+    """Refuse a server that returns the log-probabilities of other positions."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
     [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
@@ -278,14 +273,14 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
 
 
 def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Sequence[Prompt]) -> None:
-    """Refuse means and deviations that do not fit the whole vocabulary, if the server returns it."""
+    """Refuse means and deviations that differ from those of the whole distribution, if the server returns it."""
     if not client.endpoint.moments:
         return
     # One position each, because a whole distribution has megabytes.
     few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
     given = _request_answers_in_order(client, few, AnswerDetail(0, moments=True))
     try:
-        whole = _request_answers_in_order(client, few, AnswerDetail(WHOLE, moments=True))
+        whole = _request_answers_in_order(client, few, AnswerDetail(dialect_interface.WHOLE, moments=True))
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise

@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter
 from audit_pipeline.cli.run_setup import open_texts
-from audit_pipeline.cli.shared_options import (
-    AT_LEAST_1,
-    FILE,
-    INPUT_FILE,
-    PATH,
-    authority_option,
-    device_option,
-    json_option,
-    limit_options,
-    model_option,
-    quiet_option,
-    table_output_options,
-)
 from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.pipeline.console import Columns, print_result, show_table
 from audit_pipeline.pipeline.options import RunOptions
@@ -48,17 +36,19 @@ def twins() -> None:
 
 
 @twins.command("draw")
-@click.argument("versions", type=PATH)
-@click.option("--out", type=FILE, required=True, help="The .jsonl file to write, with the versions to publish.")
+@click.argument("versions", type=shared_options.PATH)
+@click.option(
+    "--out", type=shared_options.FILE, required=True, help="The .jsonl file to write, with the versions to publish."
+)
 @click.option(
     "--secret",
-    type=FILE,
+    type=shared_options.FILE,
     required=True,
     help="The secret file to write, with all versions and the key. Keep it until models are tested.",
 )
-@authority_option
-@json_option
-@quiet_option
+@shared_options.authority_option
+@shared_options.json_option
+@shared_options.quiet_option
 def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None:
     """Draw which version of each item to publish.
 
@@ -77,8 +67,10 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=90)
-@click.option("--sets", type=AT_LEAST_1, required=True, help="Number of canaries to publish.")
-@click.option("--out", type=FILE, required=True, help="The secret file to write. Keep it until models are tested.")
+@click.option("--sets", type=shared_options.AT_LEAST_1, required=True, help="Number of canaries to publish.")
+@click.option(
+    "--out", type=shared_options.FILE, required=True, help="The secret file to write. Keep it until models are tested."
+)
 @click.option("--alternatives", type=int, default=99, show_default=True, help="Unpublished alternatives per canary.")
 @click.option(
     "--template",
@@ -86,9 +78,9 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     show_default=True,
     help="Text around the random words, which replace {canary}.",
 )
-@authority_option
-@json_option
-@quiet_option
+@shared_options.authority_option
+@shared_options.json_option
+@shared_options.quiet_option
 def canaries(sets: int, alternatives: int, template: str, out: Path, authority: str | None) -> None:
     """Draw random canaries to plant in texts before publication.
 
@@ -99,7 +91,7 @@ def canaries(sets: int, alternatives: int, template: str, out: Path, authority: 
 
     drawn = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = drawn.published_texts
-    print_result("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
+    print_result("\n  ".join(("Publish these, each in a different place:", *texts)), publish=texts)
     _print_secret(out, drawn)
 
 
@@ -108,21 +100,28 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 
 
 @twins.command("test", keeps=PASSES_KEPT)
-@model_option
-@click.option("--secret", type=INPUT_FILE, required=True, help="The secret file that the versions were drawn into.")
-@device_option
-@limit_options
+@shared_options.model_option
 @click.option(
-    "--published", type=PATH, help="The published file, to check that the secret file belongs to these items."
+    "--secret",
+    type=shared_options.INPUT_FILE,
+    required=True,
+    help="The secret file that `twins draw` or `canaries` wrote.",
+)
+@shared_options.device_option
+@shared_options.limit_options
+@click.option(
+    "--published",
+    type=shared_options.PATH,
+    help="The published file, to check that the secret file belongs to these items.",
 )
 @click.option(
     "--detector",
     multiple=True,
     metavar="NAME",
-    help="Detector that only needs the pass of the text itself, named before any score is seen. Several are combined. "
-    "Default: loss.",
+    help="Detector that needs no pass except that of the text, named before any score is seen; repeatable. Several "
+    "detectors are combined. Default: loss.",
 )
-@table_output_options
+@shared_options.table_output_options
 def twins_test(model: str, secret: Path, published: Path | None, detector: tuple[str, ...], **run_options: Any) -> None:
     """Test whether a model prefers the published versions.
 

@@ -1,4 +1,4 @@
-"""The command compare: a model before and after unlearning of texts."""
+"""The command compare, which compares a model before and after unlearning of texts."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ _UNLEARNING: Columns = (
 )
 @click.option(
     "--holdout",
-    help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all its texts.",
+    help="Benchmark of texts that neither model was trained on. All texts of --forget are "
+    "compared with all texts of this benchmark.",
 )
 @click.option("--retrained", help="A model that was trained without the texts to be forgotten, for comparison.")
 @table_output_options
 def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
     """Compare a model before and after it was made to forget texts.
 
-    Shows what was forgotten and what only looks forgotten, each number next to the number for held-out texts. No model
+    Show what was forgotten and what only looks forgotten. Each number stands next to that of held-out texts. No model
     is run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -74,9 +75,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     request = unlearning.UnlearningRequest(first, second, third, own, held_out)
     findings, left_out = unlearning.compare_models(request, paths)
     if left_out:
-        print_message(
-            f"{left_out} text(s) without a scored token, or with a probability that is no number, are left out"
-        )
+        print_message(f"skipped {left_out} text(s) without a scored token, or with NaN as a probability")
     unlearning.write_comparison(request, findings, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
     _show_unlearning(findings)
@@ -88,7 +87,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
 
 
 def _show_unlearning(findings: Sequence[ComparisonFinding]) -> None:
-    """Show every number, both sides in one row."""
+    """Print all findings, with both sides of a metric in one row."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for finding in findings:

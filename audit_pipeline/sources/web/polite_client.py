@@ -1,8 +1,8 @@
 """A polite client for crawls: robots.txt, pauses, retries, and a cache of all pages.
 
-requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. All else is
-an adapter below the cache: a cached page costs neither a request nor a pause. The adapter adds politeness to our HTTP
-client (audit_pipeline/http). Protego reads robots.txt.
+requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. Everything
+else is in an adapter below the cache, so a cached page needs no request and no pause. The adapter adds politeness to
+our HTTP client (audit_pipeline/http). Protego reads robots.txt.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class FetchError(SourceError):
 
 @dataclass(frozen=True)
 class Politeness:
-    """The identity and the patience of a crawl.
+    """The identity of a crawl, and its pauses, attempts and time limits.
 
     Attributes:
         contact: Address at which a site can reach the user. It is part of the user agent.
         seconds_between: Minimum pause between two requests, in seconds.
         attempts: Maximum number of attempts per request.
-        timeout: Maximum silence of a server, in seconds.
+        timeout: Maximum time without data from a server, in seconds.
         most_pause: Maximum pause before a retry, in seconds. If a server requests a longer pause, the request fails.
         obey_robots: Obey robots.txt.
     """
@@ -127,10 +127,10 @@ class PoliteClient:
 
         Args:
             folder: Folder of the cache.
-            politeness: Identity and patience of the crawl.
-            find_refusal: Function that returns why a response with status 200 is no page ("the server is busy"), or
-                None for a page. The request is then repeated as after a 503. The function may raise FetchError if a
-                repetition is useless.
+            politeness: Identity, pauses and limits of the crawl.
+            find_refusal: Function that returns why a response with status 200 is not the page ("the server is
+                busy"), or None for a page. The request is then repeated as after a 503. The function may raise
+                FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
 
         Raises:
@@ -167,7 +167,7 @@ class PoliteClient:
     def get(
         self, url: str, params: Mapping[str, str] | None = None, *, max_age: timedelta | None = None
     ) -> FetchedPage:
-        """Return a page from the cache, or from the web and cache it.
+        """Return a page from the cache. If the page is missing there, fetch it and store it in the cache.
 
         Requests are repeated with growing pauses after the statuses 408, 425, 429 and 5xx, timeouts and truncated
         responses. Failures are not cached.
@@ -178,9 +178,9 @@ class PoliteClient:
             max_age: Maximum age of a cached page. An older page is fetched again.
 
         Raises:
-            FetchError: If no attempt was successful. Without another attempt if the server requests a pause longer than
-                ``most_pause`` or responds with another status than 200, if the response is too long, if robots.txt
-                forbids the page, and after MAX_FAILURES failed requests in a row.
+            FetchError: If no attempt was successful. There is no further attempt if the server requests a pause longer
+                than ``most_pause`` or responds with a lasting status other than 200, if the response is too long, if
+                robots.txt forbids the page, or after MAX_FAILURES failed requests in a row.
         """
         try:
             response = self._session.get(url, params)
@@ -197,7 +197,7 @@ class PoliteClient:
 
 
 class _PoliteAdapter(ClientAdapter):
-    """An adapter that sends the requests that the cache cannot answer. It follows redirects and obeys robots.txt."""
+    """An adapter that sends the requests for pages that are not cached. It obeys robots.txt."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _PoliteAdapter(ClientAdapter):
         url = request.url or ""
         if self._n_failures >= MAX_FAILURES:
             raise FetchError(
-                url, f"not fetched after {self._n_failures} failures in a row; the last: {self._last_failure}"
+                url, f"not fetched after {self._n_failures} failures in a row; the last failure: {self._last_failure}"
             )
         pause = self._politeness.seconds_between
         if self._politeness.obey_robots and urlsplit(url).path != _ROBOTS_PATH:
@@ -266,7 +266,7 @@ class _PoliteAdapter(ClientAdapter):
         parts = urlsplit(url)
         host = f"{parts.scheme}://{parts.netloc}"
         if host not in self._robots:
-            # A redirect of robots.txt leads here again. It is allowed.
+            # If robots.txt redirects, this function is called for it again. The empty rules allow the redirect.
             self._robots[host] = Protego.parse("")
             self._robots[host] = self._fetch_rules(f"{host}{_ROBOTS_PATH}")
         rules = self._robots[host]

@@ -326,8 +326,8 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
         (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
         (("--document", "x"), "is not a document id"),
         (("--benchmark", "plain_9", "--document", name), "either --texts FILE"),
-        ((), "say which documents"),
-        (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "leave"),
+        ((), "Give either --texts FILE"),
+        (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "cannot be combined with --benchmark"),
     ):
         result = workspace.run(*asked, *wrong)
         assert (result.exit_code, said in result.stderr) == (2, True), (wrong, result.stderr)
