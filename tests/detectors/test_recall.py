@@ -48,7 +48,7 @@ def test_nothing_is_divided_by_zero_and_infinity_is_no_number() -> None:
 @pytest.mark.parametrize(("parameter", "value"), [("shots", 0), ("shots", 7.0), ("join", "tab")])
 def test_only_values_that_make_a_prefix_are_taken(parameter: str, value: int | float | str) -> None:
     with pytest.raises(ConfigError, match="is not"):
-        RECALL.parameters[parameter].checked(value)
+        RECALL.parameters[parameter].validate(value)
 
 
 def test_gamma_is_fixed_in_a_grid() -> None:

@@ -35,7 +35,7 @@ AT_THE_POSITION, VALUES_OF_THE_POSITION = 4e-4, 6
 
 
 def setting_of(detector: str, parameters: Mapping[str, Any]) -> Settings:
-    return {name: get_detector(detector).parameters[name].checked(value) for name, value in parameters.items()}
+    return {name: get_detector(detector).parameters[name].validate(value) for name, value in parameters.items()}
 
 
 def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: DataPaths) -> None:
