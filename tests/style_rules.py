@@ -44,8 +44,8 @@ VERBS = frozenset(
     Separate Sequence Serialise Serialize Serve Set Settle Share Shift Shorten Show Shrink Shuffle Shut Sign Simulate
     Skip Sleep Slice Smooth Snap Snapshot Solve Sort Split Spread Stage Stamp Standardise Start State Stop Store Stream
     Stretch Strip Subtract Suggest Sum Summarise Summarize Supply Suppress Surround Suspend Swap Sweep Switch
-    Synchronise Take Tag Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer Transform
-    Translate Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unify Unite Unload Unlock Unpack Unwrap Update
+    Synchronise Take Tag Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer
+    Transform Translate Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unify Unite Unload Unlock Unpack Unwrap Update
     Upload Use Validate Vary Verify View Visit Vote Wait Walk Warn Watch Weigh Withhold Work Wrap Write Yield Zero
     """.split()  # noqa: SIM905 - 250 verbs are easier to read as a text
 )

@@ -50,13 +50,16 @@ class Sides:
 
     @property
     def auroc(self) -> float:
+        """Return the AUROC of the scores."""
         return compute_metrics(self.scores, self.labels)["auroc"]
 
     @property
     def interval(self) -> Interval:
+        """Return the 95% interval of the AUROC."""
         return measure_auroc_of_scores(self.scores, self.labels, self.groups).interval
 
     def of(self, label: int) -> Floats:
+        """Return the scores of one side."""
         return np.asarray(self.scores[self.labels == label])
 
 

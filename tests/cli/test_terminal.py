@@ -181,7 +181,7 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
     assert "long_name_of_a_benchmark_128: 100 members, 100 non-members" in lines
-    assert "dc_pdd scored 98 + 100 of them" in lines
+    assert "dc_pdd scored 98 + 100 of these texts" in lines
     [loss] = [line for line in lines if line.startswith("loss")]
     assert loss.split() == ["loss", "1.000", "[1.000,", "1.000]", "100%", "[100,", "100]", "100%", "[100,", "100]"]
     [lowercase] = [line for line in lines if line.startswith("lowercase")]
