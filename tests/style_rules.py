@@ -18,35 +18,36 @@ from pathlib import Path
 # Verbs that a function's docstring may start with: the imperative, as in "Return the cached rows."
 VERBS = frozenset(
     """
-    Abort Accept Account Acquire Adapt Add Adjust Adopt Advance Aggregate Align Allocate Allow Annotate Answer Append
-    Apply Approve Archive Arrange Ask Assemble Assert Assign Assume Attach Audit Await Balance Batch Begin Bind Blend
-    Block Bound Break Build Bundle Cache Calculate Calibrate Call Cancel Carry Cast Categorise Change Check Choose Claim
-    Clamp Classify Clean Clear Clip Clone Close Collapse Collect Colour Combine Compare Compile Complete Compose
-    Compress Compute Concatenate Conclude Configure Confirm Connect Consume Continue Convert Copy Correct Count Cover
-    Create Cross Cut Damage Date Decide Declare Decode Decorate Decrement Decrypt Deduplicate Define Delay Delegate
-    Delete Deliver Derive Describe Deselect Detach Detect Determine Digest Disable Discard Disconnect Discover Dispatch
-    Display Divide Do Download Draw Drop Dump Duplicate Embed Emit Empty Enable Encode Encrypt End Enforce Ensure Enter
-    Enumerate Escape Estimate Evaluate Evict Examine Exchange Exclude Execute Exit Expand Expect Explain Export Expose
-    Express Extend Extract Fail Fall Feed Fetch Fill Filter Find Finish Fit Fix Flag Flatten Flush Fold Follow Forbid
-    Force Forget Format Forward Free Gather Generate Get Give Give Group Guard Guess Halve Handle Hash Hide Hold Hook
-    Identify Ignore Import Include Increment Index Infer Inform Inherit Initialise Initialize Inject Insert Inspect
-    Install Interpolate Interpret Interrupt Invert Invite Invoke Isolate Issue Iterate Join Jump Keep Kill Label Launch
-    Lay Leave Let Level Lift Limit Link List Listen Load Locate Lock Log Look Lower Make Map Mark Mask Match Materialise
-    Measure Merge Migrate Mirror Mix Modify Monitor Move Multiply Name Narrow Negotiate Normalise Normalize Note Notify
-    Number Observe Obtain Offer Omit Open Order Override Overwrite Pack Pad Pair Parse Partition Pass Paste Patch Pause
-    Perform Permute Persist Pick Place Plan Plot Point Poll Pool Pop Predict Prefer Prepare Present Preserve Prevent
-    Print Process Produce Project Prompt Propose Protect Prove Provide Prune Publish Pull Push Put Query Queue Quote
-    Raise Randomise Rank Rate Re-raise Reach Read Rebuild Receive Recognise Recompute Reconcile Reconnect Record Recover
-    Redact Redirect Reduce Refer Refresh Refuse Register Reject Relate Release Reload Remember Remove Rename Render
-    Reopen Reorder Repair Repeat Replace Replay Reply Report Represent Request Require Rerun Resample Reserve Reset
-    Resize Reshape Resolve Respond Restart Restore Restrict Resume Retain Retrieve Retry Return Reuse Reveal Reverse
-    Revert Rewrite Rotate Round Route Run Sample Satisfy Save Scale Scan Schedule Score Scrub Seal Search Select Send
-    Separate Sequence Serialise Serialize Serve Set Settle Share Shift Shorten Show Shrink Shuffle Shut Sign Simulate
-    Skip Sleep Slice Smooth Snap Snapshot Solve Sort Split Spread Stage Stamp Standardise Start State Stop Store Stream
-    Stretch Strip Subtract Suggest Sum Summarise Summarize Supply Suppress Surround Suspend Swap Sweep Switch
-    Synchronise Take Tag Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer
-    Transform Translate Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unify Unite Unload Unlock Unpack Unwrap Update
-    Upload Use Validate Vary Verify View Visit Vote Wait Walk Warn Watch Weigh Withhold Work Wrap Write Yield Zero
+    Abort Accept Account Acquire Adapt Add Adjust Adopt Advance Aggregate Align Allocate Allow Annotate Answer
+    Append Apply Approve Archive Arrange Ask Assemble Assert Assign Assume Attach Audit Await Balance Batch Begin
+    Bind Blend Block Bound Break Build Bundle Cache Calculate Calibrate Call Cancel Carry Cast Categorise Change
+    Check Choose Claim Clamp Classify Clean Clear Clip Clone Close Collapse Collect Colour Combine Compare Compile
+    Complete Compose Compress Compute Concatenate Conclude Configure Confirm Connect Consume Continue Convert Copy
+    Correct Count Cover Create Cross Cut Damage Date Decide Declare Decode Decorate Decrement Decrypt Deduplicate
+    Define Delay Delegate Delete Deliver Derive Describe Deselect Detach Detect Determine Digest Disable Discard
+    Disconnect Discover Dispatch Display Divide Do Download Draw Drop Dump Duplicate Embed Emit Empty Enable Encode
+    Encrypt End Enforce Ensure Enter Enumerate Escape Estimate Evaluate Evict Examine Exchange Exclude Execute Exit
+    Expand Expect Explain Export Expose Express Extend Extract Fail Fall Feed Fetch Fill Filter Find Finish Fit Fix
+    Flag Flatten Flush Fold Follow Forbid Force Forget Format Forward Free Gather Generate Get Give Give Group Guard
+    Guess Halve Handle Hash Hide Hold Hook Identify Ignore Import Include Increment Index Infer Inform Inherit
+    Initialise Initialize Inject Insert Inspect Install Interpolate Interpret Interrupt Invert Invite Invoke Isolate
+    Issue Iterate Join Jump Keep Kill Label Launch Lay Leave Let Level Lift Limit Link List Listen Load Locate Lock
+    Log Look Lower Make Map Mark Mask Match Materialise Measure Merge Migrate Mirror Mix Modify Monitor Move
+    Multiply Name Narrow Negotiate Normalise Normalize Note Notify Number Observe Obtain Offer Omit Open Order
+    Override Overwrite Pack Pad Pair Parse Partition Pass Paste Patch Pause Perform Permute Persist Pick Place Plan
+    Plot Point Poll Pool Pop Predict Prefer Prepare Present Preserve Prevent Print Process Produce Project Prompt
+    Propose Protect Prove Provide Prune Publish Pull Push Put Query Queue Quote Raise Randomise Rank Rate Re-raise
+    Reach Read Rebuild Receive Recognise Recompute Reconcile Reconnect Record Recover Redact Redirect Reduce Refer
+    Refresh Refuse Register Reject Relate Release Reload Remember Remove Rename Render Reopen Reorder Repair Repeat
+    Replace Replay Reply Report Represent Request Require Rerun Resample Reserve Reset Resize Reshape Resolve
+    Respond Restart Restore Restrict Resume Retain Retrieve Retry Return Reuse Reveal Reverse Revert Rewrite Rotate
+    Round Route Run Sample Satisfy Save Scale Scan Schedule Score Scrub Seal Search Select Send Separate Sequence
+    Serialise Serialize Serve Set Settle Share Shift Shorten Show Shrink Shuffle Shut Sign Simulate Skip Sleep Slice
+    Smooth Snap Snapshot Solve Sort Split Spread Stage Stamp Standardise Start State Stop Store Stream Stretch Strip
+    Subtract Suggest Sum Summarise Summarize Supply Suppress Surround Suspend Swap Sweep Switch Synchronise Take Tag
+    Tell Test Throttle Throw Tighten Time Toggle Tokenize Total Touch Trace Track Train Transfer Transform Translate
+    Transpose Traverse Treat Trim Truncate Try Tune Turn Undo Unify Unite Unload Unlock Unpack Unwrap Update Upload
+    Use Validate Vary Verify View Visit Vote Wait Walk Warn Watch Weigh Withhold Work Wrap Write Yield Zero
     """.split()  # noqa: SIM905 - 250 verbs are easier to read as a text
 )
 
