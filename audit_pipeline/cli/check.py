@@ -153,8 +153,8 @@ def _print_possible_conclusions(
     type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents of the same kind that, as you state, the model has not read: newer than the model, or never "
-    "published. The other documents are compared with them.",
+    help="Documents of the same kind that you know the model has not read: newer than the model, or never published. "
+    "The other documents are compared with them.",
 )
 @click.option(
     "--members",

@@ -215,7 +215,7 @@ def _name_unread_weights(located: LocatedModel) -> None:
     if located.gguf is not None or located.entry.endpoint is not None or located.entry.card is not None:
         return
     weights = choose_weight_files(located.folder, located.entry.name)
-    unread = weights.list_unread(compare_times=located.commit is None)
+    unread = weights.list_ignored_weight_files(compare_times=located.commit is None)
     if unread:
         warnings.warn(ModelFilesWarning(weights.describe_choice(unread, located.entry.name)), stacklevel=2)
 

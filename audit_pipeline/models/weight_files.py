@@ -67,7 +67,7 @@ class WeightFiles:
             strays.extend(sorted(set(present).difference(assigned)))
         return strays
 
-    def list_unread(self, *, compare_times: bool) -> list[str]:
+    def list_ignored_weight_files(self, *, compare_times: bool) -> list[str]:
         """Return the names of weight files in the folder that are not read. Newer files are marked.
 
         Args:

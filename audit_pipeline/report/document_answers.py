@@ -71,7 +71,7 @@ def _find_search_kind(counts: Mapping[str, Any]) -> str:
     return "passages_not_reproduced"
 
 
-def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+def describe_chat_answer(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of a model that was asked in words, in sentences, and its claim.
 
     Args:

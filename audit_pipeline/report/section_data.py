@@ -176,7 +176,7 @@ def _describe_attempted(row: Row) -> Row:
 
 
 def _describe_chat(row: Row) -> Row:
-    return {**row, **document_answers.describe_asking(row["model_title"], row["benchmark_title"], row)}
+    return {**row, **document_answers.describe_chat_answer(row["model_title"], row["benchmark_title"], row)}
 
 
 def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
@@ -339,7 +339,7 @@ def _complete_asked(row: Row, results: Results) -> Row:
     return {**row, **select_columns(_find_pair(results.chats, row), columns), "warning": warning or None}
 
 
-def _complete_detectors(row: Row, results: Results) -> Row:
+def _add_warning_of_few_texts(row: Row, results: Results) -> Row:
     warning = None
     if row["auroc"]["value"] is not None:
         warning = warn_of_few_texts(row["n_members"], row["n_nonmembers"])
@@ -503,7 +503,7 @@ ROW_FUNCTIONS: dict[str, RowFunction] = {
     "asked": _complete_asked,
     "strongest_answers": _complete_strongest_answers,
     "corpus_tests": _complete_corpus_tests,
-    "detectors": _complete_detectors,
+    "detectors": _add_warning_of_few_texts,
     "curves": _complete_curves,
     "error_rates": _complete_error_rates,
     "series": _complete_series,

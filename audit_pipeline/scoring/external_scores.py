@@ -223,7 +223,9 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
     repeated = _find_repetitions(digests)
     if repeated:
         locations = _format_locations(rows.texts, repeated)
-        notes.append(f"{len(repeated):,} texts repeat others of the table, and count each: {locations}")
+        notes.append(
+            f"{len(repeated):,} texts repeat other texts of the table; each repetition counts as a text: {locations}"
+        )
     if texts.skipped.first:
         row = texts.skipped.first[0]
         notes.append(f"{texts.skipped.count:,} row(s) of {texts.file} hold no text: {row.location}: {row.reason}")

@@ -217,7 +217,7 @@ def run_dataset_inference(
     p_values = [split.directed_p_value for split in tested]
     p_value = combine_p_values(p_values)
     undirected_p_value = combine_p_values([split.p_value for split in tested])
-    n_with_training = sum(split.runs_with_training for split in tested)
+    n_with_training = sum(split.audited_scores_higher for split in tested)
     n_audited_tested = int(units.has_audited.sum()) // 2
     n_held_out_tested = int(units.has_held_out.sum()) // 2
     deviation = math.sqrt((n_audited_tested + n_held_out_tested + 1) / (12 * n_audited_tested * n_held_out_tested))
@@ -249,19 +249,19 @@ class _Split:
 
     t: float
     p_value: float
-    runs_with_training: bool
+    audited_scores_higher: bool
     n_features_against: int = 0
 
     @property
     def directed_p_value(self) -> float:
         """Return the one-sided p-value, or 1 if held-out groups score higher in the fitted half."""
-        return self.p_value if self.runs_with_training else 1.0
+        return self.p_value if self.audited_scores_higher else 1.0
 
     @property
     def directed_t(self) -> float:
         """Return Welch's t, negated if held-out groups score higher in the fitted half."""
         # A subtraction from 0.0 never yields a negative zero.
-        return self.t if self.runs_with_training else 0.0 - self.t
+        return self.t if self.audited_scores_higher else 0.0 - self.t
 
 
 def _decide_direction(p_value: float, undirected_p_value: float, *, is_mostly_against: bool) -> Direction:

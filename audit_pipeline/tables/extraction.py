@@ -87,10 +87,9 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         double(
             "log_p_near_verbatim",
-            "lower bound of the log-probability of a near-verbatim suffix, with at most the number of different tokens "
-            f"that the benchmark's entry allows, {_TO_BE_DRAWN}; null except for the document's strongest window, and "
-            "if "
-            "the entry sets no number",
+            "lower bound of the log-probability of any suffix that differs from the document's in no more tokens than "
+            f"the benchmark's entry allows, {_TO_BE_DRAWN}; null except for the document's strongest window, and if the "
+            "entry sets no number",
             null=True,
         ),
         string("prefix_excerpt", "last words of the prefix", null=True, quotes_text=True),
@@ -118,7 +117,7 @@ def _build_coverage_column(threshold: str) -> Column:
     return fraction(
         f"covered_at_{threshold.replace('.', '_')}",
         f"share of the document's characters in suffixes with a probability of at least {threshold} {_TO_BE_DRAWN} "
-        "(from all tokens if the API does not return these)",
+        "(from all tokens if the API does not return the most likely ones)",
         null=True,
     )
 

@@ -25,7 +25,7 @@ from audit_pipeline.report.answer_rules import (
     compute_smallest_q,
     find_detectable_auroc,
 )
-from audit_pipeline.report.document_answers import describe_asking, describe_search
+from audit_pipeline.report.document_answers import describe_chat_answer, describe_search
 from audit_pipeline.report.notes import (
     TEST_IN_WORDS,
     describe_blind_control,
@@ -107,7 +107,7 @@ COUNTS: Mapping[str, Any] = {
 
 def asking(**changes: Any) -> Answer:
     """The answer of a model that was asked in words."""
-    return describe_asking("M", "B", {**COUNTS, **changes})
+    return describe_chat_answer("M", "B", {**COUNTS, **changes})
 
 
 OPENINGS: Mapping[str, str] = {

@@ -58,7 +58,7 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
     notes = [note.replace(str(file), "FILE") for note in given.notes[:3] + given.notes[-1:]]
     assert notes == [
         "2 texts of FILE have no score",
-        "1 texts repeat others of the table, and count each: scores.parquet:4",
+        "1 texts repeat other texts of the table; each repetition counts as a text: scores.parquet:4",
         "1 row(s) of FILE hold no text: texts.jsonl:3: column 'words' is empty",
         "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
         "scores.parquet:5, scores.parquet:6",

@@ -67,7 +67,7 @@ class FoundInCorpusSettings(FamilySettings):
         return f"{self.pool}|{self.corpus}"
 
     @property
-    def search_description(self) -> str:
+    def result_label(self) -> str:
         """Return a description of the search result, for messages."""
         return f"what {self.corpus} holds of {self.pool}"
 
@@ -100,7 +100,7 @@ def read_searched_pool(
     versions = read_versions(spec, paths)
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
-    rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.search_description).to_pylist()
+    rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.result_label).to_pylist()
     findings = dict(zip(map(itemgetter("example_id"), rows), rows, strict=True))
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
@@ -127,7 +127,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     partition = settings.partition
     run = find_writing_run(paths, CORPUS_OVERLAP, partition)
     if run is None:
-        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.search_description)
+        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.result_label)
         raise DataError(
             f"the corpus {settings.corpus} has not been searched for the texts of {settings.pool}; "
             f"run: {settings.command}"

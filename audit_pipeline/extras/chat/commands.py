@@ -85,8 +85,7 @@ _DOCUMENTS: Columns = (
     type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents of the same kind that, as you state, the model has not read. The other documents are compared with "
-    "them.",
+    help="Documents of the same kind that you know the model has not read. The other documents are compared with them.",
 )
 @click.option(
     "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."

@@ -115,7 +115,9 @@ class ControlEntry(StrictSettings):
                     "occurrences; increase members to at least one per number"
                 )
         elif self.draw == "fixed" and self.occurrences != int(self.occurrences):
-            raise ValueError("occurrences: a fixed number is a whole number; use draw: poisson for a mean")
+            raise ValueError(
+                "occurrences must be a whole number with draw: fixed. A mean such as 2.5 requires draw: poisson"
+            )
         elif self.draw == "poisson" and self.occurrences > _MAX_POISSON_MEAN:
             raise ValueError(f"occurrences: the mean of a poisson draw is at most {_MAX_POISSON_MEAN}")
         if len(set(self.sources)) != len(self.sources):

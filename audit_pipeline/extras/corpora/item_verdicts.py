@@ -212,7 +212,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
             reason = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
             signs.append(("suspect", reason))
     if not signs:
-        return "unknown", f"{evidence.model} shows no sign of it, but can have read it", facts
+        return "unknown", f"{evidence.model} shows no sign of having read the item, but may have read it", facts
     verdict = min((verdict for verdict, _ in signs), key=VERDICTS.index)
     return verdict, "; ".join(reason for _, reason in signs), facts
 

@@ -57,7 +57,7 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--held-out",
     type=shared_options.PATH,
-    help="Documents that, as you state, the model has not read, in the formats of --texts. With them, each audited "
+    help="Documents that you know the model has not read, in the formats of --texts. With them, each audited "
     "document gets a p-value and a q-value.",
 )
 @click.option(

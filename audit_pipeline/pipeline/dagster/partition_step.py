@@ -93,7 +93,10 @@ class PartitionLoop:
             if above is None:
                 if self._is_made_by_repeated_run(stage, partition):
                     continue
-                if self._due is not None and Product(stage.name, partition) not in self._due:
+                if (
+                    self._find_due_products is not None
+                    and Product(stage.name, partition) not in self._find_due_products
+                ):
                     self._leave_cell(stage, partition, key)
                     continue
                 above = self._make_cell(stage, partition, key)
@@ -205,7 +208,7 @@ class PartitionLoop:
         return True
 
     @cached_property
-    def _due(self) -> set[Product] | None:
+    def _find_due_products(self) -> set[Product] | None:
         """Return the products that are out of date, or None if the run makes all its cells regardless of that."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None

@@ -103,7 +103,7 @@ def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
     listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
     if len(counts) > _MAX_NAMED:
         listed += f" and {len(counts) - _MAX_NAMED} more"
-    reason = f"read, but which letters they are is unknown, and they change every score: {listed}"
+    reason = f"kept in the text although they stand for unknown letters, which changes every score: {listed}"
     return ((format_count(counts.total(), "character"), reason),)
 
 

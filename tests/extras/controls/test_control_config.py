@@ -68,7 +68,7 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
     [
         ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
         ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
-        ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.5", "must be a whole number with draw: fixed"),
         ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),

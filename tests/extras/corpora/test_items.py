@@ -148,7 +148,7 @@ def test_what_a_model_shows_makes_an_item_suspect_and_none_clean() -> None:
     assert first.p_value_of == "min_k of its group, against 99 held-out groups"
     assert "q = 0.03, statistical evidence" in first.reason
     assert second.verdict == "unknown"
-    assert "shows no sign of it, but can have read it" in second.reason
+    assert "shows no sign of having read the item, but may have read it" in second.reason
 
 
 def test_a_detector_that_runs_against_training_is_no_sign() -> None:

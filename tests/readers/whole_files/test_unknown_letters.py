@@ -12,7 +12,7 @@ from audit_pipeline.readers.whole_files.document import WholeDocument, read_docu
 
 LINES = ["The o@ce of the keeper was e@cient and di@cult in the harbour town,", "for nobody had an a@davit."]
 JOINED = " ".join(LINES)
-UNKNOWN = "read, but which letters they are is unknown, and they change every score: "
+UNKNOWN = "kept in the text although they stand for unknown letters, which changes every score: "
 
 
 def read(folder: Path, name: str, content: bytes) -> WholeDocument:
