@@ -88,7 +88,7 @@ EXTRACTION_WINDOWS = build_run_table(
         double(
             "log_p_near_verbatim",
             "lower bound of the log-probability of any suffix that differs from the document's in no more tokens than "
-            f"the benchmark's entry allows, {_TO_BE_DRAWN}; null except for the document's strongest window, and if the "
+            f"the benchmark's entry allows, {_TO_BE_DRAWN}; null except for the document's strongest window, or if the "
             "entry sets no number",
             null=True,
         ),
