@@ -74,7 +74,8 @@ class TokenCounter:
 
     Attributes:
         counts: Count of each token id, int64 array of shape (vocabulary,). Complete after ``count_held_texts``.
-        uncut_characters: Characters of held texts that are encoded without a cut. This is all of a Chinese text.
+        uncut_characters: Number of characters in held texts and pieces that are encoded without a cut. A Chinese text
+            has no blanks, so all of its characters count.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, *, splits: bool) -> None:
@@ -83,7 +84,7 @@ class TokenCounter:
         self._splits = splits
         # Pieces start with a blank, which is not stored.
         self._pieces: Counter[str] = Counter()
-        # These pieces do not start with a blank, or they end in white space.
+        # Texts and pieces that do not start with a blank or that end in white space.
         self._uncut: Counter[str] = Counter()
         self._characters = self.uncut_characters = 0
 
@@ -128,7 +129,7 @@ class TokenCounter:
     def _join_pieces(self) -> Iterator[tuple[str, int]]:
         """Yield texts of joined pieces that occur equally often, with their count.
 
-        The blank before each piece cuts as it does in the original text.
+        A blank precedes each piece. It separates the tokens of the pieces, as it does in the original text.
         """
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
@@ -188,7 +189,10 @@ class CheckedCounter:
 
 
 def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
-    """Check in tokenizer.json that texts can be cut before a blank after a character other than white space.
+    """Check that a tokenizer yields the same tokens if texts are cut before a blank that follows other characters.
+
+    Args:
+        description: The content of tokenizer.json.
 
     Returns:
         True if all of these conditions hold:
