@@ -20,6 +20,7 @@ DIFFERENCE_CAVEAT = (
 )
 _PERMUTATIONS = 1999
 _BLOCK = 1 << 20
+"""Approximate number of values that are permuted at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ offset by facts that the statistic ignores: the words are at one position and in
 A copy of a whole text counts for more if it is a sentence or a line by itself. About one word in ten begins a sentence,
 and one in ten ends a sentence. The k distinct words of the sentence have k! possible orders (k is at most seven).
 
-For a script without spaces, D is the number of documents with the script's most common character in the texts.
-Documents in other languages thus do not count. Repeated words, numbers and single letters are ignored, because other
-words predict them.
+For scripts without spaces, D is the number of documents with the most common of the texts' characters from such
+scripts. Documents in other languages thus do not count. Repeated words, numbers and single letters are ignored, because
+other words predict them.
 
 **Shared text.** A run of words in several items of a test set counts as a template. A run in at least as many documents
 as ``compute_shared_threshold`` returns counts as a quotation or a licence. Such shared runs are no evidence about the

@@ -26,7 +26,11 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
-        """Return the data version of the table, or None if the tokenizer is unknown or the table is unreadable."""
+        """Return the data version of the table without loading the model.
+
+        ``seen`` has the last known fingerprints of each model. The result is None if that of the tokenizer is unknown,
+        or if the table is unreadable.
+        """
         _, tokenizer = seen[model.name]
         if not tokenizer:
             return None

@@ -29,12 +29,14 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 Counts = npt.NDArray[np.int64]
 
 PROBE_CHARACTERS = 500_000
+"""Number of characters that are counted both ways before the faster way is chosen."""
 _BATCH_CHARACTERS = 2_000_000
 _SLICE_CHARACTERS = 16_000
 _MAX_HELD_CHARACTERS = 64_000_000
 _MAX_HELD_UNCUT_CHARACTERS = 16_000_000
 _MAX_HELD_PIECES = 1_000_000
 _MAX_UNCUT_SHARE = 0.5
+"""Maximum share of characters that are encoded without a cut. Above it, the quick way saves no time."""
 
 # Python's white space includes the white space of pre-tokenizers (the property White_Space), and U+001C to U+001F.
 _CUT = re.compile(r"(?<=\S) ")
@@ -89,7 +91,7 @@ class TokenCounter:
         self._characters = self.uncut_characters = 0
 
     def add(self, text: str) -> None:
-        """Add a text."""
+        """Add a text to the count. It is held, and encoded later in a batch."""
         self._characters += len(text)
         pieces = [text]
         if self._splits and _SPACE_THEN_BLANK.search(text) is None:
@@ -165,7 +167,7 @@ class CheckedCounter:
         return self._counter.counts
 
     def add(self, text: str) -> None:
-        """Add a text."""
+        """Add a text to the count. The first texts are counted both ways."""
         self._counter.add(text)
         if self._splitting is not None:
             self._splitting.add(text)

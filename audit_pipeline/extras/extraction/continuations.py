@@ -166,8 +166,8 @@ def continue_document(
     """Continue a document greedily after its first tokens, and compare the continuation with the document.
 
     Args:
-        model: The model.
-        forward: The loaded model.
+        model: The model with its tokenizer.
+        forward: The loaded model, which generates the continuation.
         document: The whole text.
         prefix: The number of the document's tokens that the model reads.
         tokens: The maximum number of tokens to generate. The end of the document limits it, too.

@@ -74,7 +74,7 @@ def judge_by_priors(
         model: The model that is searched.
         documents: All documents.
         windows: The windows of each document.
-        judged: The judgements of each document's windows so far.
+        judged: For each document, the windows that are already set apart for other reasons.
         lengths: The lengths of prefix and suffix.
         caches: The caches of statistics.
         backend: Returns the loaded model. It is called only if a statistic is not cached.

@@ -200,7 +200,7 @@ def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
     """Return True if a measure of reproduced text clearly fell.
 
     The rows contain the change of the texts to be forgotten minus that of held-out texts. A fall that held-out texts
-    share thus does not count. The intervals of all measures hold together with a probability of 95%.
+    share thus does not count. All intervals together contain the true values with a probability of 95%.
     """
     for metric in OUTPUTS:
         row = rows.get((metric, "change", "both"))

@@ -52,6 +52,7 @@ RULES = ("marginal", "certified")
 """The rules that choose a threshold for calling a text a member. The first rule with a threshold is used."""
 ALPHA = 0.05
 _SHARE = 0.4
+"""The share K of the Min-K% score ``MIN_40``."""
 _UNITS = {"document_id": "document(s)", "group": "group(s)"}
 """The columns of EXAMPLES in which two benchmarks must not have the same values, with the nouns for messages."""
 
