@@ -1,1 +1,1 @@
-"""Open corpora: their token frequencies, and what they hold of audited texts word for word."""
+"""Open corpora: the counts of their tokens, and the search for passages of audited texts in them."""

@@ -1,4 +1,4 @@
-"""The accuracies of a model by verdict, and their comparison between contaminated and clean items."""
+"""The accuracy of a model's answers to the items with each verdict, compared between contaminated and clean items."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ DIFFERENCE_CAVEAT = (
 )
 _PERMUTATIONS = 1999
 _BLOCK = 1 << 20
+"""Approximate number of values that are permuted at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class AccuracyComparison:
     Attributes:
         contaminated: Accuracy on contaminated items.
         clean: Accuracy on clean items.
-        method: The methods of the interval and the p-value, or the reason if they are missing.
+        difference: Accuracy on contaminated items minus accuracy on clean items, or None if either is unknown.
+        method: The methods of the interval and the p-value, or the reason why they are missing.
     """
 
     contaminated: Rate
@@ -41,9 +43,9 @@ class AccuracyComparison:
 
 
 def measure_accuracy(items: Sequence[BenchmarkItem], *verdicts: Verdict) -> Rate:
-    """Compute the accuracy on the items with certain verdicts, and its 95% interval by group.
+    """Compute the accuracy on the items whose verdict is one of ``verdicts``, with a 95% interval.
 
-    Items without a result are ignored.
+    The interval allows for dependent items in a group. Items without a result are ignored.
     """
     correct: list[float] = []
     groups: list[str] = []
@@ -57,8 +59,9 @@ def measure_accuracy(items: Sequence[BenchmarkItem], *verdicts: Verdict) -> Rate
 def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> AccuracyComparison:
     """Compare the accuracy on contaminated and on clean items. Items without a result are ignored.
 
-    The interval combines the intervals of the two accuracies as if they were independent. It is rather too wide if
-    groups have items of both sides. If a side has fewer than two groups, the interval and the p-value are missing.
+    The interval combines the intervals of the two accuracies as if they were independent. It tends to be too wide if a
+    group has both contaminated and clean items. The interval and the p-value are missing if the contaminated items or
+    the clean items belong to fewer than two groups.
     """
     contaminated = measure_accuracy(items, "contaminated")
     clean = measure_accuracy(items, "clean")
@@ -89,11 +92,12 @@ def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[s
     """Compute the two-sided permutation p-value of the difference in mean between flagged and other items.
 
     The flags of uniform groups (all or no items flagged) are permuted between these groups. The flags of mixed groups
-    are permuted within each group. The p-value is (1 + permutations with a difference as large) / (1 + permutations).
+    are permuted within each group. Of N permutations, k have a difference that is at least as large as the observed
+    one. The p-value is (1 + k) / (1 + N).
 
     Args:
         values: Float array of shape (n_items,).
-        flags: Bool array of shape (n_items,) with both values.
+        flags: Bool array of shape (n_items,). At least one item is flagged and at least one is not.
         groups: Group of each item.
         seed: Seed of the permutations.
     """
@@ -119,14 +123,16 @@ def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[s
         for start in range(0, _PERMUTATIONS, block_size):
             count = min(block_size, _PERMUTATIONS - start)
             flagged_groups = generator.permuted(np.tile(share[is_uniform], (count, 1)), axis=1)
-            # Adding a random number below 1 keeps the items of a group together, but shuffles them.
+            # The sort key is the number of the item's group plus a random number below 1. Sorting by it keeps the
+            # items of a group together and shuffles them.
             random_keys = generator.random((count, int(is_in_mixed_group.sum())))
             shuffled = np.argsort(group_at[is_in_mixed_group] + random_keys, axis=1)
             flagged_sums = flagged_groups @ sums + values[is_in_mixed_group][shuffled] @ flags[is_in_mixed_group]
             yield subtract_means(flagged_sums, flagged_groups @ sizes[is_uniform] + flags[is_in_mixed_group].sum())
 
     observed = abs(subtract_means(values @ flags, flags.sum()))
-    # Sums in another order differ in their last digits. Two means of two differences can have this error.
+    # Sums of the same numbers in another order can differ by rounding. Two differences of two means each are compared,
+    # so the rounding error of four means is allowed.
     rounding = 4 * float(bound_mean_error(np.abs(values).max(), n))
     n_reached = 0
     for differences in permute_differences():

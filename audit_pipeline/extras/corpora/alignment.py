@@ -1,9 +1,12 @@
 """Alignment of a text with the copies of it that a document holds.
 
-The seeds of a text in a document are the runs of n words that both contain. Seeds on neighbouring diagonals (word of
-the document minus word of the text) form one copy. The alignment of a copy starts with the longest chain of equal
-words in the same order. Gaps in the chain, the words before it and the words after it are aligned by longest common
-subsequence. Words can be replaced, added or omitted, but words in another order do not match.
+A run is a sequence of n consecutive words. The seeds of a text in a document are the runs that both contain. The
+diagonal of a seed is its position in the document minus its position in the text, in words. Seeds on neighbouring
+diagonals belong to one copy.
+
+The alignment of a copy starts with the longest chain of equal words in the same order. Gaps in the chain, and the words
+before and after it, are aligned by longest common subsequence. Words can be replaced, added or omitted, but words in
+another order do not match.
 
 The alignment is hand-written, because it compares 64-bit hashes and only near the seeds. Libraries such as ``difflib``
 compare whole sequences, which takes too long for a corpus.
@@ -24,11 +27,11 @@ from audit_pipeline.extras.corpora.word_hashes import Hashes, Places
 Flags = npt.NDArray[np.bool_]
 
 _MIN_REACH = 5
-"""Words that can always be added or omitted between two neighbouring seeds."""
+"""Number of words that can be added or omitted between two neighbouring seeds, even if ``share`` allows fewer."""
 _MAX_AROUND = 50
 """Maximum number of words that are compared before the first seed and after the last seed of a copy."""
 _MAX_SEEDS = 20_000
-"""Maximum number of seeds. If a copy has more, as a grid of zeros, only the diagonal with most seeds is compared."""
+"""Maximum number of seeds of a copy. If it has more (a table of zeros), only its diagonal with most seeds is used."""
 _MAX_CELLS = 1 << 26
 """Maximum size of a gap, in words of the text times words of the document. A larger gap is not compared."""
 
@@ -38,11 +41,11 @@ class Alignment:
     """A copy of a text in a document.
 
     Attributes:
-        first: First word of the text that is aligned.
-        end: Word of the text after the last one that is aligned.
-        matched: The document contains the word, bool array of shape (end - first,).
-        begin: First word of the document that is aligned.
-        stop: Word of the document after the last one that is aligned.
+        first: Index in the text of the first aligned word.
+        end: Index in the text after the last aligned word.
+        matched: Whether each word of the text has a match in the document, bool array of shape (end - first,).
+        begin: Index in the document of the first aligned word.
+        stop: Index in the document after the last aligned word.
     """
 
     first: int
@@ -57,8 +60,8 @@ class Seeds:
     """The runs of ``length`` words that a document and a text share.
 
     Attributes:
-        places: Word of the document at which each seed begins, int64 array of shape (n_seeds,).
-        words: Word of the text at which each seed begins, int64 array of shape (n_seeds,).
+        places: Index in the document of each seed's first word, int64 array of shape (n_seeds,).
+        words: Index in the text of each seed's first word, int64 array of shape (n_seeds,).
         length: Words per seed.
     """
 
@@ -74,9 +77,9 @@ def align_copies(text: Hashes, document: Hashes, seeds: Seeds, share: float, min
         text: Hashes of the text's words, uint64 array of shape (n_words,).
         document: Hashes of the document's words, uint64 array of shape (n_document_words,).
         seeds: The seeds of the text in the document.
-        share: Minimum share of equal words in an alignment. Between two neighbouring seeds, 1 - share of the text's
-            words can be added or omitted, and always five words.
-        min_seeds: Minimum number of distinct words of the text at which the seeds of a copy begin.
+        share: Minimum share of equal words in an alignment. Between two neighbouring seeds, (1 - share) * n_words words
+            can be added or omitted, or ``_MIN_REACH`` words if this is more. The maximum is half of n_words.
+        min_seeds: Minimum number of distinct positions in the text at which the seeds of a copy begin.
 
     Returns:
         Alignments in the order of their diagonals.
@@ -93,7 +96,7 @@ def align_copies(text: Hashes, document: Hashes, seeds: Seeds, share: float, min
 
 
 def _align_copy(text: Hashes, document: Hashes, seeds: Seeds, copy: Places, share: float) -> Alignment:
-    """Align a text with one copy. ``copy`` contains the indices of the copy's seeds."""
+    """Align a text with one copy of it. ``copy`` contains the indices of the copy's seeds in ``seeds``."""
     if len(copy) > _MAX_SEEDS:
         diagonals = seeds.places[copy] - seeds.words[copy]
         values, counts = np.unique(diagonals, return_counts=True)
@@ -125,7 +128,10 @@ def _align_copy(text: Hashes, document: Hashes, seeds: Seeds, copy: Places, shar
 
 
 def _extend_tail(text: Hashes, document: Hashes, place_of_word: Places, word: int, place: int, share: float) -> None:
-    """Match the words of a text after the word ``word``, which is at ``place`` in the document."""
+    """Match the words of a text after its last seed word, and store their positions in ``place_of_word``.
+
+    The last seed word has the index ``word`` in the text and the index ``place`` in the document.
+    """
     tail = text[word + 1 : word + 1 + _MAX_AROUND]
     length_in_document = len(tail) + max(_MIN_REACH, round((1 - share) * len(tail)))
     tail_in_document = document[place + 1 : place + 1 + length_in_document]
@@ -137,12 +143,13 @@ def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Pl
     """Return the longest chain of seed words whose positions rise in both the document and the text.
 
     Returns:
-        The words of the document and the words of the text, in order.
+        The positions of the chain's words in the document, and their positions in the text.
     """
     within = np.arange(length)
     all_places = (places[:, None] + within).ravel()
     all_words = (words[:, None] + within).ravel()
-    # The descending order of words at one place ensures that a chain takes one word per place.
+    # Words of the text at the same place of the document are sorted in descending order. A rising chain thus contains
+    # only one of them.
     order = np.lexsort((-all_words, all_places))
     all_places = all_places[order]
     all_words = all_words[order]
@@ -174,9 +181,9 @@ def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Pl
 def match_in_order(text: Sequence[int], document: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the pairs of positions in a longest common subsequence of two sequences, from the last pair to the first.
 
-    If an element has several positions in ``document``, the earliest is taken. The table of lengths is stored as one
-    integer per element of ``document``. A zero bit marks an element of ``text`` at which the length rises (Hyyrö 2004,
-    "Bit-parallel LCS-length computation revisited").
+    If an element has several positions in ``document``, the earliest is taken. The table of the subsequences' lengths
+    has one integer per element of ``document``. A zero bit marks an element of ``text`` at which the length rises
+    (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
     """
     masks: dict[int, int] = defaultdict(int)
     for at, word in enumerate(text):
@@ -202,7 +209,7 @@ def match_in_order(text: Sequence[int], document: Sequence[int]) -> Iterator[tup
 
 
 def flag_run_starts(flags: Flags, length: int) -> Flags:
-    """Return for each word if it starts a run of ``length`` flagged words, bool array of shape (n_words,)."""
+    """Return whether each word starts a run of ``length`` flagged words, bool array of shape (n_words,)."""
     whole: Flags = np.convolve(flags, np.ones(length))[length - 1 :] == length
     return whole
 

@@ -23,11 +23,12 @@ from audit_pipeline.tables.table import Table
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """The stored result of a benchmark and a corpus.
+    """The stored result of the search for a benchmark's texts in a corpus.
 
     Attributes:
-        texts: Rows of corpus_overlap, one per text.
-        result: The result of the whole search.
+        texts: Rows of corpus_overlap, one per text of the benchmark.
+        result: The result of the search, which covers the texts of all requested benchmarks.
+        data_version: Data version of the stored rows of corpus_overlap.
     """
 
     benchmark: str
@@ -42,7 +43,10 @@ class OverlapReport:
 
 
 def build_overlap_version(rule: OverlapRule, *, whole: bool = True) -> str:
-    """Return the code version of a search, with its rule. ``whole`` is False if the search reads selected shards."""
+    """Return the version of a search for the ledger: the code version and the rule.
+
+    ``whole`` is False if the search reads only selected shards.
+    """
     if not whole:
         return f"{SEARCH_VERSION} of a part: {rule.name}, {rule.n} words"
     return f"{SEARCH_VERSION}: {rule.name}, {rule.n} words"
@@ -58,9 +62,10 @@ def search_benchmarks(
     processes: int = 1,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[OverlapReport]:
-    """Search the corpus once for the texts of built benchmarks, and write the results by benchmark.
+    """Search the corpus once for the texts of all given benchmarks, and store the results of each benchmark.
 
-    If an example has a context, the context is the question and the text is the answer. A stopped search resumes.
+    If an example has a context, the context is the question and the text is the answer. After an interruption, the
+    next call resumes the search.
 
     Raises:
         DataError: If a benchmark is not built, all texts are too short, or no document is readable.
@@ -88,7 +93,7 @@ def search_benchmarks(
 def _write_report(
     built: BuiltBenchmark, tables: Mapping[Table, pa.Table], result: SearchResult, paths: DataPaths, run_id: str
 ) -> OverlapReport:
-    """Write the rows of one benchmark."""
+    """Store the rows of one benchmark, and return its report."""
     benchmark = built.name
     corpus = result.corpus
     partition = f"{benchmark}|{corpus.name}"
@@ -102,7 +107,7 @@ def _write_report(
         "unread": [report.name for report in result.reports.values() if report.problem is not None],
     }
     version = ""
-    # CORPUS_OVERLAP is last, because the step has its name and the report has its version.
+    # CORPUS_OVERLAP is written last, so ``version`` is its data version after the loop.
     for table, rows in benchmark_tables.items():
         version = store.write(
             paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
@@ -111,7 +116,7 @@ def _write_report(
 
 
 def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -> str:
-    """Describe in one line the verdicts and the read part of the corpus."""
+    """Describe in one line the verdicts on the texts, and the part of the corpus that was read."""
     shards = len(result.corpus.shards)
     whole = result.whole_shards
     if whole < shards:

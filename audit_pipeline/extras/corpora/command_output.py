@@ -114,7 +114,7 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
 
 
 def print_ignored_files(names: Sequence[str], corpus: object) -> None:
-    """Print the number and the first names of files with another format."""
+    """Print how many files of the corpus were skipped because of their format, and the first of their names."""
     if names:
         shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
         console.print_message(
@@ -134,7 +134,7 @@ def print_corpus(found: CorpusFindings) -> None:
 
 
 def print_items(judged: Sequence[BenchmarkItem]) -> None:
-    """Print the first items that are not clean, worst first, and the counts."""
+    """Print up to ``_SHOWN_ITEMS`` items that are not clean, worst first, and the number of items with each verdict."""
     from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
     counts = Counter(item.verdict for item in judged)

@@ -154,7 +154,7 @@ def overlap(
 
 
 def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
-    """Return the built benchmarks with these names, separated by commas, or all of them."""
+    """Return the names of the built benchmarks in a comma-separated list, or of all of them if it is ``all``."""
     from audit_pipeline.config.problems import split_names
     from audit_pipeline.errors import ConfigError
     from audit_pipeline.store.store import iterate_partitions
@@ -176,13 +176,13 @@ def _search_file(
     *,
     quoted: bool,
 ) -> None:
-    """Search the texts of a file.
+    """Search a corpus for the texts of a file, print the results, and write them to a folder.
 
     Args:
-        file: The file.
-        out: Folder for the result tables.
-        search: Corpus and rule.
-        work: Further arguments of search_corpus.
+        file: The file with the texts.
+        out: Folder for the result tables. None: nothing is written.
+        search: Corpus and rule, the positional arguments of search_corpus after the texts.
+        work: Keyword arguments of search_corpus.
         quoted: Whether text may be quoted.
     """
     from audit_pipeline.extras.corpora.search import search_corpus
@@ -210,7 +210,9 @@ def _search_file(
 
 
 def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
-    """Return the names of a file's rows and their texts: question and answer, as context and text of a benchmark.
+    """Return the names of a file's rows and their texts.
+
+    If a row has an answer, its text is the question followed by the answer, as in a benchmark.
 
     Raises:
         DataError: If a named column is missing, ``answer_column`` holds no answer, or named ids are not unique.
@@ -237,7 +239,11 @@ def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
 
 
 def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
-    """Return the ids of the rows, or their locations in the file if ids are missing or not unique."""
+    """Return the ids of the rows, or their locations in the file if ids are missing or not unique.
+
+    Raises:
+        DataError: If ``required`` is true and ids are missing or not unique.
+    """
     from audit_pipeline.readers.text_rows import read_own_id
 
     ids = [read_own_id(row.values, column) for row in rows]
@@ -346,7 +352,10 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
 def _judge_benchmark(
     benchmark: str, corpus: str | None, model: str | None, results: Path | None, clean: Path | None
 ) -> None:
-    """Print the verdicts on the items of a benchmark, from earlier searches and audits."""
+    """Print the verdicts on the items of a benchmark, based on earlier searches and audits.
+
+    If ``clean`` is set, write the positions of the clean items to this file.
+    """
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.corpora.item_verdicts import (
         choose_corpus,
@@ -376,7 +385,7 @@ def _judge_benchmark(
         command_output.print_accuracy(judged)
     if clean is not None:
         positions, unknown = list_clean_positions(judged, built.manifest, matched)
-        # The harness reads every key as a task, so the file has no digest.
+        # lm-evaluation-harness reads every key of the file as a task, so the file cannot contain a digest.
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
@@ -387,7 +396,11 @@ def _judge_benchmark(
 
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
-    """Return the name of the task and the results by item. Print the measure and the skipped rows."""
+    """Read a model's results, and print their measure and the skipped rows.
+
+    Returns:
+        The name of the task, and the results by item.
+    """
     from audit_pipeline.extras.corpora.model_results import match_results, read_results
 
     file = read_results(path)

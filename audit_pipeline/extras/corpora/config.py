@@ -14,7 +14,8 @@ from audit_pipeline.tables import digest
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
 
-# A bar separates the parts of a partition name. A slash, blank or dot would need quotes in paths and ranges.
+# A name cannot contain a bar, because a bar separates the parts of a partition name. Slashes, blanks and dots are not
+# allowed either, because they would need quotes in paths and in ranges of partitions.
 CorpusName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 HubId = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
@@ -86,7 +87,7 @@ FILE = EntryFile(
 
 
 def load_references(folder: Path | None = None) -> Entries[ReferenceEntry]:
-    """Return the entries of references.yaml. They are empty if the file is missing.
+    """Return the entries of references.yaml, or no entries if the file is missing.
 
     Raises:
         ConfigError: If the file is unreadable.

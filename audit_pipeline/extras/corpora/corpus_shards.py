@@ -1,7 +1,8 @@
 """The shards of a corpus, and their documents.
 
-A shard is a file or a part of a data set. A .txt file is one document here, not one document per line, because a
-passage can span lines. A larger file than 64 MiB is read in parts of that size, which end at line ends.
+A shard is a file of the corpus, or all documents of a source. A .txt file is one document, not one document per line,
+because a passage can span several lines. A .txt file of more than 64 MiB is read in parts of at most this size. If
+possible, a part ends at the end of a line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from audit_pipeline.tables import digest
 
 _IDENTITIES = ("id", "document_id", "doc_id", "blob_id", "warc_record_id", "sha256", "sha1")
 _URL = "url"
-# Names of folders and entries of the ledger contain the corpus name and a benchmark name.
+# The maximum is low, because names of folders and of ledger entries contain a benchmark name besides the corpus name.
 _MAX_NAME_LENGTH = 100
 _MAX_CELL_LENGTH = 1000
 
@@ -41,7 +42,7 @@ class CorpusShard:
     """A file of a corpus, or all documents of a source.
 
     Attributes:
-        stamp: A text that changes with the content.
+        stamp: A text that changes if the content changes. For a local file, it has the size and modification time.
         bytes: Size on disk, or None if it is unknown.
         path: Path of a local file.
         address: Address of a file on the hub.
@@ -90,7 +91,7 @@ class CorpusShard:
             return None
 
     def has_changed(self) -> bool:
-        """Return True if the file has changed since the corpus was listed."""
+        """Return True if a local file has changed, or has become unreadable, since the corpus was listed."""
         try:
             return self.path is not None and _build_stamp(self.path.stat()) != self.stamp
         except OSError:
@@ -116,8 +117,8 @@ class ShardedCorpus:
     """A corpus with its shards.
 
     Attributes:
-        selected: Numbers of the shards that the search reads.
-        ignored: Names of the entries in the folder that are no shards.
+        selected: Indices of the shards that the search reads.
+        ignored: Names of the files and folders at the corpus path that are no shards, such as files of another format.
     """
 
     name: str
@@ -141,7 +142,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
 
     Args:
         corpus: The name or the path of the corpus.
-        text_column: The text column, if it differs from the column in the entry.
+        text_column: The text column. By default the column that the entry of the corpus names.
         only: A pattern for the names of the shards that the search reads.
 
     Raises:
@@ -175,7 +176,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
 
 
 def _list_configured_shards(entry: ReferenceEntry, text_column: str | None) -> tuple[list[CorpusShard], list[str]]:
-    """List the shards of a configured corpus and the ignored entries of its folder."""
+    """List the shards of a configured corpus, and the names of the ignored files in its folder."""
     column = text_column or entry.text_column
     if entry.path is not None:
         return _list_shards(entry.path, column)
@@ -192,7 +193,7 @@ def _list_configured_shards(entry: ReferenceEntry, text_column: str | None) -> t
 
 
 def _list_shards(path: Path, text_column: str | None) -> tuple[list[CorpusShard], list[str]]:
-    """List the files at a path as shards, and the ignored entries."""
+    """List the readable files at a path as shards, and the names of the ignored files."""
     shards = []
     files, ignored = list_corpus_files(path)
     for file in files:

@@ -1,8 +1,8 @@
 """Reference corpora as resumable streams of documents, one row at a time.
 
-``datasets`` streams data sets of the hub without a copy on disk. It reads JSON lines as plain text, and this module
-parses the lines. A broken line thus costs one document instead of the rest of the file. A file that is not UTF-8 stops
-the count with an error, because ``datasets`` decodes compressed files before their bytes can be checked.
+``datasets`` streams data sets of the hub without a copy on disk. JSON lines are streamed as plain text, and this module
+parses each line. A broken line thus costs one document instead of the rest of the file. A file that is not UTF-8 stops
+the stream with an error, because ``datasets`` decodes compressed files before their bytes can be checked.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from audit_pipeline.tables import digest, text_sha256
 
 State = Mapping[str, Any]
 
-# The first characters of file names that are no part of a corpus.
+# The beginnings of the names of hidden files and notes, which are no part of a corpus.
 _NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
 
 
 class DocumentStream(Protocol):
-    """A stream of documents in a fixed order. It can start after the last document of an earlier stream."""
+    """A stream of documents in a fixed order. A new stream can continue after the last document of an earlier one."""
 
     def __iter__(self) -> Iterator[TextRow | Skipped]: ...
 
@@ -58,8 +58,9 @@ class Corpus:
 
     Attributes:
         digest: Digest of the documents.
-        open: Function that opens the stream, at a state of an earlier stream if one is passed.
-        upstream: Data versions that the documents come from.
+        open: Function that opens a stream of the documents. It continues from the state of an earlier stream, or starts
+            at the first document if the state is None.
+        upstream: Data versions of the inputs that the documents come from, by their names in the lineage.
     """
 
     digest: str
@@ -70,8 +71,8 @@ class Corpus:
 class FileStream:
     """The documents of several files in order.
 
-    An unreadable file yields a skipped row, and the stream continues with the next file. The same holds for a file that
-    differs from its identity in ``files``, which was taken when the digest was computed.
+    An unreadable file yields a skipped row, and the stream continues with the next file. A file that has changed since
+    the digest of the corpus was computed counts as unreadable. ``files`` has the identity of each file at that time.
     """
 
     def __init__(
@@ -111,12 +112,12 @@ class FileStream:
             self._row = 0
 
     def state(self) -> State:
-        """Return the numbers of the current file and of the last yielded row."""
+        """Return the index of the current file, and the number of its rows that are done."""
         return {"file": self._file, "row": self._row}
 
 
 class TextsInMemory:
-    """Documents that are in memory."""
+    """A stream of documents that are held in memory."""
 
     def __init__(self, texts: Sequence[str], state: State | None) -> None:
         self._texts = texts
@@ -135,7 +136,7 @@ class TextsInMemory:
 def corpus_from_files(path: Path, column: str | None) -> Corpus:
     """Return the corpus of a file, or of all readable files in a folder and its subfolders.
 
-    The digest covers the names and bytes of the files, so all files are read once.
+    The digest covers the names and bytes of the files, so this function reads every file once.
 
     Raises:
         DataError: If the path is missing or contains no readable file.
@@ -151,9 +152,9 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
 
 
 def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
-    """Return the corpus of a source's stored documents, or fetch them if none are stored.
+    """Return the corpus of a source's documents. Fetch the documents if none are stored.
 
-    The source has to fit into memory.
+    All documents are held in memory.
 
     Raises:
         DataError: If the stored documents are unreadable.
@@ -177,10 +178,12 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
 def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     """List a file, or the files in a folder and its subfolders.
 
-    A saved data set counts as a file. Notes and hidden files are no part of a corpus.
+    A folder that ``datasets`` saved counts as one file. Hidden files and notes (README, licence, checksums) are no part
+    of a corpus.
 
     Returns:
-        The sorted readable files, and the sorted names of the ignored entries.
+        The sorted readable files, and the sorted names of all other files and of unreadable folders. Hidden files and
+        notes are in neither list.
 
     Raises:
         DataError: If the path is missing or contains no readable file.
@@ -224,7 +227,8 @@ def name_corpus_file(file: Path, root: Path) -> str:
 
 _REMEDY = "or set path to a copy of its files"
 _MAX_UNUSABLE = 1000
-"""Rows after which a stream without any usable row stops. A corpus may have terabytes of unusable rows."""
+"""Number of rows after which a stream stops with an error if no row was usable. A wrong column would otherwise be
+noticed only after terabytes of rows."""
 
 
 class HubStream:
@@ -323,7 +327,7 @@ class HubStream:
         return read_text_row(parse_json_row(row["text"].encode(), location, index), self._column)
 
     def state(self) -> State:
-        """Return the numbers of the current group and of the last row, and the state of ``datasets``."""
+        """Return the index of the current group of files, the number of rows so far, and the state of ``datasets``."""
         inner = self._begin
         if self._rows is not None:
             inner = self._rows.state_dict()
@@ -365,7 +369,7 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
 
 
 def build_hub_address(hub: str, commit: str, name: str) -> str:
-    """Return the address of a data set's file for ``datasets``."""
+    """Return the address at which ``datasets`` opens a file of a data set."""
     return f"hf://datasets/{hub}@{commit}/{name}"
 
 

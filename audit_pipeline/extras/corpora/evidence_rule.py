@@ -4,9 +4,9 @@
 independent. It is D × Π (d(w) + 1) / (D + 1) over the *distinct* found words w. D is the number of documents, and d(w)
 is the number of documents that contain w. A text is found if ``by_chance`` is at most ``CHANCE``.
 
-The audited text counts as one more document, which contains all of its words. The factor is thus the share of documents
-with w among the corpus and the text together. Exchangeable documents justify this share. Without the added document, a
-word that no document contains would be infinite evidence.
+The audited text counts as one more document, which contains all of its words. Each factor is thus the share of
+documents with w among the corpus and the text together. This is right if the text and the documents are exchangeable.
+Without the added document, a word that no document contains would be infinite evidence.
 
 Words are not independent, because a document on the subject of a text contains several of its words. This dependence is
 offset by facts that the statistic ignores: the words are at one position and in the order of the text.
@@ -14,20 +14,21 @@ offset by facts that the statistic ignores: the words are at one position and in
 A copy of a whole text counts for more if it is a sentence or a line by itself. About one word in ten begins a sentence,
 and one in ten ends a sentence. The k distinct words of the sentence have k! possible orders (k is at most seven).
 
-For a script without spaces, D is the number of documents with its most common character, because documents in other
-languages do not contain it. Repeated words, numbers and single letters are ignored, because other words predict them.
+For scripts without spaces, D is the number of documents with the most common of the texts' characters from such
+scripts. Documents in other languages thus do not count. Repeated words, numbers and single letters are ignored, because
+other words predict them.
 
-**Shared text.** A run of words in several items of a test set is a template. A run in as many documents as
-``compute_shared_threshold`` returns is a quotation or a licence. Such a run is no evidence about the text, unless a
-document also contains a run across its border.
+**Shared text.** A run of words in several items of a test set counts as a template. A run in at least as many documents
+as ``compute_shared_threshold`` returns counts as a quotation or a licence. Such shared runs are no evidence about the
+text. A run that overlaps them but also has other words is evidence if a document contains it.
 
 **Answers.** An answer near its question raises the verdict only if it is evidence by itself. This means that the
 expected share of documents with its words is at most ``CHANCE``. Labels of a choice (yes, true, a letter, a number) are
 no evidence. In answers of up to three words, words of the question are no evidence, either.
 
-**Assumptions.** A leak is in fewer documents than the threshold, the items of a test set differ, and the order of words
-outweighs their dependence. No corpus can prove this. bench/bench_overlap_evidence.py measures how often the rule is
-right.
+**Assumptions.** A leaked text is in fewer documents than the threshold of shared text. The items of a test set differ.
+The order of words outweighs their dependence. No corpus can prove these assumptions. bench/bench_overlap_evidence.py
+measures how often the rule is right.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from audit_pipeline.tables import OverlapPart, OverlapVerdict
 CHANCE = 0.01
 """Maximum number of documents that are expected to contain the found words of a text by chance."""
 _SENTENCE = 0.01
-"""Probability that words begin and end with a sentence: one in ten each."""
+"""Probability that a passage begins and ends together with a sentence: one in ten for the beginning and the end."""
 _MAX_ORDERED = 7
-"""Maximum number of words whose order counts."""
+"""Maximum number k of words in the k! possible orders of a sentence."""
 _LABEL_WORDS = (
     "yes no true false none all both neither either any correct incorrect right wrong positive negative neutral maybe "
     "unknown other entailment contradiction option answer choice zero one two three four five six seven eight nine "
@@ -62,13 +63,14 @@ _LABEL_WORDS = (
 _LABELS = frozenset(_LABEL_WORDS.split())
 """Words of answers that only name a choice. They occur near any question."""
 MIN_SHARE = 0.6
-"""Minimum share of a contaminated text's unshared words that was found, in bits."""
+"""Minimum found share of a text's unshared words at which the text counts as contaminated. Each word is weighted by its
+information in bits."""
 MAX_ANSWER_DISTANCE = 50
-"""Maximum number of words between a question and its answer."""
+"""Maximum number of words between a question and its answer in a document."""
 
 
 def compute_shared_threshold(documents: int) -> int:
-    """Return the minimum number of documents with a shared run: 3 of 400, 10 of a million, 32 of 10^9."""
+    """Return the number of documents from which a run counts as shared: 3 of 400, 10 of a million, 32 of 10^9."""
     return max(3, round(math.pow(documents, 1 / 6)))
 
 
@@ -77,13 +79,13 @@ class EvidenceIndex:
     """The properties of the texts' words and runs, which are known before the search.
 
     Attributes:
-        words: The distinct words of all texts.
+        words: The hashes of the distinct words of all texts.
         word_at: Index of each word among the distinct words, int32 array of shape (n_words,).
-        is_plain: The distinct word is a number or a single letter, bool array of shape (n_distinct_words,).
-        is_label: The distinct word can name a choice, bool array of shape (n_distinct_words,).
-        is_character: The distinct word is a character of a script without spaces, bool array of shape
+        is_plain: Whether each distinct word is a number or a single letter, bool array of shape (n_distinct_words,).
+        is_label: Whether each distinct word can name a choice, bool array of shape (n_distinct_words,).
+        is_character: Whether each distinct word is a character of a script without spaces, bool array of shape
             (n_distinct_words,).
-        is_repeated: The run is in several items of a test set, bool array of shape (n_runs,).
+        is_repeated: Whether each run is in several items of one test set, bool array of shape (n_runs,).
         answer_of: Index of each text's answer, or -1, int64 array of shape (n_texts,).
         share: Minimum share of equal words in an alignment.
     """
@@ -111,19 +113,19 @@ def build_evidence_index(
     answer_of: Places,
     share: float,
 ) -> EvidenceIndex:
-    """Build the index of texts.
+    """Determine the properties of the audited texts' words and runs.
 
     Args:
         texts: The parts of the audited texts.
         words: The words of all texts.
-        index: The index of the texts.
+        index: The index of the texts by their runs.
         item_of: Item of each text, int64 array of shape (n_texts,).
         set_of: Test set of each text, int64 array of shape (n_texts,).
         answer_of: Index of each text's answer, or -1, int64 array of shape (n_texts,).
         share: Minimum share of equal words in an alignment.
     """
     distinct, example_at, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
-    # Only NFKC shows that a half-width kana belongs to a script without spaces.
+    # The words are normalised, because a half-width kana is recognised as a word by itself only in NFKC.
     spellings = [
         normalise(texts[text][words.starts[word] : words.ends[word]])
         for text, word in zip(index.find_texts(example_at).tolist(), example_at.tolist(), strict=True)
@@ -144,11 +146,12 @@ def build_evidence_index(
 
 
 def _flag_repeated_runs(index: TextIndex, item_of: Places, set_of: Places) -> Flags:
-    """Return for each run if it is in several items of a test set, bool array of shape (n_runs,)."""
+    """Return whether each run of words occurs in several items of one test set, as a bool array of shape (n_runs,)."""
     text_at = index.find_texts(index.places)
     run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
     items_of_runs = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
-    # The columns are sorted. A column with the run and the test set of the column before has another item.
+    # The columns (run, test set, item) are distinct and sorted. If a column has the same run and test set as the column
+    # before, the run is in two items of the test set.
     is_further_item = (items_of_runs[:2, 1:] == items_of_runs[:2, :-1]).all(axis=0)
     is_repeated = np.zeros(len(index.runs), np.bool_)
     is_repeated[items_of_runs[0, 1:][is_further_item]] = True
@@ -156,7 +159,7 @@ def _flag_repeated_runs(index: TextIndex, item_of: Places, set_of: Places) -> Fl
 
 
 def _cover_runs(begins: Flags, length: int) -> Flags:
-    """Return for each word if it is in a run of ``length`` words that starts at a flagged word."""
+    """Return whether each word is in a run of ``length`` words that starts at a flagged word, with shape (n_words,)."""
     return np.convolve(begins, np.ones(length))[: len(begins)] > 0
 
 
@@ -165,7 +168,8 @@ class TextEvidence:
     """The evidence of a corpus about an item.
 
     Attributes:
-        by_chance: Number of documents that are expected to contain the found words by chance.
+        by_chance: Number of documents that are expected to contain the found words by chance, or None if no part counts
+            as found.
         part: The part of the item that was found, or None if only shared text or nothing was found.
     """
 
@@ -182,14 +186,14 @@ class TextEvidence:
 
 
 class EvidenceJudge:
-    """A judge that applies the rule of evidence to the passages of an index's texts.
+    """A judge that applies the rule of evidence to the found passages of the audited texts.
 
-    Arrays of flags have one entry per word of a text.
+    In its methods, ``text`` is the index of a text, and arrays of flags have one entry per word of this text.
 
     Args:
-        index: The index of the texts.
+        index: The index of the texts by their runs.
         evidence: The properties of the texts' words and runs.
-        corpus_passages: The passages in the corpus.
+        corpus_passages: The passages that were found in the corpus.
         documents: Number of documents in the corpus.
     """
 
@@ -197,23 +201,24 @@ class EvidenceJudge:
         self._index = index
         self._evidence = evidence
         n_containing = corpus_passages.documents_of_word
-        # D for scripts with spaces, and D for scripts without spaces.
+        # The number D of the module's docstring: first for scripts with spaces, then for scripts without spaces.
         n_documents = np.array([documents, n_containing[evidence.is_character].max(initial=0)])
         self._documents = np.maximum(n_documents, 1)
         rates = (n_containing + 1) / (self._documents[evidence.is_character.astype(np.int64)] + 1)
         self._bits = np.where(evidence.is_plain, 0.0, -np.log2(np.minimum(rates, 1.0)))
         is_shared = (corpus_passages.documents_of_run >= compute_shared_threshold(documents)) | evidence.is_repeated
-        # Words at which no run begins have the run -1, which is the appended entry.
+        # If no run begins at a word, its run number is -1. This index selects the last entry, which is appended here.
         self._is_shared = np.append(is_shared, False)
         self._is_found = np.append(corpus_passages.documents_of_run > 0, False)
         self._passages = group_by_text(index, corpus_passages.passages.choose())
         self._answered = group_by_text(index, corpus_passages.answered.choose())
 
     def flag_own_words(self, text: int, matched: Flags) -> Flags:
-        """Flag the matched words of a text that are no part of shared text.
+        """Flag the matched words of a text that count as evidence: all except those of shared text.
 
-        A run across the border of shared text counts if some document contains it. This is checked, because an
-        alignment can match the words of a run although the document has other words between them.
+        A matched word of shared text is flagged, too, if it belongs to an unshared run that some document contains. The
+        number of documents is checked, because an alignment can match all words of a run although the document has
+        other words between them.
         """
         begin, end = self._index.first_word[text : text + 2].tolist()
         length = min(self._index.n, end - begin)
@@ -247,7 +252,10 @@ class EvidenceJudge:
         return chance
 
     def _is_evidence(self, answer: int, question: int) -> bool:
-        """Return True if chance does not explain the words of the answer near the question."""
+        """Return True if chance does not explain that the words of an answer are near its question.
+
+        Labels do not count. In a short answer, words of the question do not count, either.
+        """
         words = self._list_words(answer)
         begin, end = self._index.first_word[answer : answer + 2].tolist()
         if end - begin < MIN_WORDS:
@@ -256,14 +264,14 @@ class EvidenceJudge:
         return bool(2.0 ** -self._bits[words].sum() <= CHANCE)
 
     def classify_text(self, texts: Sequence[str], question: int) -> TextEvidence:
-        """Classify a text, together with its answer if it has one.
+        """Determine the evidence about a text, together with its answer if it has one.
 
         Args:
-            texts: The texts of the index.
-            question: Index of the text.
+            texts: All texts of the index.
+            question: Index of the text. It is the question of an item if it has an answer.
         """
         answer = int(self._evidence.answer_of[question])
-        # Contains the name of a part that was found as a whole.
+        # The name of the item's part that each text is, if the text is found as a whole.
         parts: dict[int, OverlapPart] = {question: "text"}
         if answer >= 0:
             parts = {question: "question", answer: "answer"}
@@ -294,7 +302,10 @@ class EvidenceJudge:
     def _rate_answered_passages(
         self, characters: str, question: int, answer: int
     ) -> Iterator[tuple[float, OverlapPart]]:
-        """Yield the chance and the part of each passage of a question near its answer that chance does not explain."""
+        """Yield the passages of a question that are near its answer and that chance does not explain.
+
+        Each is yielded as the number of documents expected by chance, and the found part of the item.
+        """
         for passage in self._answered.get(question, []):
             matched = self.flag_passage_words(question, passage)
             own_words = self._list_words(question, self.flag_own_words(question, matched))
@@ -304,7 +315,7 @@ class EvidenceJudge:
                 yield chance, self._classify_part(characters, question, passage, "question and answer")
 
     def _classify_part(self, characters: str, text: int, passage: FoundPassage, whole: OverlapPart) -> OverlapPart:
-        """Return ``whole`` if a passage contains most of a text, "context" if it lacks the question, else "part"."""
+        """Return ``whole`` if a passage has most of a text, "context" if it lacks most of the question, else "part"."""
         matched = self.flag_passage_words(text, passage)
         question = find_question(characters)
         if question is not None:
@@ -339,7 +350,7 @@ class EvidenceJudge:
         return float(self._bits[self._list_words(text, flags)].sum())
 
     def _expect_documents(self, words: Places) -> float:
-        """Compute the expected number of documents with these distinct words under independence."""
+        """Compute the number of documents that would contain all of these distinct words if words were independent."""
         is_character = np.count_nonzero(self._evidence.is_character[words]) > len(words) / 2
         return float(self._documents[int(is_character)] * 2.0 ** -self._bits[words].sum())
 
@@ -370,7 +381,7 @@ def find_question(text: str) -> tuple[int, int] | None:
 
 
 def group_by_text(index: TextIndex, passages: Iterable[FoundPassage]) -> dict[int, list[FoundPassage]]:
-    """Group passages by their texts. Texts without passages are omitted."""
+    """Group passages by the index of their text. Texts without passages are omitted."""
     grouped: dict[int, list[FoundPassage]] = defaultdict(list)
     for passage in passages:
         grouped[int(index.find_texts(np.array([passage.first]))[0])].append(passage)

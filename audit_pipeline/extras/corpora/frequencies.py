@@ -1,4 +1,4 @@
-"""The tables of token frequencies, one per corpus and tokenizer: search, reading and update."""
+"""The tables of token frequencies, one per corpus and tokenizer: finding, reading and updating them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _REQUIRED_METADATA = ("tokens", "tokenizer_fingerprint", "corpus_digest")
 
 
 def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
-    """Read a table as frequencies of the model's tokens.
+    """Read a table of token counts as the frequencies of the model's tokens.
 
-    Two models can share a tokenizer but pad their vocabularies differently. Token ids above the table get count 0.
+    Two models can share a tokenizer but pad their vocabularies differently. Token ids that the table lacks get count 0.
 
     Raises:
         DataError: If the table is missing, is corrupt, lacks metadata or belongs to another tokenizer.
@@ -117,9 +117,10 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
 
 
 def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
-    """Return the model's reference corpus if an audit can count it.
+    """Return the model's reference corpus if an audit can count its tokens, else None.
 
-    An audit counts no corpus of the hub, and no corpus that dc_pdd cannot use.
+    An audit does not count a corpus of the hub. The counts serve only the detector dc_pdd, so an audit does not count
+    either if the model's start-token policy excludes dc_pdd.
 
     Raises:
         ConfigError: If references.yaml is unreadable or does not contain the corpus.
@@ -127,7 +128,7 @@ def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     corpus = model.reference_corpus
     references = load_references()
     if corpus is None or model.start_token_policy != "always" or not references.names:
-        # The scores of dc_pdd contain the reason if references.yaml is missing.
+        # If references.yaml is missing, the scores of dc_pdd state this as the reason.
         return None
     entry = references.get_entry(corpus)
     if entry.hub is not None:
@@ -143,9 +144,9 @@ def read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths)
 
 
 def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
-    """Return the data version of the table that scoring would use, by its name in the lineage.
+    """Return the data version of the table that scoring would use, by its name in the lineage. Empty without a table.
 
-    The table is not checked, because listings call this function for many models.
+    The counts are not verified, because listings call this function for many models.
 
     Raises:
         AuditError: If references.yaml or the table is unreadable.
@@ -163,7 +164,7 @@ def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: Dat
 
 
 def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
-    """Return the name of a table's partition in the lineage."""
+    """Return the partition name of a corpus and a tokenizer, as in the lineage."""
     return f"{corpus}|{tokenizer_fingerprint}"
 
 
@@ -186,7 +187,7 @@ def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
 
 @dataclass(frozen=True)
 class FrequencyReport:
-    """A table that is up to date.
+    """A table of token frequencies that is up to date.
 
     Attributes:
         metadata: The metadata of the table (token_count.build_frequency_table).
@@ -201,12 +202,12 @@ class FrequencyReport:
     count: CorpusCount | None
 
     def read_number(self, name: str) -> int:
-        """Return a number of the metadata: tokens, documents, skipped_rows, vocab_size."""
+        """Return a number from the metadata. ``name`` is tokens, documents, skipped_rows or vocab_size."""
         return int(self.metadata[name])
 
 
 def corpus_from_entry(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
-    """Return the corpus of an entry.
+    """Return the corpus that an entry of references.yaml describes.
 
     Raises:
         AuditError: If the documents are unreadable.
@@ -228,7 +229,7 @@ def build_frequencies(
     *,
     on_progress: Progress | None = None,
 ) -> FrequencyReport:
-    """Count the corpus with the model's tokenizer, unless a table of these documents and settings exists.
+    """Count the tokens of a corpus and store the table, unless a table of these documents and settings exists.
 
     A killed count resumes from its checkpoint. The lineage row is written before the table.
 

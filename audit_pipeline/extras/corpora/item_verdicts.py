@@ -1,4 +1,4 @@
-"""The verdicts on the items of a test set, from a corpus and from a model.
+"""The verdicts on the items of a test set, based on the search of a corpus and on the audit of a model.
 
 If a benchmark has contexts, ``context`` is the question and ``text`` is the answer.
 """
@@ -33,9 +33,9 @@ Record = Mapping[str, Any]
 Verdict = Literal["contaminated", "suspect", "shared text", "clean", "unknown"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LEVEL = 0.05
-"""Maximum q-value of a sign."""
+"""Maximum q-value at which a finding on the model is a sign of contamination."""
 MIN_PROBABILITY = 0.001
-"""Minimum probability of a stretch of the answer for a sign, as in the extraction."""
+"""Minimum probability of a stretch of the answer that is a sign of contamination. The command extract uses the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,9 @@ class ModelEvidence:
     """The latest findings on a model and a benchmark.
 
     Attributes:
-        tests: Rows of group_tests by group, for the detector of the pair's answer.
-        documents: Rows of document_memorisation by document_id. In a benchmark of rows it equals the example_id.
+        tests: Rows of group_tests by group, for the detector that answers for this model and benchmark.
+        documents: Rows of document_memorisation by document_id. If the benchmark consists of rows instead of documents,
+            this document_id is the example_id of the item.
         windows: Rows of extraction_windows by document_id.
     """
 
@@ -105,8 +106,8 @@ def judge_items(
 ) -> list[BenchmarkItem]:
     """Return the verdict on each item, in the order of the items.
 
-    The stronger of the corpus's and the model's verdict counts. An item that was not found is *clean* only if the whole
-    corpus was read. Without a corpus no item is clean.
+    Of the verdict by the corpus and the verdict by the model, the one that comes first in ``VERDICTS`` counts. An item
+    that was not found is *clean* only if the whole corpus was read. Without a corpus no item is clean.
 
     Args:
         examples: The items (schema EXAMPLES).
@@ -183,7 +184,10 @@ def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
 
 
 def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
-    """Return the verdict of the model's findings on an item, the reasons, and fields of the item."""
+    """Return the verdict on an item by the findings on the model, the reasons, and fields of the item.
+
+    ``border`` is the length of the question in characters, or 0 if the item has no question.
+    """
     # The findings are on the item itself, or on the document that contains it.
     name = row["document_id"]
     if row["example_id"] in evidence.documents:
@@ -226,7 +230,11 @@ def _judge_reproduction(model: str, document: Record, subject: str) -> tuple[Ver
 
 
 def _find_answer_probability(windows: Sequence[Record], border: int) -> float | None:
-    """Return the probability of the most probable window in the answer, or None if no window counts."""
+    """Return the probability of the most probable window in the answer, or None if no window counts.
+
+    Windows with a reason in the column ``set_apart`` do not count, because other reasons than contamination explain
+    them. Windows without a probability do not count, either.
+    """
     log_ps: list[float] = []
     for window in windows:
         is_in_answer = window["suffix_begin"] >= border
@@ -238,7 +246,7 @@ def _find_answer_probability(windows: Sequence[Record], border: int) -> float | 
 
 
 def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, required: bool = True) -> str | None:
-    """Return ``corpus``, or the only corpus that was searched for the texts of the benchmark.
+    """Return ``corpus``, or if it is None, the only corpus that was searched for the texts of the benchmark.
 
     Returns:
         The name, or None if no corpus was searched and none is named or required.
@@ -309,7 +317,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
 
 
 def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
-    """Read the rows of the last run. They are empty if no run wrote the table."""
+    """Return the rows that the latest run wrote to a table, or no rows if no run wrote to it."""
     if not has_entries(paths, table, pair):
         return []
     run_id = read_latest_run(paths, table.name, pair.partition).run_id

@@ -1,8 +1,8 @@
 """The search for passages of the audited texts in the documents of a corpus.
 
-Documents are processed in blocks. Short documents share a block, and a long document is hashed in pieces. All work on a
-block uses arrays of words, of runs, and of the few runs that the index contains. If word p of a document and word q of
-the texts start the same run, the run is on the diagonal p - q. Consecutive runs on one diagonal form one passage.
+Documents are processed in blocks. Short documents share a block, and a long document is hashed in pieces. The words and
+runs of a block are processed as arrays. If word p of a document and word q of the texts start the same run, the run is
+on the diagonal p - q. Consecutive runs on one diagonal form one passage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12
 _WORDS_PER_SEED = 20
-"""Words of a text per required seed. A single phrase is thus not enough to align a long text."""
+"""A document needs one seed of a text per this many words of the text, before the text is aligned with the document. A
+single phrase is thus not enough to align a long text."""
 _MAX_SEEDS = 9
 """Maximum number of required seeds. Nine seeds of five words are a run of thirteen words."""
 _BREAK = re.compile(r"[.!?:;…\n。！？：；؟؛։۔।॥။።፧‽⁇⁈⁉]")
@@ -59,7 +60,7 @@ class CorpusDocument:
 
 
 class Matcher:
-    """A matcher that finds the passages of the texts in the documents of a shard, block by block.
+    """A matcher that finds passages of the audited texts in the documents of a shard, block by block.
 
     Passages are alignments if ``evidence`` is passed. Otherwise they are equal word for word.
     """
@@ -127,8 +128,8 @@ class Matcher:
 
         Args:
             held: The documents with their normalised texts.
-            places: First words of the runs that the index contains, int64 array of shape (n_hits,).
-            runs: Number of each run in the index, int64 array of shape (n_hits,).
+            places: Index of the first word of each run that the index contains, int64 array of shape (n_hits,).
+            runs: Number of each of these runs in the index, int64 array of shape (n_hits,).
             document: Index of each run's document, int64 array of shape (n_hits,).
             words: The words of all documents.
         """
@@ -148,7 +149,11 @@ class Matcher:
         return list(_group_passages(rows, held, self._shard))
 
     def _expand(self, runs: Places) -> tuple[Places, Places]:
-        """Return all pairs of a hit (its index in ``runs``) and a word of the texts at which the same run begins."""
+        """Return all pairs of a hit and a word of the texts at which the same run begins.
+
+        Returns:
+            The indices of the hits in ``runs`` and the indices of the words, two int64 arrays of shape (n_pairs,).
+        """
         copies = self._index.first[runs + 1] - self._index.first[runs]
         hit = np.repeat(np.arange(len(runs)), copies)
         within = np.arange(len(hit)) - np.repeat(np.cumsum(copies) - copies, copies)
@@ -202,7 +207,11 @@ class Matcher:
         first_word: Places,
         copies: Mapping[tuple[int, int], list[Alignment]],
     ) -> tuple[list[FoundPassage], list[FoundPassage]]:
-        """Return the copies as passages, and the copies of questions near their answers as passages."""
+        """Describe copies as passages.
+
+        Returns:
+            The passages of all texts, and the passages of those questions whose answer is near in the document.
+        """
         assert self._evidence is not None
         passages: list[FoundPassage] = []
         answered: list[FoundPassage] = []
@@ -228,7 +237,7 @@ class Matcher:
         text_index: int,
         copy: Alignment,
     ) -> FoundPassage:
-        """Return a copy as a passage. ``bounds`` are the first word and the end of the document."""
+        """Return a copy as a passage. ``bounds`` are the indices of the document's first word and after its last."""
         text_begin = int(self._index.first_word[text_index])
         start = int(words.starts[bounds[0] + copy.begin])
         end = int(words.ends[bounds[0] + copy.stop - 1])
@@ -242,7 +251,10 @@ class Matcher:
         )
 
     def _choose_copies(self, copies: list[Alignment]) -> list[Alignment]:
-        """Return the copies in a document without those that a larger copy contains. The document thus counts once."""
+        """Return the copies in a document without those whose part of the text is also in a larger copy.
+
+        The document thus counts only once for each part of the text.
+        """
         assert self._evidence is not None
         chosen: list[Alignment] = []
         for copy in sorted(copies, key=lambda copy: (-np.count_nonzero(copy.matched), copy.begin)):
@@ -272,7 +284,11 @@ class Matcher:
         return bool(is_before or np.isin(answer_run, hash_runs(after, length)).any())
 
     def _count_words(self, words: Words, first_word: Places) -> Places:
-        """Count the documents with each distinct word of the texts, int64 array of shape (n_distinct_words,)."""
+        """Count the documents that contain each distinct word of the texts.
+
+        Returns:
+            Number of documents per word, int64 array of shape (n_distinct_words,).
+        """
         assert self._evidence is not None
         places, numbers = self._evidence.words.find(words.hashes)
         counts = np.zeros(len(self._evidence.words), np.int64)
@@ -283,9 +299,9 @@ class Matcher:
 
 
 def _group_passages(rows: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[FoundPassage]:
-    """Group rows of (word, length, document, start, end) into passages with all their documents.
+    """Group rows of (word, length, document, start, end) into one passage per pair of word and length.
 
-    If a document contains a passage twice, it counts once, with its first position.
+    If a document contains a passage twice, the document counts once, with the first position of the passage.
     """
     rows = rows[np.lexsort(rows.T[::-1])]
     rows = rows[_mark_changes(rows[:, :3])]
@@ -302,7 +318,7 @@ def _group_passages(rows: Places, held: list[tuple[CorpusDocument, str]], shard:
 
 
 class OriginalTexts:
-    """The original texts of documents, which map positions in the NFKC to positions in the original."""
+    """The documents of a block, with maps from positions in their normalised texts to positions in their originals."""
 
     def __init__(self, held: list[tuple[CorpusDocument, str]]) -> None:
         self._held = held
@@ -313,7 +329,7 @@ class OriginalTexts:
         return self._held[number][1]
 
     def locate(self, shard: int, number: int, start: int, end: int) -> TextPosition:
-        """Return the position of the characters [start, end) of a document's NFKC."""
+        """Return the position in the original document of the characters [start, end) of its normalised text."""
         document, normal = self._held[number]
         if normal is not document.text:
             if number not in self._maps:
@@ -332,12 +348,12 @@ def _count_matched(copy: Alignment, begin: int, end: int) -> int:
 
 
 def _is_sentence(normal: str, words: Words, bounds: Places, alignment: Alignment) -> bool:
-    """Return True if an alignment is a whole sentence or line, or several, in its document.
+    """Return True if an alignment consists of one or more whole sentences or lines of its document.
 
     Args:
         normal: The normalised text of the document.
         words: The words of all documents.
-        bounds: The first word and the end of the document among the words.
+        bounds: The indices of the document's first word and after its last word.
         alignment: The alignment in the document.
     """
     begin = int(bounds[0]) + alignment.begin
@@ -349,7 +365,7 @@ def _is_sentence(normal: str, words: Words, bounds: Places, alignment: Alignment
 
 
 def _hash_in_pieces(normal: str) -> Words:
-    """Hash the words of a long document."""
+    """Hash the words of a long document in pieces, which bounds the memory."""
     pieces = []
     start = 0
     while start < len(normal):
@@ -363,7 +379,7 @@ def _hash_in_pieces(normal: str) -> Words:
 
 
 def _mark_changes(rows: Places) -> npt.NDArray[np.bool_]:
-    """Return for each row if it differs from the row before, bool array of shape (n_rows,)."""
+    """Return whether each row differs from the row before, bool array of shape (n_rows,). The first row is True."""
     return np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
 
 

@@ -1,4 +1,6 @@
-"""A model's results on the items of a test set: their files, matching items, accuracies, and the list of clean items.
+"""A model's results on the items of a test set: reading their files, and matching each result with an item.
+
+The module also lists the clean items in the format of lm-evaluation-harness.
 
 lm-evaluation-harness writes samples_TASK_TIME.jsonl with --log_samples. The file has one line per item and filter. A
 line contains ``doc_id``, the item as ``doc``, and each metric by its name. ``metrics`` and ``filter`` contain the names
@@ -34,7 +36,7 @@ _NOT_METRICS = {
     *("doc_hash", "prompt_hash", "target_hash"),
     *("bits_per_byte", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "ter", "wer"),
 }
-"""Fields of a line that are no metrics, and metrics with lower values for better answers."""
+"""Fields of a line that are no metrics, and metrics for which a lower value is better."""
 _FILTER = ", filter "
 _VALUES_OF_WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _TASK = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT")
@@ -44,9 +46,9 @@ class ItemResult(NamedTuple):
     """The result of an answer to an item.
 
     Attributes:
-        name: Name of the item in a table.
-        position: Position in the documents of the harness' task, from 0.
-        columns: The item in a file of the harness.
+        name: Name of the item in a table, or None in a file of lm-evaluation-harness.
+        position: Position of the item in the documents of the harness' task, from 0, or None if it is unknown.
+        columns: Columns of the item in a file of the harness. Empty if the row has none.
         correct: Correctness of the answer from 0 to 1.
     """
 
@@ -61,8 +63,8 @@ class ResultsFile:
     """The results of a file.
 
     Attributes:
-        measure: The metric of the results.
-        other_measures: The unused metrics of the file.
+        measure: The metric that is used as the correctness of answers.
+        other_measures: The usable metrics of the file that are not used.
         task: The harness' name of the test set, if the file name contains it.
         skipped: The unusable rows.
     """
@@ -150,7 +152,7 @@ def _read_result(
 
 def _read_position(values: Mapping[str, Any]) -> int | None:
     position = values.get("doc_id")
-    # A bool is an int, but no position.
+    # In Python, a bool is an int, too, but it is no position.
     if type(position) is int and position >= 0:
         return position
     return None
@@ -181,7 +183,10 @@ def to_correctness(value: object) -> tuple[float, str | None]:
 
 
 def _list_harness_measures(values: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return the metrics of a row of the harness by their names, with the filter's name if the row has a filter."""
+    """Return the values of the metrics in a row of lm-evaluation-harness, by name.
+
+    If the row has a filter, the filter's name is appended to the names of the metrics.
+    """
     names = values.get("metrics")
     if not isinstance(names, list):
         names = list(values)
@@ -196,7 +201,7 @@ def _list_harness_measures(values: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]]) -> list[str]:
-    """Return the measures with a usable number in some row, in order of preference.
+    """Return the names of the measures that are usable in at least one row, in order of preference.
 
     Raises:
         DataError: If no measure is usable.
@@ -238,8 +243,9 @@ class MatchedResults:
 def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> MatchedResults:
     """Match the results of a file with the items of a benchmark.
 
-    A result matches an item by the text that the benchmark's entry builds from the columns. Otherwise it matches by a
-    name: the example_id, or the document_id with or without the family's name.
+    A result belongs to the item whose text equals the text that the benchmark would build from the result's columns.
+    If there is no such item, the names are compared. A name is the example_id, or the document_id with or without the
+    family's name.
 
     Args:
         file: The results.
@@ -278,7 +284,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
             f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. A name of its "
             f"items is {documents[0]}. Check that the results are of this test set and of the same split"
         )
-    # fsum rounds exactly, so the order of rows changes no digit.
+    # fsum rounds only the final sum, so the order of the rows does not change the result.
     correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
     averaged = sum(len(values) > 1 for values in answers.values())
     return MatchedResults(correct, positions, averaged, unmatched)
@@ -312,10 +318,10 @@ def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[st
 def list_clean_positions(
     items: Sequence[BenchmarkItem], manifest: Record, matched: MatchedResults | None
 ) -> tuple[list[int], int]:
-    """Return the sorted positions of clean items in the task's documents, and the number of clean items without one.
+    """Return the sorted positions of clean items in the task's documents, and how many clean items have no position.
 
-    The positions are the ``doc_id`` in results of lm-evaluation-harness. Without such results they are the row numbers
-    of the data set, which equal the order of ``items`` if every row is an item.
+    A position is the ``doc_id`` in results of lm-evaluation-harness. Without such results it is the row number in the
+    data set, which is the index in ``items`` if every row is an item.
 
     Raises:
         DataError: If no position is known or no item is clean.

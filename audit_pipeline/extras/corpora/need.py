@@ -1,4 +1,4 @@
-"""The requirement for token frequencies: how often each token occurs in a reference corpus."""
+"""The token frequencies that a detector needs: how often each token occurs in a reference corpus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
-        """Return the data version of the table, or None if the tokenizer is unknown or the table is unreadable."""
+        """Return the data version of the table without loading the model.
+
+        ``seen`` has the last known fingerprints of each model. The result is None if that of the tokenizer is unknown,
+        or if the table is unreadable.
+        """
         _, tokenizer = seen[model.name]
         if not tokenizer:
             return None
@@ -50,7 +54,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
             return None, {}, str(error)
 
     def explain_missing(self) -> str | None:
-        """Return the reason if the table is missing or unreadable, or None."""
+        """Return why the table is missing or unreadable, or None if it is usable."""
         return self._lookup[2]
 
     @property
@@ -59,7 +63,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         return self._lookup[1]
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
-        """Return a function that returns the table for every text."""
+        """Return a function that maps each text to its token frequencies: the same table for every text."""
         table = self._lookup[0]
         assert table is not None, "callers check explain_missing() before"
         return lambda scored: table

@@ -1,4 +1,4 @@
-"""The rules for when a text counts as found in a corpus, with their publications."""
+"""The rules by which a text counts as contaminated by a corpus, with their publications."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Literal
 from audit_pipeline.errors import ConfigError
 
 MIN_WORDS = 4
+"""Minimum number of words in a run that ``--words`` requests, and in a text that the rule of evidence can judge."""
 Measure = Literal["evidence", "any", "runs", "words"]
 
 
 @dataclass(frozen=True)
 class OverlapRule:
-    """A rule for when a text counts as contaminated.
+    """A rule by which a text counts as contaminated.
 
-    The rule ``evidence`` (evidence_rule.py) differs from the others. Its runs of n words are the seeds of an alignment,
-    and ``share`` is the minimum share of equal words in the alignment.
+    A run is a sequence of n consecutive words. The published rules measure the share of a text that is found as runs in
+    the corpus. The rule ``evidence`` (evidence_rule.py) differs: runs are the seeds of an alignment, and ``share`` is
+    the minimum share of equal words in the alignment.
 
     Attributes:
-        n: Length of a searched run, in words.
-        measure: The basis of the share. ``runs`` counts the text's runs of n words. ``words`` counts the words inside
-            such runs. ``any`` needs one run only.
-        share: Minimum share of a contaminated text.
+        n: Length of a run, in words.
+        measure: The share that is measured. ``runs`` is the share of the text's runs that were found. ``words`` is the
+            share of its words inside found runs. With ``any``, a single found run is enough.
+        share: Minimum found share at which a text counts as contaminated.
         source: The publication of the rule.
     """
 
@@ -41,7 +43,7 @@ class OverlapRule:
         return self.n
 
     def is_contaminated(self, share_of_runs: float, share_of_words: float) -> bool:
-        """Return True if the found shares of a text's runs and words make it contaminated."""
+        """Return True if a text with these found shares of runs and words is contaminated by a published rule."""
         if self.measure == "any":
             return share_of_runs > 0
         if self.measure == "runs":

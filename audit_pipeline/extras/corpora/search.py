@@ -1,4 +1,4 @@
-"""The search of a corpus: shard by shard, in several processes, and resumable."""
+"""The search of a corpus for passages of texts: shard by shard, in several processes, and resumable."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ShardReport:
     """The result of reading a shard. Checkpoints contain its fields.
 
     Attributes:
-        documents: Number of documents.
+        documents: Number of documents that were read.
         skipped: Number of rows that could not be used.
-        sha256: Checksum of a local file.
+        sha256: Checksum of a local file, or None for other shards.
         problem: Reason why the rest of the shard is unread, or None if the shard was read to its end.
         first_skipped: Location of the first skipped row, and the reason.
     """
@@ -55,7 +55,7 @@ class AuditedTexts:
 
     Attributes:
         borders: Position in each text at which its answer begins, or 0 if it has no answer.
-        sets: Number of each text's test set. Empty if all texts belong to one test set.
+        sets: Index of each text's test set. Empty if all texts belong to one test set.
     """
 
     texts: Sequence[str]
@@ -66,8 +66,8 @@ class AuditedTexts:
         """Split the texts into questions and answers, which the rule of evidence searches for separately.
 
         Returns:
-            The parts, the text of each part, and the index of the answer to each part or -1. The latter two are int64
-            arrays of shape (n_parts,).
+            The parts, and two int64 arrays of shape (n_parts,). The first has the index of each part's text. The second
+            has the index of the part that is its answer, or -1 for a part without an answer.
         """
         parts: list[str] = []
         items: list[int] = []
@@ -113,7 +113,7 @@ class SearchResult:
 
     @property
     def is_complete(self) -> bool:
-        """Return True if all shards were read to their ends and no row or other entry was skipped."""
+        """Return True if all shards were read to their ends and no row or file was skipped."""
         has_skipped = any(report.skipped for report in self.reports.values())
         return self.whole_shards == len(self.corpus.shards) and not has_skipped and not self.corpus.ignored
 
@@ -124,7 +124,7 @@ class SearchResult:
 
     @property
     def digest(self) -> str:
-        """Compute a digest of the corpus from the name and the sha256 of each shard."""
+        """Compute a digest of the corpus from each shard's name and sha256, or its stamp if the sha256 is unknown."""
         versions: list[list[str]] = []
         for number, shard in enumerate(self.corpus.shards):
             report = self.reports.get(number)
@@ -144,17 +144,18 @@ def search_corpus(
     checkpoint: Path | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> SearchResult:
-    """Find all passages of the texts in the corpus that have at least ``rule.n`` words.
+    """Search a corpus for all passages of the texts.
 
-    A shard that cannot be read to its end is reported, and the search continues with the other shards.
+    A passage has at least ``rule.n`` words, or is a whole text of fewer words. A shard that cannot be read to its end
+    is reported, and the search continues with the other shards.
 
     Args:
         audited: The texts. Plain texts have no answers and belong to one test set.
         corpus: The corpus.
-        rule: The rule of the verdicts.
+        rule: The rule by which a text counts as contaminated.
         processes: Number of processes.
-        checkpoint: File with the progress. A stopped search resumes with the remaining shards.
-        on_progress: Callback with a description of the progress.
+        checkpoint: File that stores the progress. A stopped search resumes with the remaining shards.
+        on_progress: Callback that receives a description of the progress.
 
     Raises:
         DataError: If all texts are too short or no document is readable.
@@ -193,7 +194,7 @@ def search_corpus(
 
 
 def _resume(result: SearchResult, checkpoint: Path, key: str) -> None:
-    """Load the checkpoint if it is readable and belongs to this search. A checkpoint only saves time."""
+    """Load the checkpoint if it is readable and belongs to this search. Otherwise all shards are searched."""
     record = read_json_if_whole(checkpoint)
     if record is not None and record.get("key") == key:
         result.passages.merge_record(record["found"])
@@ -215,7 +216,7 @@ def _find_first_problem(result: SearchResult) -> str:
 
 
 class _SearchProgress:
-    """The progress of a search since its start or its last checkpoint."""
+    """The progress of a search. The remaining time is estimated from the speed since this object was created."""
 
     def __init__(self, result: SearchResult) -> None:
         corpus = result.corpus
@@ -240,7 +241,7 @@ class _SearchProgress:
 
 
 def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus, rule: OverlapRule) -> SearchResult:
-    """Return the empty result of a search, with the index of the texts.
+    """Index the texts, and return the result of a search that has not begun.
 
     Raises:
         DataError: If all texts are too short.
@@ -255,7 +256,7 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
     index = build_index(words, first_word, rule.n, rule.shortest)
     evidence = None
     if rule.measure == "evidence":
-        # Equal texts of a test set are one item.
+        # Equal texts count as one item.
         numbers: dict[str, int] = {}
         item_of_text = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
         sets = np.array(audited.sets or [0] * len(item_of_text), np.int64)
@@ -275,7 +276,7 @@ def search_shard(
     """Search one shard.
 
     Returns:
-        The report, and the passages as :meth:`PassageSet.to_record` returns them. They can cross a process border.
+        The report, and the passages as JSON values (:meth:`PassageSet.to_record`), which another process can receive.
     """
     passages = _prepare_passages(index, evidence)
     matcher = Matcher(index, number, evidence)
@@ -292,7 +293,7 @@ def search_shard(
             for matches in matcher.add(document):
                 passages.merge(matches)
     except TransientError:
-        # The shard has no report, so the next search reads it again.
+        # The error ends the search. The shard has no report yet, so the next search reads it again.
         raise
     except AuditError as error:
         problem = to_one_line(error)

@@ -19,9 +19,7 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, Ov
 from audit_pipeline.tables.table import Table
 
 COMMON_FROM = 100
-"""Maximum number of documents with a passage's rarest run.
-
-Above it, a passage is shared text by the published rules."""
+"""Number of documents with a passage's rarest run, above which the published rules call the passage shared text."""
 _EXCERPT_WORDS = 25
 
 
@@ -33,7 +31,7 @@ def build_overlap_tables(
     Args:
         result: The result of the search.
         names: The benchmark and the example_id of each text.
-        run_id: The run in the rows.
+        run_id: Id of the run, which is stored in each row.
     """
     completeness = {
         "shards_read": result.whole_shards,
@@ -66,7 +64,7 @@ def _describe_items(
     """Yield the columns of corpus_overlap for each item."""
     index = result.index
     rule = result.rule
-    # The following arrays have one flag per word of all texts.
+    # Each of the following arrays has one flag per word of all texts.
     is_run_start = index.run_at >= 0
     is_found_run_start = np.zeros(len(index.run_at), np.bool_)
     is_found_run_start[is_run_start] = result.passages.documents_of_run[index.run_at[is_run_start]] > 0
@@ -124,7 +122,13 @@ def _describe_items(
 
 
 def _classify_by_runs(n_runs: int, n_found_runs: int, n_copied: int) -> OverlapVerdict:
-    """Return the verdict of a published rule."""
+    """Return the verdict of a published rule on a text.
+
+    Args:
+        n_runs: Number of runs in the text.
+        n_found_runs: Number of these runs that the corpus contains.
+        n_copied: Number of the text's words in passages that are not shared text.
+    """
     if not n_runs:
         return "too short to tell"
     if not n_found_runs:
@@ -135,7 +139,10 @@ def _classify_by_runs(n_runs: int, n_found_runs: int, n_copied: int) -> OverlapV
 
 
 def _find_matched_part(index: TextIndex, border: int, passages: Sequence[FoundPassage]) -> OverlapPart | None:
-    """Return the part of a text that passages touch. The answer begins at ``border``, or is missing if it is 0."""
+    """Return the part of a text that passages overlap.
+
+    The answer begins at the character ``border``. If ``border`` is 0, the text has no answer.
+    """
     if not passages:
         return None
     if not border:

@@ -1,12 +1,12 @@
 """The index of the audited texts by their runs of n words, and the passages found in a corpus.
 
-A run at more than 100 positions of the audited texts is a *template* of the test set. Examples are instructions, and a
-sentence of every item. A template is no evidence about a text, so the search ignores it.
+A run at more than 100 positions of the audited texts is a *template* of the test set. An instruction that every item
+repeats is an example. A template is no evidence about a text, so the search ignores it.
 
 The result is the longest passages of each text and the number of documents that contain them. A published rule keeps a
 passage if no document contains a longer passage around it. The rule of evidence keeps a passage if it is the largest
-passage with some word of the text. The result therefore depends on the corpus, but not on the order of its documents
-or on its shards. It has at most as many passages as the texts have words.
+one that contains a certain word of the text. The result therefore depends on the corpus, but not on the order of its
+documents or on its shards. It has at most as many passages as the texts have words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs
 
 MAX_POSITIONS = 5
-"""Maximum number of positions per passage, one per document."""
+"""Maximum number of positions that are stored per passage, one per document."""
 
 
 @dataclass(frozen=True, order=True)
@@ -35,7 +35,7 @@ class TextPosition:
         row: Row of the document in the shard.
         document: Name of the document.
         start: First character of the passage in the document.
-        end: End of the passage in the document.
+        end: Character of the document after the passage.
         before: Words before the passage.
         after: Words after the passage.
     """
@@ -55,8 +55,8 @@ class FoundPassage:
     """A passage of an audited text in a corpus. Checkpoints contain its fields.
 
     Attributes:
-        first: First word of the passage among the words of all texts.
-        end: End of the passage among the words of all texts.
+        first: Index of the passage's first word among the words of all texts.
+        end: Index after the passage's last word among the words of all texts.
         documents: Number of documents that contain the passage.
         places: Positions in the first ``MAX_POSITIONS`` documents.
         matched: A character per word: 1 if the documents contain the word, else 0. Empty if they contain all words.
@@ -72,7 +72,7 @@ class FoundPassage:
 
     @property
     def flags(self) -> npt.NDArray[np.bool_]:
-        """Return for each word if it is matched, bool array of shape (end - first,)."""
+        """Return whether each word is matched, bool array of shape (end - first,)."""
         if not self.matched:
             return np.ones(self.end - self.first, np.bool_)
         return np.array([flag == "1" for flag in self.matched])
@@ -84,10 +84,11 @@ class Matches:
 
     Attributes:
         passages: Passages of the texts.
-        answered: Passages of questions near their answers.
+        answered: Passages of those questions whose answer is near in the document.
         runs: Numbers of the runs that the documents contain, int64 array of shape (n_found_runs,).
         documents: Number of documents that contain each of these runs, int64 array of shape (n_found_runs,).
-        documents_of_word: Number of documents that contain each distinct word of the texts, int64 array.
+        documents_of_word: Number of documents that contain each distinct word of the texts, int64 array of shape
+            (n_distinct_words,), or None if words are not counted.
     """
 
     passages: Iterable[FoundPassage]
@@ -109,7 +110,7 @@ class LongestPassages:
         return iter(self._passages)
 
     def choose(self) -> list[FoundPassage]:
-        """Return the passages in order."""
+        """Return the passages in the order of their first words."""
         return self._passages
 
     def merge(self, passages: Iterable[FoundPassage]) -> None:
@@ -120,10 +121,10 @@ class LongestPassages:
                 entry.places = sorted([*entry.places, *passage.places])[:MAX_POSITIONS]
 
     def _insert_or_extend(self, start: int, end: int, documents: int) -> FoundPassage | None:
-        """Add documents to the entry of a passage, or insert it instead of all passages that are part of it.
+        """Add documents to a stored passage, or store a new passage and remove those that are part of it.
 
         Returns:
-            The entry, or None if the passage is part of a longer one.
+            The stored passage, or None if it is part of a longer one and is thus not stored.
         """
         at = bisect_left(self._starts, start)
         if at < len(self._passages) and self._starts[at] == start:
@@ -170,10 +171,11 @@ class AlignedPassages:
                 entry.is_sentence |= passage.is_sentence
 
     def choose(self) -> list[FoundPassage]:
-        """Return the forms that are the largest with some word of a text, in order.
+        """Return each form that is the largest one with a certain word of a text, in the order of first words.
 
-        If two forms have equally many matched words, the first form is larger. The result counts the documents of all
-        forms that contain at least ``share`` of the words in the stretch.
+        The size of a form is its number of matched words. Of two forms with the same size, the first counts as larger.
+        The number of documents of a chosen form includes the documents of other forms. It includes all forms that match
+        at least ``share`` of the words in the chosen form's stretch.
         """
         chosen: list[FoundPassage] = []
         for forms in _group_overlapping(iter(self)):
@@ -195,7 +197,7 @@ class AlignedPassages:
 
 
 def _select_largest(masks: Sequence[int]) -> list[int]:
-    """Return the indices of the masks that are the largest with some bit, in ascending order."""
+    """Return the indices of the masks that are the largest one with a certain bit, in ascending order."""
     ranked = sorted(range(len(masks)), key=lambda at: -masks[at].bit_count())
     covered = 0
     largest: list[int] = []
@@ -228,7 +230,7 @@ class PassageSet:
         documents_of_word: Number of documents that contain each distinct word of the texts, int64 array of shape
             (n_distinct_words,).
         passages: The passages of all texts.
-        answered: The passages of questions near their answers.
+        answered: The passages of those questions whose answer is near in the document.
     """
 
     def __init__(self, runs: int, words: int = 0, share: float | None = None) -> None:
@@ -298,8 +300,9 @@ class HashTable:
 
     Attributes:
         values: The hashes in ascending order, uint64 array of shape (n_hashes,).
-        bits: Number of leading bits that the filter ``seen`` reads.
-        seen: One bit per value of the leading bits, uint8 array. The filter excludes most hashes of a corpus.
+        bits: Number of a hash's leading bits that the filter ``seen`` tests.
+        seen: A filter that excludes most hashes of a corpus, uint8 array. It has one bit per value of the leading bits.
+            The bit is set if a hash of the table has this value.
         buckets: Index of the first hash per value of fewer leading bits, int32 array. There are about as many buckets
             as hashes.
     """
@@ -321,7 +324,7 @@ class HashTable:
         top = hashes >> np.uint64(64 - self.bits)
         likely = np.flatnonzero(self.seen[top >> np.uint64(3)] >> (top & np.uint64(7)).astype(np.uint8) & 1)
         wanted = hashes[likely]
-        # The search starts at the bucket. A binary search would miss the processor's cache ten times.
+        # The linear search starts at the bucket. A binary search would miss the processor's cache ten times per hash.
         number = self.buckets[wanted >> np.uint64(64 - _count_bucket_bits(len(self.buckets)))].astype(np.int64)
         lower = np.flatnonzero((self.values[number] < wanted) & (number < len(self.values) - 1))
         while len(lower):
@@ -355,11 +358,12 @@ class TextIndex:
         first: Index in ``places`` of each run's first position, int64 array of shape (n_runs + 1,). Run i is at the
             words ``places[first[i] : first[i + 1]]``.
         places: First words of all runs, grouped by run, int64 array.
-        run_at: Run that begins at each word, or -1 if none or a template begins there, int64 array of shape (n_words,).
-        templates: A template begins at the word, bool array of shape (n_words,).
+        run_at: Index of the run that begins at each word, int64 array of shape (n_words,). It is -1 if no run or a
+            template begins there.
+        templates: Whether a template begins at each word, bool array of shape (n_words,).
         first_word: Index of each text's first word, int64 array of shape (n_texts + 1,).
         starts: First character of each word in its text, int32 array of shape (n_words,).
-        ends: End of each word in its text, int32 array of shape (n_words,).
+        ends: Character after each word in its text, int32 array of shape (n_words,).
     """
 
     n: int
@@ -385,10 +389,10 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
         words: The words of all texts.
         first_word: Index of each text's first word, int64 array of shape (n_texts + 1,).
         n: Words per run.
-        shortest: Minimum words of a text.
+        shortest: Minimum number of words in a text. Shorter texts are not indexed.
 
     Raises:
-        DataError: If all texts are shorter.
+        DataError: If every text has fewer than ``shortest`` words.
     """
     n_words = np.diff(first_word)
     # Compute the first word and the length of each run. Texts that are too short have no run.

@@ -1,7 +1,7 @@
 """Token counts of a corpus for one tokenizer, from the start or from a checkpoint.
 
-The counts are wrong for any other tokenizer, without a visible sign. The metadata of a table therefore contain the
-fingerprint of its tokenizer.
+The counts are wrong for any other tokenizer, and the numbers would not show it. Therefore the metadata of a table
+contain the fingerprint of its tokenizer.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def count_corpus(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count a file, or all readable files in a folder. One row is in memory at a time.
+    """Count the tokens of a file, or of all readable files in a folder. One row is in memory at a time.
 
     Raises:
         DataError: If the path is missing, or contains no readable file or no usable row.
@@ -137,7 +137,7 @@ def count_documents(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count a corpus, from the checkpoint if it belongs to the same corpus, limits and tokenizer.
+    """Count the tokens of a corpus. The count resumes from a checkpoint of the same corpus, limits and tokenizer.
 
     About every 30 seconds the counts and the position in the corpus are written atomically to ``checkpoint``.
 
@@ -231,7 +231,7 @@ def build_frequency_table(
 def compute_counts_sha256(counts: Counts) -> str:
     """Compute the hexadecimal sha256 of the counts as little-endian int64.
 
-    It protects the tables of users, which have no entry in the lineage.
+    The checksum protects tables that users count for themselves, because the lineage does not record these.
     """
     return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
@@ -252,12 +252,15 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
 
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
-    """Return the count and the position of the checkpoint, or an empty count if it is missing, corrupt or stale."""
+    """Return the count and the position of a checkpoint.
+
+    If it is missing, corrupt or belongs to another count, return an empty count and None.
+    """
     fresh = CorpusCount(np.zeros(compute_table_size(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:
-        # The cast in read_table would drop the metadata of the file.
+        # The table is not cast to a schema, because a cast would drop the metadata of the file.
         table = read_parquet(path)
         record = verify_json_digest(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
         counts = table.column("count").to_numpy()

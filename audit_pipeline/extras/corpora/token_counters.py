@@ -29,12 +29,14 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 Counts = npt.NDArray[np.int64]
 
 PROBE_CHARACTERS = 500_000
+"""Number of characters that are counted both ways before the faster way is chosen."""
 _BATCH_CHARACTERS = 2_000_000
 _SLICE_CHARACTERS = 16_000
 _MAX_HELD_CHARACTERS = 64_000_000
 _MAX_HELD_UNCUT_CHARACTERS = 16_000_000
 _MAX_HELD_PIECES = 1_000_000
 _MAX_UNCUT_SHARE = 0.5
+"""Maximum share of characters that are encoded without a cut. Above it, the quick way saves no time."""
 
 # Python's white space includes the white space of pre-tokenizers (the property White_Space), and U+001C to U+001F.
 _CUT = re.compile(r"(?<=\S) ")
@@ -74,7 +76,8 @@ class TokenCounter:
 
     Attributes:
         counts: Count of each token id, int64 array of shape (vocabulary,). Complete after ``count_held_texts``.
-        uncut_characters: Characters of held texts that are encoded without a cut. This is all of a Chinese text.
+        uncut_characters: Number of characters in held texts and pieces that are encoded without a cut. A Chinese text
+            has no blanks, so all of its characters count.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, *, splits: bool) -> None:
@@ -83,12 +86,12 @@ class TokenCounter:
         self._splits = splits
         # Pieces start with a blank, which is not stored.
         self._pieces: Counter[str] = Counter()
-        # These pieces do not start with a blank, or they end in white space.
+        # Texts and pieces that do not start with a blank or that end in white space.
         self._uncut: Counter[str] = Counter()
         self._characters = self.uncut_characters = 0
 
     def add(self, text: str) -> None:
-        """Add a text."""
+        """Add a text to the count. It is held, and encoded later in a batch."""
         self._characters += len(text)
         pieces = [text]
         if self._splits and _SPACE_THEN_BLANK.search(text) is None:
@@ -128,7 +131,7 @@ class TokenCounter:
     def _join_pieces(self) -> Iterator[tuple[str, int]]:
         """Yield texts of joined pieces that occur equally often, with their count.
 
-        The blank before each piece cuts as it does in the original text.
+        A blank precedes each piece. It separates the tokens of the pieces, as it does in the original text.
         """
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
@@ -164,7 +167,7 @@ class CheckedCounter:
         return self._counter.counts
 
     def add(self, text: str) -> None:
-        """Add a text."""
+        """Add a text to the count. The first texts are counted both ways."""
         self._counter.add(text)
         if self._splitting is not None:
             self._splitting.add(text)
@@ -188,7 +191,10 @@ class CheckedCounter:
 
 
 def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
-    """Check in tokenizer.json that texts can be cut before a blank after a character other than white space.
+    """Check that a tokenizer yields the same tokens if texts are cut before a blank that follows other characters.
+
+    Args:
+        description: The content of tokenizer.json.
 
     Returns:
         True if all of these conditions hold:

@@ -8,7 +8,7 @@ Both sides of every comparison follow the same rule:
 4. A word is a run of letters, marks and digits. All other characters separate words. In scripts without spaces
    (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character is a word.
 
-:func:`hash_words` applies steps 2 to 4. The caller normalises the text before.
+:func:`hash_words` applies steps 2 to 4. Its caller has to apply step 1.
 
 The hash of a word is a polynomial over the random values of its characters, modulo 2**64. The hash of a run is a
 polynomial over the hashes of its words. Running sums therefore yield all hashes of a block at once. Two different runs
@@ -36,7 +36,7 @@ Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 BLOCK = 1 << 20
 """Characters per block of hashed text."""
 _LAST_LETTER = 0x323B0
-"""Start of the code points without letters and digits. The only marks there are variation selectors (Unicode 15)."""
+"""First of the code points above all letters and digits. The only marks there are variation selectors (Unicode 15)."""
 _SPACELESS_RANGES = (
     (0x0E00, 0x0F00),
     (0x1000, 0x10A0),
@@ -75,7 +75,7 @@ class Words:
     Attributes:
         hashes: Hash of each word, uint64 array of shape (n_words,).
         starts: First character of each word in its text, int64 array of shape (n_words,), or int32 for several texts.
-        ends: End of each word in its text, with the shape and type of ``starts``.
+        ends: Character after each word in its text, with the shape and type of ``starts``.
     """
 
     hashes: Hashes
@@ -103,8 +103,8 @@ def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     """Hash the words of several texts.
 
     Returns:
-        The words of all texts in order, with positions in the original texts instead of their NFKC. And the index of
-        each text's first word and the number of all words, int64 array of shape (n_texts + 1,).
+        The words of all texts in order, with positions in the original texts instead of their NFKC. The second value is
+        the index of each text's first word, followed by the number of all words, int64 array of shape (n_texts + 1,).
     """
     parts: list[Words] = []
     counts = [0]
@@ -253,7 +253,7 @@ def map_to_original(text: str) -> tuple[Places, Places]:
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
         whole = len(unicodedata.normalize("NFKC", stretch.group()))
         if sum(lengths) != whole:
-            # Single letters of Hangul join, too.
+            # NFKC also joins Hangul letters of different clusters. The whole stretch then counts as one cluster.
             clusters = [stretch.span()]
             lengths = [whole]
         pieces.append(np.repeat(np.array(clusters), lengths, axis=0))
@@ -288,7 +288,7 @@ def _compile_cluster_pattern() -> re.Pattern[str]:
 
 @cache
 def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes, Mapping[int, str]]:
-    """Build the kind and the random value of each code point, and the foldings of the refolded code points.
+    """Build the kind and the random value of each code point, and the case foldings of the code points of kind 3.
 
     The last entry of kinds and values stands for all larger code points.
     """

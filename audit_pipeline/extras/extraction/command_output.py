@@ -1,4 +1,4 @@
-"""Output of the command extract, and the texts that it lets a model generate."""
+"""Output of the command extract, and the options for texts that the model generates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SHOWN_PASSAGES = 3
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """The texts that the model generates for passages and documents. None switches an option off.
+    """The options for texts that the model generates for passages and documents. None switches an option off.
 
     Attributes:
-        generate: Number of drawn suffixes per passage.
+        generate: Number of suffixes to sample per passage.
         seed: Seed of the draws.
         near_verbatim: Number of tokens that may differ in the near-verbatim probability.
         beams: Number of beams of the beam search for ``near_verbatim``.
-        continued: Number of tokens by which the start of a document is continued.
+        continued: Number of tokens to generate after the first tokens of a document.
     """
 
     generate: int | None
@@ -60,7 +60,11 @@ class GenerationOptions:
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """Generate the suffix of a document's window, and return the results. They are None if not requested."""
+        """Generate text after the prefix of a document's window, and compare it with the suffix.
+
+        Returns:
+            Columns for a table of passages. The columns of options that are off are None.
+        """
         from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
         from audit_pipeline.extras.extraction.documents import cut_excerpt
 
@@ -186,7 +190,10 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
 
 
 def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
-    """Return the strongest audited documents, in descending order."""
+    """Return up to ``_SHOWN_DOCUMENTS`` audited documents with the most likely passages, the most likely first.
+
+    If documents are left out, print a note.
+    """
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.memorisation.strongest),
         key=lambda result: result.strongest_log_p or 0.0,
@@ -228,7 +235,7 @@ def show_passages(
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
-    """Print the results of the grid for the documents ``shown``. The JSON document has all documents and settings."""
+    """Print the results of the grid for the documents ``shown``. The JSON output has all documents and settings."""
     from audit_pipeline.extras.extraction.result_tables import build_grid_rows, summarise_grid
 
     rows = build_grid_rows(extractions, findings)
@@ -266,7 +273,7 @@ def _build_grid_row(name: str, settings: Sequence[Row], summary: Row) -> dict[st
 
 
 def show_claims(extractions: Sequence[Extraction]) -> None:
-    """Print the claim on the audited documents, and the rates of the held-out ones."""
+    """Print the claim on the audited documents, and how many held-out documents have reproduced passages."""
     searched = [result for result in extractions if len(result.windows)]
     audited = _filter_by_side(searched, "audited")
     held_out = _filter_by_side(searched, "held_out")

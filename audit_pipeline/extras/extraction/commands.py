@@ -189,7 +189,7 @@ def extract(
     if spec is not None:
         from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 
-        # After this run, the results are in the cache, and the search below reads them.
+        # run_extraction writes the results to the cache, and the search below reads them from there.
         if not dry_run:
             run_extraction(AuditRequest([entry], [spec], options), asked, paths)
         documents = read_searched_documents(spec.name, entry, paths)
@@ -212,7 +212,7 @@ def extract(
 def _search_and_show(
     search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
 ) -> None:
-    """Search the documents, and print the results of the audited ones. Write their windows to ``out``."""
+    """Search all documents, and print the results of the audited ones. Write their windows to ``out`` if it is set."""
     from audit_pipeline.pipeline.progress import progress_bar
 
     with progress_bar(search.model.entry.name) as on_progress:
@@ -289,7 +289,11 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Return all documents, with their side. Raise DataError if a document is on both sides."""
+    """Return all documents in one list, the second ones marked as held out.
+
+    Raises:
+        DataError: If a text is in both lists.
+    """
     # The import of numpy would slow down the help.
     from audit_pipeline.splits.shared_text import build_comparison_key
 
@@ -338,7 +342,7 @@ def _show_dry_run(
     # Each window is a request, for which the server also generates one token.
     to_send = [(model, tokens + windows)]
     if reference is not None:
-        # The reference model only gets the likely passages.
+        # The reference model reads only the passages that the model reproduces. Their number is not known yet.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             print_result(f"{reference.entry.name} also receives the likely passages. Their number is not known yet.")

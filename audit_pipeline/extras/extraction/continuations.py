@@ -3,12 +3,13 @@
 The share of a document that was recalled is measured as by Ahmed et al. 2026, in a plain form. A word is recalled if it
 belongs to a block of at least ``BLOCK_WORDS`` words that both texts contain in the same order.
 
-The probability of a suffix that is reproduced nearly verbatim has a lower bound by beam search (Cooper et al. 2026).
-Each token of a continuation is sampled from the ``BEST_TOKENS`` most likely tokens, as for ``log_p_top``. Continuations
-are as long as the suffix. The search drops continuations that can no longer end near the suffix, and follows the most
-likely of the others. It always follows the suffix itself. If a continuation ends near the suffix regardless of its next
-tokens, its whole probability counts and the search stops following it. Therefore the bound is larger than the paper's
-sum over finished beams.
+A suffix is reproduced nearly verbatim if at most a given number of tokens of the continuation differ from it. Beam
+search yields a lower bound of the probability of this event (Cooper et al. 2026). Each token of a continuation is
+sampled from the ``BEST_TOKENS`` most likely tokens, as for ``log_p_top``. Continuations are as long as the suffix.
+
+The search drops continuations in which too many tokens differ, and follows the most likely of the others. It always
+follows the suffix itself. If even all remaining tokens of a continuation may differ, its whole probability counts and
+the search stops following it. Therefore the bound is larger than the paper's sum over finished beams.
 
 The beam search is implemented here, because transformers' beam search returns the best beams and not this sum.
 """
@@ -40,7 +41,7 @@ _DRAWS_PER_BATCH = 64
 
 
 def generate_suffix(model: TokenizedModel, forward: ForwardPass, window: EncodedText) -> str:
-    """Generate greedily as many tokens as the suffix of ``window`` has, after the window's prefix."""
+    """Continue the prefix of a window greedily by as many tokens as its suffix has, and return the generated text."""
     prefix, suffix = split_prefix_and_suffix(window)
     return model.tokenizer.decode(generate_greedily(forward, prefix, len(suffix)))
 
@@ -120,7 +121,7 @@ class Recall:
 
     Attributes:
         words: The number of words of the true text.
-        recalled: The number of its words in blocks.
+        recalled: The number of these words in blocks of ``BLOCK_WORDS`` or more words that both texts contain.
         last_end: The character of the true text after the last block. 0 if there is no block.
     """
 
@@ -144,10 +145,10 @@ class Continuation:
         tokens: The number of generated tokens.
         begin: The first character of the document that the continuation should reproduce.
         end: The character after the part that the continuation should reproduce.
-        words: The number of words of this part.
-        recalled: The number of its words in blocks.
-        recall: The share of its words in blocks, or None if it is shorter than a block.
-        left_at: The character of the document after the last block.
+        words: The number of words of this part of the document.
+        recalled: The number of these words in blocks that the continuation reproduces.
+        recall: The share of these words in such blocks, or None if the part is shorter than a block.
+        left_at: The character of the document after the last such block. Without a block, it equals ``begin``.
     """
 
     tokens: int
@@ -165,8 +166,8 @@ def continue_document(
     """Continue a document greedily after its first tokens, and compare the continuation with the document.
 
     Args:
-        model: The model.
-        forward: The loaded model.
+        model: The model with its tokenizer.
+        forward: The loaded model, which generates the continuation.
         document: The whole text.
         prefix: The number of the document's tokens that the model reads.
         tokens: The maximum number of tokens to generate. The end of the document limits it, too.
@@ -225,8 +226,8 @@ def _generate_beyond_context(
 ) -> list[int]:
     """Return the next ``tokens`` token ids after ``prompt``. The generated tokens become part of the context.
 
-    If the context is full, the model restarts from the start token and the last tokens. Their number is the number of
-    context tokens in a pass over a long text.
+    If the context is full, the model restarts with the start token and the last tokens of the text so far. The number
+    of these tokens is the overlap of two neighbouring windows in a pass over a long text.
     """
     window, stride = window_and_stride(model)
     max_ids = window - len(start)
@@ -295,7 +296,8 @@ class _Beams:
         self._model = forward.model
         self._ids = torch.tensor([prefix], device=forward.device)
         self._new = self._ids
-        # Cached keys and values are used only if the check at loading confirmed them. Otherwise beams are recomputed.
+        # Keys and values are cached only if a check at loading showed that the model computes the same with the cache.
+        # Otherwise each step runs the model on the whole beams.
         self._cache: DynamicCache | None = None
         if forward.packed:
             self._cache = DynamicCache(config=forward.model.config)
@@ -310,7 +312,12 @@ class _Beams:
         return logits[:, -1].float()
 
     def extend(self, parents: Ints, tokens: Ints) -> None:
-        """Replace the continuations by the continuations ``parents``, each followed by its token of ``tokens``."""
+        """Replace the continuations by extended ones.
+
+        Args:
+            parents: The index of the continuation that each new continuation extends, of shape (n_new_beams,).
+            tokens: The token that is appended to each parent, of shape (n_new_beams,).
+        """
         rows = torch.from_numpy(parents).to(self._ids.device)
         self._new = torch.from_numpy(tokens).to(self._ids.device)[:, None]
         self._ids = torch.cat([self._ids[rows], self._new], dim=1)

@@ -1,18 +1,18 @@
-"""The default settings of the search of documents. This module is light, so that commands start fast."""
+"""The default settings of the search for reproduced passages. This module imports little, so commands start fast."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PREFIX = 50
-"""The number of tokens that the model reads."""
+"""The number of tokens of a window that the model reads before the suffix."""
 SUFFIX = 50
-"""The number of tokens after the prefix whose probability is computed."""
+"""The number of tokens of a window after the prefix. The probability of these tokens is computed."""
 
 COARSE_TO_FINE = "coarse-to-fine"
 """The stride that tiles a document with windows and adds finer windows near likely passages."""
 CHARS = "chars:"
-"""The start of a stride in characters, such as ``chars:10``."""
+"""The beginning of the name of a stride in characters, such as ``chars:10``."""
 
 BEAMS = 20
 """The number of continuations that the near-verbatim search follows at a time."""

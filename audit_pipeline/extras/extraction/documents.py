@@ -1,4 +1,4 @@
-"""Whole documents from users' files, and the short quotations of them."""
+"""Whole documents from users' files and from sources, and short quotations of their windows."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _NAME_COLUMNS = ("document_id", "id", "title")
 
 @dataclass(frozen=True)
 class SearchedDocument:
-    """A document that a model is searched for.
+    """A document whose windows are searched for passages that a model reproduces.
 
     Attributes:
         name: The name in results.
         text: The whole text.
         title: The title, if the document belongs to a source.
-        group: The group of the benchmark.
-        collection: The collection of the benchmark.
+        group: The group of the document in its benchmark.
+        collection: The collection of the document in its benchmark.
         side: Whether the document is audited or held out.
-        occurrences: How often the training of a control contained the text.
+        occurrences: How often the training texts of a control contain the text. None if the benchmark has no control.
         places: The first characters of the file's pages or chapters, with their labels.
         edition: The date of this edition according to the file.
     """
@@ -126,14 +126,15 @@ def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
 
 
 def parse_places(places_json: str | None) -> Places:
-    """Parse the column ``places`` of DOCUMENTS."""
+    """Parse a value of the column ``places`` of DOCUMENTS: the pages or chapters of a document, as JSON."""
     return tuple((offset, label) for offset, label in json.loads(places_json or "[]"))
 
 
 def cut_excerpt(text: str, *, last: bool = False) -> str:
     """Return the beginning of a passage on one line, or its end if ``last`` is true.
 
-    Prefix and suffix appear side by side, so each excerpt has half of the words and characters that may be quoted.
+    The excerpts of a prefix and its suffix appear side by side. Therefore each has at most half of the words and
+    characters that may be quoted.
     """
     n_words = EXCERPT_WORDS // 2
     n_characters = EXCERPT_CHARACTERS // 2
@@ -149,8 +150,8 @@ class Quotation:
 
     Attributes:
         prefix: The end of the prefix.
-        pieces: The beginning of the suffix, cut into the model's tokens.
-        first_choices: The model's most likely token at each piece, after the true text before it.
+        pieces: The beginning of the suffix, as one text per token.
+        first_choices: The model's most likely token at the position of each piece, after the true text before it.
     """
 
     prefix: str

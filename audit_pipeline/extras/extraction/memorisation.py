@@ -1,14 +1,14 @@
 """Conclusions from a document's windows: reproduced passages, covered shares, and positions for finer windows.
 
 A window is a prefix followed by a suffix of a given number of tokens. The suffixes of coarse windows are contiguous, so
-that every token after the first prefix belongs to a suffix. Fine windows are run only if coarse windows show that they
-could be likely.
+that every token after the first prefix belongs to a suffix. Fine windows begin between coarse windows. They are run
+only if the coarse windows show that they could be likely.
 
 The log-probability ``log_p`` is that of generating a window's suffix verbatim after its prefix, if the model samples
 from its whole distribution (Hayes et al. 2025). For ``log_p_top`` each token is sampled from the ``BEST_TOKENS`` most
 likely tokens. It is minus infinity if a token of the suffix is not among them.
 
-An interface of a model may omit the most likely tokens of some positions. Then the number of first choices and the
+A model's API may omit the most likely tokens of some positions. Then the number of first choices and the
 number of tokens outside the best are unknown (None), and ``log_p_top`` is ``log_p``. This is a lower bound if the
 suffix can be sampled from the best tokens.
 """
@@ -33,8 +33,8 @@ Starts = npt.NDArray[np.integer]
 FINE_STEP_CHARACTERS = 10
 """The distance between the starts of fine windows, in characters (the grid of Cooper et al. 2025)."""
 SLACK = 0.8
-"""Half a coarse suffix counts as likely down to this many nats per token below the threshold. The reason is that a fine
-window has other tokens before it."""
+"""An allowance in nats per token. Half a coarse suffix counts as likely if it is at most this far below the threshold.
+The same tokens can be more likely in a fine window, because other tokens precede them there."""
 
 
 def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
@@ -80,7 +80,8 @@ def choose_fine_starts(
         Sorted characters on the grid of ``step``, without ``starts``.
     """
     likely = halves >= threshold - SLACK * half
-    # The same text from a later start may be cut into fewer tokens and still have enough tokens for a window.
+    # A window can begin after the last coarse window, because the text from a later start is tokenised by itself. This
+    # can yield enough tokens for a window, although the document has too few tokens from there.
     likely[-1:, 1] |= likely[-1:, 0]
     spans: list[tuple[int, int]] = []
     for start, on, is_likely in zip(starts, half_on, likely[:, 1], strict=True):
@@ -126,8 +127,8 @@ class Windows:
         outside: The number of suffix tokens outside the ``BEST_TOKENS`` best, or None if unknown.
         matches: The number of suffix tokens that are, or tie with, the model's first choice, or None if unknown.
         tokens: The number of suffix tokens.
-        half: The sums of both halves of the suffix under sampling from the best tokens, of shape (n, 2). Tokens outside
-            the best count with their probability.
+        half: The log-probabilities of both halves of each suffix under sampling from the best tokens, in nats, of shape
+            (n, 2). Unlike in ``log_p_top``, tokens outside the best count with their probability.
         top_is_known: Whether ``log_p_top`` is known. If not, it equals ``log_p``.
     """
 
@@ -147,14 +148,18 @@ class Windows:
 
     @property
     def reproduced_greedily(self) -> Mask:
-        """Return which suffixes are known to consist of the model's first choices."""
+        """Return a mask of shape (n,) of the suffixes that are known to consist of the model's first choices."""
         if self.matches is None:
             return np.zeros(len(self), dtype=np.bool_)
         return np.equal(self.matches, self.tokens)
 
     @property
     def reproduced(self) -> Mask:
-        """Return which suffixes the model reproduces: by sampling with enough probability, or by first choices."""
+        """Return a mask of shape (n,) of the suffixes that the model reproduces.
+
+        A suffix is reproduced if its probability under sampling from the best tokens reaches ``REPRODUCED_FROM``, or if
+        all of its tokens are first choices.
+        """
         return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.reproduced_greedily)
 
 
@@ -218,19 +223,20 @@ def join_windows(*parts: Windows) -> Windows:
 class Memorisation:
     """The conclusions from the windows of one document.
 
-    Windows that are set apart count only in ``windows``, ``set_apart`` and ``covered_set_apart``. No suffix contains
-    the first prefix. Therefore no share of a short document can be 1.
+    Windows that are set apart are no evidence of memorisation (window_exclusions.py). They count only in ``windows``,
+    ``set_apart`` and ``covered_set_apart``. No suffix contains the first tokens of a document, so no share reaches 1.
 
     Attributes:
         characters: The length of the document.
         windows: The number of windows.
         reproduced: The number of windows that the model reproduces.
         set_apart: The number of windows that are set apart.
-        covered: For each of ``THRESHOLDS``, the share of characters in suffixes at least as likely by ``log_p_top``.
-        greedy: The share of characters in suffixes of first choices, or None if first choices are unknown.
-        covered_set_apart: The share of characters in windows that are set apart.
-        longest_run: The longest run of characters in suffixes of the lowest threshold. Gaps of up to
-            ``MAX_GAP_CHARACTERS`` characters belong to a run.
+        covered: For each of ``THRESHOLDS``, the share of characters in suffixes whose probability by ``log_p_top``
+            reaches the threshold.
+        greedy: The share of characters in suffixes of first choices only, or None if first choices are unknown.
+        covered_set_apart: The share of characters in suffixes of windows that are set apart.
+        longest_run: The length in characters of the longest run of suffixes that reach the lowest threshold. Gaps of up
+            to ``MAX_GAP_CHARACTERS`` characters belong to a run.
         longest_run_words: The length of the same run in words separated by white space.
         strongest: The numbers of the windows that are most likely by ``log_p`` and do not overlap.
     """
@@ -281,7 +287,10 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
 
 
 def _find_covered_runs(windows: Windows, mask: Mask, gap: int = 0) -> list[tuple[int, int]]:
-    """Return the runs of characters that the suffixes of ``mask`` cover, joined across up to ``gap`` characters."""
+    """Return the runs [begin, end) of characters that suffixes cover. Gaps of up to ``gap`` characters are closed.
+
+    ``mask`` selects the windows whose suffixes count.
+    """
     runs: list[tuple[int, int]] = []
     for begin, end in sorted(zip(windows.begin[mask].tolist(), windows.end[mask].tolist(), strict=True)):
         if runs and begin <= runs[-1][1] + gap:
@@ -302,7 +311,8 @@ def select_strongest_windows(windows: Windows, mask: Mask, max_windows: int | No
     Args:
         windows: The n windows of a document.
         mask: A mask of shape (n,) of the windows to select from.
-        max_windows: The maximum number of windows. By default every window of the mask overlaps a selected window.
+        max_windows: The maximum number of windows. By default there is no maximum. Every other window of the mask then
+            overlaps a selected window.
 
     Returns:
         The numbers of the windows, most likely first.
@@ -320,7 +330,7 @@ def select_strongest_windows(windows: Windows, mask: Mask, max_windows: int | No
 
 
 def _sum_slices(values: Floats, begins: Ints, ends: Ints) -> Floats:
-    """Sum ``values`` between each of ``begins`` and the matching end."""
+    """Return the sums of ``values`` over the slices [begin, end)."""
     return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The search of a benchmark's documents for passages that a model reproduces, and the stored results."""
+"""The search of a benchmark's documents for passages that a model reproduces, and the storage of its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compu
 from audit_pipeline.token_statistics.run import Progress
 
 EXTRACTION_VERSION = "4"
-"""The version of the code that searches and concludes. A new version makes stored results stale."""
+"""The version of the code that searches documents and draws conclusions. A new version makes stored results stale."""
 
 
 def extract_pair(
@@ -62,8 +62,8 @@ def extract_pair(
 ) -> StageResult:
     """Search the benchmark's documents for passages that the model reproduces verbatim, and store the results.
 
-    If a window does not fit into the model's context, nothing is searched, and each document has the reason. If the
-    reference model cannot be loaded, the result contains the reason, and no window is called predictable.
+    If a window does not fit into the model's context, nothing is searched, and the row of each document states the
+    reason. If the reference model cannot be loaded, the result states the reason, and no window is called predictable.
 
     Args:
         pair: The benchmark and model.
@@ -73,8 +73,8 @@ def extract_pair(
         step: The step for the ledger.
         settings: The settings of the search.
         on_progress: Receives the progress of a pass.
-        generate: Whether the model generates text in place of passages. Without it, the columns of generated text are
-            empty, and a second run needs no pass because everything else is cached.
+        generate: Whether the model generates text after the prefixes of passages. If not, the columns of generated text
+            are empty. A second run then needs no pass of the model, because all other results are cached.
 
     Raises:
         DataError: If the benchmark is not built, fails its checks, or belongs to another control.
@@ -91,7 +91,7 @@ def extract_pair(
         search = Search(model, documents, settings, Caches(paths), reference)
         extractions = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
-        # A model behind an interface cannot generate here, because its weights are elsewhere.
+        # A model behind an API cannot generate here, because generation needs the weights on this machine.
         can_generate = generate and model.entry.host.is_here
         for extraction, quotes in zip(extractions, search.quote_strongest(extractions), strict=True):
             if can_generate and extraction.document.side == "audited":
@@ -131,7 +131,7 @@ def extract_pair(
 def _summarise_results(
     rows: Sequence[Mapping[str, Any]], no_reference_reason: str | None, unreadable_parts: Sequence[str]
 ) -> dict[str, object]:
-    """Return the values that the UI shows of a pair's documents (schema DOCUMENT_MEMORISATION)."""
+    """Return the counts and problems that the UI shows for a pair, from its rows of DOCUMENT_MEMORISATION."""
     searched = Counter(row["side"] for row in rows if row["windows"])
     reproduced = Counter(row["side"] for row in rows if row["claim"] == "reproduced")
     values: dict[str, object] = {}
@@ -150,7 +150,10 @@ def _summarise_results(
 
 
 def build_search_version(settings: ExtractionSettings) -> str:
-    """Return the code version, followed by the settings if they are not the defaults. A price changes nothing."""
+    """Return the code version, followed by the settings if they are not the defaults.
+
+    The price is not included, because it changes no stored result.
+    """
     if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
         return EXTRACTION_VERSION
     version = f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}"
@@ -164,7 +167,7 @@ def build_search_version(settings: ExtractionSettings) -> str:
 
 
 def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
-    """Return the search settings of a benchmark's entry, or None if it has no search or the entry is missing."""
+    """Return the extraction settings of a benchmark's entry, or None if they or the entry are missing."""
     benchmarks = load_benchmarks()
     if benchmark not in benchmarks:
         return None
@@ -198,8 +201,8 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
     texts = EXAMPLES.texts(built.examples)
     occurrences: Sequence[int | None] = [None] * len(texts)
     if built.control is not None:
-        # The counts of the exposed model also serve for the twin. The twin read none of the texts, so its results
-        # should not depend on these counts.
+        # A control has an exposed model, which was trained on the texts, and a twin, which was not. The counts of the
+        # exposed model are used for both: the results of the twin should not depend on them.
         occurrences = count_training_occurrences(texts, built.control, EXPOSED, paths)
     documents: dict[str, SearchedDocument] = {}
     for row, text, count in zip(rows, texts, occurrences, strict=True):
@@ -263,7 +266,7 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
 def _generate_for_passages(
     search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, with_texts: bool
 ) -> Passages:
-    """Generate text in place of a document's strongest passages.
+    """Generate text after the prefixes of a document's strongest passages, and compare it with the passages.
 
     If the settings request it, the near-verbatim bound of the strongest passage is computed, too.
 

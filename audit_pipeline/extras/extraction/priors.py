@@ -1,8 +1,8 @@
 """Passages that are likely anyway: they are as likely after prefixes of other documents as after their own.
 
 A suffix that is as likely after unrelated prefixes as after its own is statistically common, not memorised (Tiwari et
-al. 2026). The module examines only windows that the model reproduces and that nothing else sets apart. If there are no
-such windows, no pass of the model is needed.
+al. 2026). Its window is therefore set apart: it is no evidence of memorisation. The module examines only windows that
+the model reproduces and that window_exclusions.py does not set apart. Without such windows, the model is not run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_OTHER_DOCUMENTS = 10
 """The maximum number of other documents whose prefixes are tried for a suffix."""
 MIN_OTHER_DOCUMENTS = 5
-"""The minimum number of other documents. With fewer documents, a single document would decide."""
+"""The minimum number of other documents. With fewer documents, a single one could decide the result."""
 MEMORISED_RATIO = 10.0
 """The ratio that separates memorised passages from passages that are likely anyway.
 
@@ -45,7 +45,12 @@ threshold for all models and texts. This value was chosen here before any search
 
 
 def is_likely_anyway(log_p: float, prior_log_p: float) -> bool:
-    """Return True if a passage with these log-probabilities is no sign of memorisation. False if the prior is NaN."""
+    """Return True if a passage is likely anyway, so that it is no sign of memorisation.
+
+    Args:
+        log_p: The log-probability of the passage after its own prefix.
+        prior_log_p: The log of its mean probability after other prefixes. If it is NaN, the result is False.
+    """
     return log_p - prior_log_p < math.log(MEMORISED_RATIO) or prior_log_p >= math.log(REPRODUCED_FROM)
 
 
@@ -59,16 +64,17 @@ def judge_by_priors(
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Exclusions]:
-    """Set the windows apart that are likely anyway.
+    """Set apart the windows that are likely anyway.
 
-    Priors are computed only for passages: the strongest windows that do not overlap. Every other window overlaps a
-    passage. It gets the result of the passage with which it shares the most characters.
+    The prior of a window is the mean probability of its suffix after prefixes of other documents. Priors are computed
+    only for passages: the most likely windows that do not overlap. Every other window overlaps a passage. It gets the
+    result of the passage with which it shares the most characters.
 
     Args:
         model: The model that is searched.
         documents: All documents.
         windows: The windows of each document.
-        judged: The judgements of each document's windows so far.
+        judged: For each document, the windows that are already set apart for other reasons.
         lengths: The lengths of prefix and suffix.
         caches: The caches of statistics.
         backend: Returns the loaded model. It is called only if a statistic is not cached.
@@ -100,7 +106,14 @@ def judge_by_priors(
 
 
 def _judge_document(windows: Windows, judged: Exclusions, mask: Mask, priors: Mapping[int, float]) -> Exclusions:
-    """Return the judgement of a document whose passages have the ``priors``, by the number of their window."""
+    """Return the judgement of a document's windows, updated by the priors of its passages.
+
+    Args:
+        windows: The windows of the document.
+        judged: The judgement so far.
+        mask: The windows to judge.
+        priors: The prior of each passage, in nats, by the number of its window.
+    """
     reasons = list(judged.reasons)
     prior_log_p = judged.prior_log_p.copy()
     for passage, prior in priors.items():
@@ -158,12 +171,12 @@ def _choose_prefixes(
 ) -> list[list[Prefix]]:
     """Choose the prefixes of other documents for each passage.
 
-    A document provides one prefix of the same length as the passage's own, from a position that a hash decides.
-    Held-out documents come first. Documents with the same text count once. A prefix is rejected if it shares a run of
-    tokens with the passage's window. It then comes from another edition of the passage's document.
+    Each other document provides one prefix, as long as the passage's own prefix. A hash of its text decides its
+    position. Held-out documents come first. Documents with the same text count once. A prefix is rejected if it shares
+    a run of tokens with the passage's window. Its document is then another edition of the passage's document.
 
     Returns:
-        The prefixes of each passage. The list is empty if too few documents have a prefix.
+        The prefixes of each passage. A passage has none if fewer than ``MIN_OTHER_DOCUMENTS`` documents provide one.
     """
     order = sorted(documents, key=lambda document: (document.side != "held_out", _hash_text(document.text)))
     texts = list(dict.fromkeys(document.text for document in order))
@@ -193,7 +206,7 @@ def _choose_prefixes(
 
 
 def _cut_prefix(model: TokenizedModel, text: str, tokens: int) -> Prefix | None:
-    """Cut a prefix of ``tokens`` tokens out of a text as a window would, or return None if the text is too short."""
+    """Cut a prefix of ``tokens`` tokens out of a text, like that of a window. Return None if the text is too short."""
     # A token rarely has more than eight characters, so enough tokens follow the start.
     start = _hash_text(text) % max(1, len(text) - 8 * (tokens + 1))
     windows = encode_windows_at(model, text, [start], WindowLengths(tokens, 1))

@@ -1,10 +1,10 @@
-"""The results of a search as tables: the stored tables of a pair, and the file for users.
+"""The results of a search as tables: the stored tables of a benchmark and model, and the file that a user requests.
 
-The test of a document compares its strongest window with those of held-out documents. The windows of one document are
-not independent, so a document has one statistic. The strongest of many windows is stronger than that of few windows.
-Therefore each side contributes the same number of windows: c = min(n, q) for a document of n windows, evenly spread
-over the document. q is the number of windows that most held-out documents have. Only coarse windows count, because fine
-windows are near strong coarse windows.
+The test of a document compares its most likely window with those of held-out documents. The windows of one document are
+not independent, so a document has one statistic. The maximum of many windows is higher than that of few windows.
+Therefore each document of a comparison contributes the same number of windows, evenly spread over the document. For an
+audited document of n windows, this number is c = min(n, q). q is the number of windows that most held-out documents
+have. Only coarse windows count, because fine windows are run only near likely coarse windows.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
     are those of Benjamini and Hochberg over the documents.
 
     Args:
-        audited: For each document, the log-probabilities of its coarse windows in order. Windows set apart have minus
-            infinity.
+        audited: For each audited document, the log-probabilities of its coarse windows in order. Windows set apart have
+            minus infinity.
         held_out: The same for each held-out document.
 
     Returns:
-        One test per document: the number of windows per document, the number of held-out documents, the p-value and the
-        q-value. A document without windows has no test. No document has a test if no held-out document has a window.
+        One test per audited document: the number of compared windows per document, the number of held-out documents,
+        the p-value and the q-value. These are None for a document without windows. They are None for all documents if
+        no held-out document has a window.
     """
     with_windows = [values for values in held_out if len(values)]
     tests: list[Test] = [dict.fromkeys(HELD_OUT_TEST)] * len(audited)
@@ -92,15 +93,16 @@ def _find_strongest_log_p(values: Floats, count: int) -> float:
 
 
 RULES: tuple[float | None, ...] = (*THRESHOLDS, None)
-"""The rules by which suffixes count: a minimum probability, or None for suffixes of first choices only."""
+"""The rules by which a suffix counts as reproduced: a minimum probability, or None for first choices only."""
 
 
 def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) -> list[dict[str, Any]]:
-    """Compute the extraction rates of each group, collection, number of occurrences and of the benchmark.
+    """Compute the extraction rates of each group, collection and number of occurrences, and of the whole benchmark.
 
-    The sides have separate rates. The interval of the share of characters uses an effective sample size with one group
-    per document, so a single document has no interval. The interval of the share of documents is that of Clopper and
-    Pearson. Documents without windows are left out. If first choices are unknown, they have no rate.
+    Audited and held-out documents have separate rates. The interval of the share of characters uses an effective sample
+    size with one group per document, so a single document has no interval. The interval of the share of documents is
+    that of Clopper and Pearson. Documents without windows are left out. The rates of first choices are missing if a
+    model's first choices are unknown.
 
     Returns:
         Rows of EXTRACTION_RATES without the columns model, benchmark and run_id.
@@ -185,9 +187,10 @@ class Passages:
     """The quotations and generated texts of a document's passages.
 
     Attributes:
-        quotes: The quotations by the number of the window.
-        generated: The columns of the model's continuations by the number of the window.
-        near_log_p: The bound of the log-probability of a continuation near the strongest suffix. None if not computed.
+        quotes: The quotation of each passage, by the number of its window.
+        generated: The columns of the model's continuation of each passage's prefix, by the number of its window.
+        near_log_p: The lower bound of the log-probability of nearly reproducing the strongest passage, in nats. None if
+            it was not computed.
     """
 
     quotes: Mapping[int, Quotation] = field(default_factory=dict)
@@ -204,7 +207,7 @@ def build_extraction_tables(
     run_id: str,
     no_window_reason: str,
 ) -> dict[Table, pa.Table]:
-    """Build all tables of a pair.
+    """Build the tables of a benchmark and model.
 
     Args:
         extractions: The results of each document.
@@ -216,7 +219,7 @@ def build_extraction_tables(
         no_window_reason: The reason that is stored for documents without windows.
 
     Returns:
-        The tables in the order of writing. DOCUMENT_MEMORISATION comes last, because it implies that the others exist.
+        The tables in the order of writing. DOCUMENT_MEMORISATION is last, so its rows show that all tables are written.
     """
     run_columns = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
 
@@ -296,7 +299,7 @@ _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name
 
 
 def _concatenate_windows(extractions: Sequence[Extraction], passages: Sequence[Passages]) -> pa.Table:
-    """Return the windows of all documents in one table. The schema lacks the columns of the run."""
+    """Return the windows of all documents in one table, without the columns model, benchmark and run_id."""
     tables = [_WINDOWS.empty_table()]
     for extraction, document_passages in zip(extractions, passages, strict=True):
         tables.append(_build_windows_table(extraction, document_passages))

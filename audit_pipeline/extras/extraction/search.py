@@ -1,4 +1,4 @@
-"""The search of whole documents: running the windows of a stride, coarse windows first, and reading the results."""
+"""The search of whole documents for passages that a model reproduces: running windows, and reading their results."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Extraction:
     Attributes:
         document: The document.
         windows: Its windows.
-        is_coarse: A mask of shape (n,) of the windows that are run regardless of the results of others.
-        judged: The judgement of its windows.
+        is_coarse: A mask of shape (n,) of the coarse windows. They are run in any case, fine windows only if needed.
+        judged: The windows that are set apart, with the reasons.
     """
 
     document: SearchedDocument
@@ -93,7 +93,7 @@ class Extraction:
 
     @property
     def compared(self) -> Floats:
-        """Return the log-probabilities of the coarse windows for p-values. Windows set apart have minus infinity."""
+        """Return the log-probabilities that p-values compare: those of coarse windows, minus infinity if set apart."""
         return np.where(self.judged.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
@@ -213,7 +213,8 @@ class Search:
         The model is loaded only if a window is not in the cache.
 
         Returns:
-            None if the settings request no grid, or if the model's back end does not return its statistics.
+            The results. None if the settings request no grid, or if the model's back end does not return the statistics
+            for a grid.
         """
         if self._grid is None:
             return None
@@ -287,7 +288,7 @@ class Search:
         return _batch_windows(map(self._encode_first_windows, self._documents))
 
     def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
-        """Encode the windows that are run regardless of the results of others."""
+        """Encode the coarse windows of a document, or those of every step if the stride is in characters."""
         lengths = self.options.lengths
         if self.options.step is not None:
             step_starts = range(0, len(document.text), self.options.step)

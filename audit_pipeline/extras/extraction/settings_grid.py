@@ -1,8 +1,9 @@
 """A grid of extraction settings: the probability of the same suffixes at many prefix lengths and sampling settings.
 
-A setting may have been chosen for its result. Besides, prefixes from the middle of a document show less than its
-beginning (Xu et al. 2025). Therefore the grid evaluates the same suffixes at every setting. Nothing is sampled: one
-pass over a window yields the probability of each beginning of its suffix at every sampling setting.
+A single setting may have been chosen because of its result. Besides, prefixes from the middle of a document reveal less
+memorisation than its beginning (Xu et al. 2025). Therefore the grid evaluates the same suffixes at every setting.
+Nothing is sampled. One pass over a window yields the probability of its suffix at every sampling setting, and also of
+the shorter suffixes with which it begins.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode
 PREFIXES = (25, 50, 100, 200)
 SUFFIXES = (20, 30, 50)
 FIRST = PREFIXES[0]
-"""The number of the document's token at which the first suffix begins."""
+"""The index of the document's token at which the first suffix begins."""
 FROM_BEGINNING = 0
 """The prefix length that stands for all tokens of the document before the suffix."""
 FIRST_CHOICES = (0.0, "all")
@@ -69,7 +70,7 @@ class Grid:
     Attributes:
         prefixes: The lengths of prefixes in tokens.
         suffixes: The lengths of suffixes in tokens.
-        named: The setting that was fixed before the search.
+        named: The setting of the search itself, which was fixed before the grid was run.
     """
 
     prefixes: tuple[int, ...]
@@ -82,7 +83,7 @@ class Grid:
         return max(self.suffixes)
 
     def list_settings(self, prefix: int) -> list[GridSetting]:
-        """Return the settings of a prefix length, in the order of :attr:`DocumentGrid.log_p`."""
+        """Return the settings of a prefix length, in the order of the rows of :attr:`DocumentGrid.log_p`."""
         return [GridSetting(prefix, suffix, *way) for suffix, way in product(self.suffixes, WAYS)]
 
 
@@ -117,8 +118,8 @@ class GridWindow:
 def encode_grid_windows(model: TokenizedModel, document: str, grid: Grid, room: int) -> list[GridWindow]:
     """Encode the windows of a document for the grid.
 
-    Suffixes follow each other from the token ``FIRST``, ``grid.suffix_stride`` tokens each. A rest at the end is left
-    out. A suffix has the same characters at every prefix length.
+    The document is cut into suffixes from the token ``FIRST``, with ``grid.suffix_stride`` tokens each. Remaining
+    tokens at the end are left out. A suffix has the same characters at every prefix length.
 
     Args:
         model: The model whose tokenizer is used.
@@ -213,7 +214,8 @@ def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, 
         suffix_parts = np.split(token_log_p[row_slice], cuts)
         for begin, tokens in zip(grid_window.begins.tolist(), suffix_parts, strict=True):
             begins.setdefault(grid_window.prefix, []).append(begin)
-            # A suffix that is shorter than a suffix length counts as a whole. The sums have one entry per setting.
+            # If a suffix has fewer tokens than a suffix length, all of its tokens are summed. The sums have one row per
+            # suffix length and one column per sampling setting.
             last_tokens = [min(suffix, len(tokens)) - 1 for suffix in grid.suffixes]
             sums = np.cumsum(tokens, axis=0)[last_tokens]
             log_p.setdefault(grid_window.prefix, []).append(sums.reshape(-1).astype(np.float32))
@@ -228,18 +230,18 @@ def _stack_by_prefix(log_p: Mapping[int, Sequence[Floats]]) -> dict[int, Floats]
 
 
 def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[DocumentGrid]) -> list[float | None]:
-    """Compute a p-value of each audited document that allows for all settings of the grid.
+    """Compute a p-value of each audited document that is valid although the best of all settings counts.
 
-    The set consists of the document and the held-out documents with enough suffixes. At each setting, each document
-    gets a rank-based p-value within the set: the share of documents whose likeliest suffix is at least as likely. The
-    statistic of a document is its smallest p-value over all settings. The document's p-value is the share of the set
-    with a statistic at least as small.
+    An audited document is compared within a set: itself and the held-out documents with enough suffixes. At each
+    setting, each document gets a rank-based p-value within the set: the share of documents whose likeliest suffix is at
+    least as likely. The statistic of a document is its smallest p-value over all settings. The final p-value is the
+    share of the set with a statistic at least as small as that of the audited document.
 
     The statistic depends on the set and not on which document is audited. If the document is exchangeable with the
     held-out documents, then P(p <= a) <= a for any number and any dependence of settings.
 
-    As in a search, the same number of suffixes is compared for each document, evenly spread. A prefix length is left
-    out if a document of the set has no suffix at it.
+    The same number of suffixes is compared for each document of the set, evenly spread over the document. A prefix
+    length is left out if a document of the set has no suffix with it.
 
     Returns:
         One p-value per audited document. None if the document has no suffix, or if no held-out document has one.

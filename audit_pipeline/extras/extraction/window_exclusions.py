@@ -1,11 +1,12 @@
 """The windows that are set apart, because a model can reproduce them without training on the document.
 
-Only windows that the model reproduces are examined. A window is set apart for one of four reasons:
+They are no evidence of memorisation. Only windows that the model reproduces are examined. A window is set apart for one
+of four reasons:
 
 - Its suffix continues the pattern of its prefix (a list, a refrain).
 - The same words are in several of the documents (a licence, a publisher's preface).
 - A reference model, which was not trained on the document, reproduces it, too.
-- It is as likely after prefixes of other documents (priors.py).
+- Its suffix is about as likely after prefixes of other documents as after its own prefix (priors.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 COMMON_RUN = 20
-"""The number of consecutive tokens that does not occur twice by chance. A shorter suffix must match as a whole."""
+"""The length of a run in tokens. Runs of this length are assumed not to occur twice by chance. A suffix with fewer
+tokens is compared as a whole."""
 MIN_BOILERPLATE_DOCUMENTS = 3
 """The number of documents that must contain a run to make it boilerplate."""
 
@@ -90,7 +92,7 @@ def compute_run_length(suffix: int) -> int:
 
 
 def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
-    """Return why the text alone sets a reproduced window apart, or None if it does not.
+    """Return the reason in the documents' texts to set a reproduced window apart, or None if there is no such reason.
 
     Args:
         prefix: The token ids of the prefix.
@@ -127,7 +129,7 @@ class Exclusions:
 
     @property
     def is_set_apart(self) -> Mask:
-        """Return which windows are set apart."""
+        """Return a mask of shape (n,) of the windows that are set apart."""
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
@@ -141,10 +143,10 @@ def judge_windows(
     backend_of: BackendOf,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Exclusions]:
-    """Determine by text and reference model which windows of each document are set apart.
+    """Determine which windows of each document are set apart, from the documents' texts and a reference model.
 
-    The ``reference`` model was not trained on the documents. It is run only on reproduced windows that the text does
-    not set apart.
+    The ``reference`` model was not trained on the documents. It is run only on reproduced windows for which the texts
+    provide no reason.
     """
 
     @cache

@@ -19,7 +19,8 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepar
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 _CHARACTERS_PER_TOKEN = 8
-# Cutting a slice out of a document may change its last tokens. So a slice needs this many tokens after the window.
+# A window is encoded from a slice of the document. The cut at the end of the slice can change the last tokens, so the
+# slice needs this many tokens after the window.
 _SPARE_TOKENS = 8
 
 
@@ -160,7 +161,7 @@ def count_tokens_to_run(
 def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
     """Return the cached rows of windows, one row per window, by document digest and start (schema EXTRACTION).
 
-    Rows with an unknown log-probability (NaN) are missing, because such windows cannot be judged.
+    Rows with an unknown log-probability (NaN) are left out, because no conclusion can be drawn from their windows.
     """
     keys = (compute_row_key(model, window) for window in windows)
     rows = open_caches(location).of(model, "extraction").read(keys)

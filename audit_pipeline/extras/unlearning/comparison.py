@@ -73,19 +73,20 @@ class UnlearningRequest:
 
 
 def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[ComparisonFinding], int]:
-    """Compare the models on the texts of both sides, from cached statistics and stored tables only.
+    """Compare the models on the texts to be forgotten and the held-out texts.
+
+    No model is run. All values come from cached statistics and stored tables.
 
     Returns:
-        The rows of the comparison, and the number of texts that are left out because a model scores none of their
-        tokens.
+        The rows of the comparison, and the number of texts that are left out because a model has no value for them.
 
     Raises:
         DataError: If a model is named twice, reads texts in another way than the others or has not been run on the
-            texts, or if a side is empty.
+            texts. Also if there are no texts to be forgotten or no held-out texts.
     """
     _require_comparable(request.models)
     sides = inputs.read_sides(request.forget, request.holdout)
-    # A threshold of the held-out benchmark is preferred.
+    # The benchmarks are reversed, because a threshold on the held-out benchmark is preferred.
     threshold = inputs.read_threshold(request.before, request.benchmarks[::-1], paths)
     values = {role: inputs.read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
     missing_choices_reason = _explain_missing_choices(request.models)
@@ -124,7 +125,7 @@ def _select_rows(values: Values, mask: Bools) -> dict[str, Floats]:
 def write_comparison(
     request: UnlearningRequest, findings: Sequence[ComparisonFinding], paths: DataPaths, *, run_id: str
 ) -> None:
-    """Write the rows of a comparison. The ledger entry lists the data versions of the inputs that it knows."""
+    """Write the rows of a comparison to UNLEARNING, with a ledger entry that lists the data versions of the inputs."""
     upstream = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model, benchmark in product(request.models.values(), request.benchmarks):
         partition = Pair(benchmark.name, model.entry.name).partition

@@ -1,6 +1,7 @@
-"""The rows of a comparison, from each model's values of the texts and documents.
+"""The rows of a comparison, computed from each model's values for the texts and documents.
 
-Each row is one number with its interval, or the reason why the number is missing. measures.py has the formulas.
+Each row is one number with its interval, or the reason why the number is missing. measures.py has the formulas. *The
+model before* and *the model after* are the model before and after unlearning.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ REPRODUCED = "verbatim_reproduced"
 DOCUMENT_MEASURES = ("verbatim_coverage", "verbatim_log_p", REPRODUCED)
 """The values of a document whose means are compared."""
 STILL_REPRODUCED = "verbatim_still_reproduced"
-"""The share of documents to be forgotten that the model after still reproduces a passage of, with their names."""
+"""The share of documents to be forgotten with a passage that the model after still reproduces. The row names them."""
 OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
 """The measures of how much of a text the model reproduces.
 
-If a measure falls and held-out texts do not share the fall, users see the change. If the texts to be forgotten are
-clearly above held-out texts, the model still knows some of them.
+If a measure falls for the texts to be forgotten only, the model says less of them than before. If it is clearly higher
+for these texts than for held-out texts, the model still knows some of them.
 """
 
 NO_RETRAINED = "no retrained model was named"
@@ -60,7 +61,7 @@ class ComparisonFinding:
 
     Attributes:
         metric: The name of the measure.
-        role: The model that the number describes, or ``change``.
+        role: The model that the number describes, or ``change`` for the model after compared with the model before.
         side: The texts that the number describes.
         value: The number, or None if it is missing.
         ci_low: The lower end of the interval, or None.
@@ -85,7 +86,7 @@ class ComparisonFinding:
 
 @dataclass(frozen=True)
 class ThresholdBefore:
-    """The Min-K% score from which an audit of the model before calls a text a member.
+    """The Min-K% score from which an audit of the model before unlearning calls a text a member.
 
     Attributes:
         share: The share K of the Min-K% score.
@@ -129,9 +130,10 @@ class ReproducedDocuments:
     """The n documents to be forgotten, and which of them the model after reproduces.
 
     Attributes:
-        names: The names of the documents for people.
+        names: The titles of the documents, or their ids if they have no title.
         groups: The group of each document.
-        reproduced: A mask of shape (n,). The model after reproduces a passage, and the retrained model does not.
+        reproduced: A mask of shape (n,) of the documents with passages that the model after reproduces, but not the
+            retrained model.
         reason: Why nothing is known, or None. With a reason, n is 0.
     """
 
@@ -144,7 +146,7 @@ class ReproducedDocuments:
 def compare_texts(
     texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools, missing_choices_reason: str | None
 ) -> list[ComparisonFinding]:
-    """Compute all rows that rest on the texts' token statistics.
+    """Compute all rows that are based on the texts' token statistics.
 
     Args:
         texts: The values of n texts.
@@ -170,7 +172,7 @@ def compare_texts(
 
 
 def compare_documents(documents: ComparedValues) -> list[ComparisonFinding]:
-    """Compute all rows that rest on the extraction of documents before and after."""
+    """Compute all rows that are based on the extraction results of the documents under each model."""
     findings: list[ComparisonFinding] = []
     for metric in DOCUMENT_MEASURES:
         if documents.reason is None:
@@ -182,7 +184,7 @@ def compare_documents(documents: ComparedValues) -> list[ComparisonFinding]:
 
 
 def find_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
-    """Return the share of documents to be forgotten that are still reproduced. No average outweighs it."""
+    """Return the row with the share and the names of the documents to be forgotten that are still reproduced."""
     if documents.reason is not None:
         return _build_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
     meaning = "share of documents with a passage that is reproduced, and was not seen to be by the retrained model"
@@ -258,7 +260,10 @@ def _measure_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc | None, sid
 
 
 def _compute_forget_quality(texts: ComparedValues) -> Iterator[ComparisonFinding]:
-    """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
+    """Yield the p-values of a test whether a model differs from the retrained model.
+
+    The test compares the mean log-probabilities of groups of texts.
+    """
     for role in ("before", "after"):
         for side, on_side in texts.sides:
             groups = _select_names(texts.groups, on_side)
@@ -285,10 +290,10 @@ def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[
 def _compute_unchanged_shares(
     texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools
 ) -> Iterator[ComparisonFinding]:
-    """Yield the shares of texts that were members before, whose Min-K% hardly moved, and of both together.
+    """Yield three shares of texts: called members before, with a nearly unchanged Min-K% score, and with both.
 
-    The shares describe the model after and the retrained model. The scores in the retrained model show how often the
-    rule applies to texts that the model never read.
+    The scores of the model before are compared with those of the model after, and with those of the retrained model.
+    The retrained model shows how often scores are nearly unchanged although the model never read the texts.
     """
 
     def measure_sides(metric: str, role: ComparedModel, hits: Bools, description: str) -> Iterator[ComparisonFinding]:

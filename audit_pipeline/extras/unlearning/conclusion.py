@@ -1,9 +1,12 @@
 """The conclusion of a comparison before and after unlearning, as sentences.
 
-If the model after reproduces a passage that the retrained model does not, its document was not forgotten, regardless of
-averages. Otherwise the conclusion rests on PrivLeak: can the model's probabilities still
-separate the texts to be forgotten from held-out texts? The measures of reproduced text (memorisation, extraction) come
-second. They never suffice, because a model may know texts that it no longer reproduces.
+*The model before* and *the model after* are the model before and after unlearning. If the model after reproduces a
+passage that the retrained model does not, the document of the passage was not forgotten. Averages over other documents
+do not change this.
+
+Otherwise the conclusion rests on PrivLeak: can the model's probabilities still separate the texts to be forgotten from
+held-out texts? The measures of reproduced text (memorisation, extraction) come second. They never suffice, because a
+model may know texts that it no longer reproduces.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ _MEANINGS: Mapping[Outcome, str] = {
     ),
     "never known": "{before} does not clearly separate the texts from held-out texts more than {reference}.",
 }
-"""The line under the headline. The outcomes that are missing here have their own reasons."""
+"""The line under the headline, by outcome. For outcomes that are missing here, the line is built from the numbers."""
 
 _OUTWEIGHED: tuple[Outcome, ...] = ("forgotten", "never known", "undetermined")
 """The outcomes that are replaced by ``still reproduced`` if a document to be forgotten is still reproduced."""
@@ -159,7 +162,8 @@ def _format_reproduced(row: Row, facts: Mapping[str, str], has_retrained: bool) 
 def _decide_outcome(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
     """Decide the outcome by PrivLeak, and return the reason if it is undetermined.
 
-    The model before knew the texts if its PrivLeak is clearly below 0. Then the model after decides.
+    The model before knew the texts if its PrivLeak is clearly below 0. In this case, the model after decides the
+    outcome.
     """
     before = rows["privleak", "before", "both"]
     after = rows["privleak", "after", "both"]
@@ -195,8 +199,8 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
 def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
     """Return True if a measure of reproduced text clearly fell.
 
-    The rows describe the change minus that of held-out texts, so a fall that held-out texts share does not count. The
-    intervals of all measures hold together with a probability of 95%.
+    The rows contain the change of the texts to be forgotten minus that of held-out texts. A fall that held-out texts
+    share thus does not count. All intervals together contain the true values with a probability of 95%.
     """
     for metric in OUTPUTS:
         row = rows.get((metric, "change", "both"))
@@ -206,11 +210,12 @@ def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
-    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten."""
+    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten, or None."""
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
-    # The test continues only if the texts to be forgotten, and no others, differ from the retrained model.
+    # The following doubts apply only if the model after differs from the retrained model in the texts to be forgotten,
+    # but not in held-out texts.
     forget = _find_value(rows, "forget_quality", "after", "forget")
     holdout = _find_value(rows, "forget_quality", "after", "holdout")
     if forget is None or holdout is None or not forget < P_LEVEL <= holdout:
@@ -254,8 +259,8 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
 def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
     """Return True if a model reproduces clearly more of the texts to be forgotten than of held-out texts.
 
-    One measure with separate intervals is enough. A measure does not count if the retrained model shows the same
-    difference, because then the sides differ by themselves.
+    One measure is enough if the intervals of both sides do not overlap. A measure does not count if the retrained model
+    shows the same difference, because then the texts differ for other reasons than training.
     """
     return any(_is_above(rows, metric, role) and not _is_above(rows, metric, "retrained") for metric in OUTPUTS)
 
@@ -267,7 +272,7 @@ def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
 
 
 def _find_interval(row: Row | None) -> tuple[float, float] | None:
-    """Return the interval of a mean. If all its values are equal, both ends are that value."""
+    """Return the interval of a mean, or None if there is none. If all values are equal, both ends are this value."""
     if row is None or row["value"] is None:
         return None
     if row["ci_low"] is not None and row["ci_high"] is not None:

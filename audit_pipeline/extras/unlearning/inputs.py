@@ -1,4 +1,4 @@
-"""The inputs of a comparison: its texts, each model's values of them, and the extraction results of its documents."""
+"""The inputs of a comparison: its texts, each model's values for the texts, and the extraction results of documents."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 RULES = ("marginal", "certified")
-"""The rules whose threshold calls a text a member. The first rule with a threshold is used."""
+"""The rules that choose a threshold for calling a text a member. The first rule with a threshold is used."""
 ALPHA = 0.05
 _SHARE = 0.4
+"""The share K of the Min-K% score ``MIN_40``."""
 _UNITS = {"document_id": "document(s)", "group": "group(s)"}
-"""The columns of EXAMPLES that two benchmarks must not share values of, and the nouns for messages."""
+"""The columns of EXAMPLES in which two benchmarks must not have the same values, with the nouns for messages."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The n texts to be forgotten and held-out texts, in order.
+    """The n texts of a comparison: first the texts to be forgotten, then the held-out texts.
 
     Attributes:
         examples: The texts with the columns of EXAMPLES, including the labels and splits of their benchmarks.
@@ -80,13 +81,15 @@ class Sides:
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
-    """Return the texts of both sides.
+    """Return the texts to be forgotten and the held-out texts of a comparison.
 
-    If both benchmarks are the same, its members are compared with its non-members, as its metrics do. Audited texts
-    count as members if no text to evaluate is labelled. If the benchmarks differ, all their texts are compared.
+    If both benchmarks are the same, its members are to be forgotten and its non-members are held out. If the texts of
+    its evaluation split have no labels, they count as members, and the calibration non-members are held out. If the
+    benchmarks differ, all their texts are compared.
 
     Raises:
-        DataError: If a side is empty, a text is on both sides, or two benchmarks share documents or groups.
+        DataError: If there are no texts to be forgotten or no held-out texts, or if a text is both. Also if two
+            benchmarks share documents or groups.
     """
     parts = [forget.examples, holdout.examples]
     if forget.name == holdout.name:
@@ -178,7 +181,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
 
 
 def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
-    """Return a mask of shape (n,) of the texts that chose the threshold."""
+    """Return a mask of shape (n,) of the calibration texts from which the threshold was chosen."""
     examples = sides.examples
     is_calibration = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
     is_of_benchmark = pc.equal(examples["benchmark"], threshold.benchmark or "")
@@ -187,7 +190,10 @@ def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
 
 
 def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
-    """Return the 5% threshold that calls a text a member under ``model``, from the first benchmark that has one."""
+    """Return the threshold of ``model`` at a level of 5% for calling a text a member.
+
+    It comes from the first benchmark with such a threshold. If no benchmark has one, the result states the reasons.
+    """
     reasons = []
     for benchmark in benchmarks:
         threshold = _read_threshold_on(benchmark, model, paths)
@@ -239,8 +245,9 @@ def read_document_values(
 
     Args:
         models: The models by their role.
-        benchmarks: One benchmark, whose audited documents are compared with its held-out documents. Or the benchmark to
-            forget and the held-out benchmark, whose documents are all compared.
+        benchmarks: One or two benchmarks. The audited documents of one benchmark are compared with its held-out
+            documents. Of two benchmarks, all documents of the first are to be forgotten, and those of the second are
+            held out.
         paths: The data folder.
 
     Returns:
@@ -255,7 +262,8 @@ def read_document_values(
             entry = _find_comparable_extraction(model, benchmark, models.values(), paths)
             if isinstance(entry, str):
                 return _build_empty_document_values(entry)
-            # The reference models, with their weights, decide which passages were set apart.
+            # The reference model of an extraction decides which passages are set apart. Therefore all extractions need
+            # the same reference model, with the same weights.
             references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
@@ -295,7 +303,7 @@ def read_reproduced(
 ) -> ReproducedDocuments:
     """Return the documents to be forgotten, and which of them the model after reproduces but the retrained model not.
 
-    This needs only the extraction of the model after. A reproduced passage counts regardless of earlier runs.
+    Only the extraction of the model after is required. A passage counts even if the model before was not searched.
     """
     forget = benchmarks[0]
     rows_by_model: dict[ComparedModel, list[Row]] = {}

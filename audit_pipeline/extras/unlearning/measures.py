@@ -28,10 +28,10 @@ from audit_pipeline.statistics.roc import Bools, Floats
 MIN_RATIO = 1.15
 """A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
 STATED_REFERENCE = 0.5
-"""The reference of PrivLeak without a retrained model: 1 - AUROC of a model that cannot separate the two sides."""
+"""The reference A' of PrivLeak without a retrained model: 1 - AUROC of a model that cannot separate the two sides."""
 
 ALL_EQUAL = "no interval: all have the same value"
-"""The part of a mean's method that states why it has no interval."""
+"""The text in the description of a method which states that a mean has no interval because all values are equal."""
 
 
 def compute_exact_memorization(matches: Bools) -> float:
@@ -113,8 +113,8 @@ def compute_difference_of_means(
 ) -> Measurement:
     """Compute the mean over the texts to be forgotten minus the mean over held-out texts.
 
-    The intervals of all measures together are right with a probability of 95% (Bonferroni). There is no interval if a
-    sign test of the groups could not reach this level. The reason is that few groups may all miss the few values that
+    The intervals of all measures together contain the true values with a probability of 95% (Bonferroni). There is no
+    interval if there are too few groups for a sign test to reach this level. Few groups may lack the rare values that
     are not 0, and would then seem not to vary.
 
     Args:
@@ -149,7 +149,7 @@ def compute_privleak(auroc: float, interval: Interval, reference: float, how: st
         auroc: The AUROC with the texts to be forgotten as members.
         interval: The interval of the AUROC. PrivLeak is linear in the AUROC, so the interval transforms directly.
         reference: A' > 0.
-        how: The method that the result states.
+        how: The description of the method, which is stored in the result.
     """
     low: float | None = None
     high: float | None = None

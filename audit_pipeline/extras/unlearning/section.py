@@ -9,7 +9,7 @@ from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
 
 
 def add_conclusion(row: dict[str, Any], results: object) -> dict[str, Any]:
-    """Return a comparison with its conclusion."""
+    """Return a row of the section's query, which describes one comparison, with the columns of its conclusion."""
     conclusion = conclude_unlearning(row["raw_compared"], before=row["before"], after=row["model"])
     return {**row, **asdict(conclusion)}
 
