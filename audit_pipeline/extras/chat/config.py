@@ -29,7 +29,7 @@ The addresses are fixed here, so that no environment variable can redirect the t
 
 
 class ChatModel(ServerSettings):
-    """A chat model: its server, its prices and the limits of one run."""
+    """An entry of chat_models.yaml: a chat model with its server, its prices and the limits of one run."""
 
     name: str
     model: Text = Field(
@@ -116,7 +116,7 @@ FILE = EntryFile(
 
 
 def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
-    """Return the entries of chat_models.yaml. They are empty if the file is missing.
+    """Return the entries of chat_models.yaml, or no entries if the file is missing.
 
     Raises:
         ConfigError: If no entry can be read.
