@@ -37,7 +37,7 @@ for _name in ("httpx2", "httpcore2"):
 
 
 class Pacer:
-    """Pauses between requests, also between those of two processes.
+    """Pauses between requests, even if different processes send them.
 
     The modification time of a file records the time of the last request. A crawl uses one file for all hosts, so it
     also pauses between requests to two hosts.
@@ -141,7 +141,7 @@ class HttpClient:
     def exchange(
         self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        """Send a request once and return its response, regardless of the status.
+        """Send a request once and return its response, also one with an error status.
 
         Raises:
             HttpError: If there is no usable response.
@@ -224,7 +224,7 @@ class AsyncHttpClient:
         timeout_seconds: float,
         max_bytes: int,
     ) -> httpx2.Response:
-        """Send a request once and return its response, regardless of the status.
+        """Send a request once and return its response, also one with an error status.
 
         Args:
             method: HTTP method.

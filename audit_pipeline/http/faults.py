@@ -116,7 +116,7 @@ def _is_transient_httpx_error(error: BaseException) -> bool:
 
 
 def _is_transient_requests_error(error: BaseException) -> bool:
-    # Plug-ins with a source may use requests. Our own client does not.
+    # Plug-ins that add a source may use requests. The client of this package does not.
     import requests  # noqa: PLC0415
 
     if isinstance(error, requests.HTTPError):

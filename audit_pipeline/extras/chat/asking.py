@@ -35,6 +35,7 @@ from audit_pipeline.tables.table import Table
 ASKING_VERSION = "1"
 """Version of the code that asks models, measures answers and computes results."""
 _JOURNAL = ".asked.jsonl"
+# The prompt style of imported outputs.
 _HANDED_OVER: PromptStyle = "handed over"
 
 Rows = Sequence[Mapping[str, Any]]

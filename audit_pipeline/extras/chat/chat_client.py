@@ -21,7 +21,7 @@ from audit_pipeline.http.faults import RetryableError
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
 
-# A server's template may add roles, the date and a line of its own to a prompt.
+# Maximum number of tokens that a server's template adds to a prompt, such as roles, the date and a line of its own.
 _TEMPLATE_TOKENS = 100
 # Maximum size of a response without its text, in bytes. Filters, citations and signatures take this room.
 _FIXED_BYTES = 1 << 20

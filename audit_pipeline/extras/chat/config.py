@@ -29,7 +29,7 @@ The addresses are fixed here, so that no environment variable can redirect the t
 
 
 class ChatModel(ServerSettings):
-    """An entry of chat_models.yaml: a chat model with its server, its prices and the limits of one run."""
+    """A chat model: its server, its prices and the limits of one run."""
 
     name: str
     model: Text = Field(

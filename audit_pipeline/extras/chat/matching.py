@@ -35,7 +35,7 @@ from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, W
 MIN_RUN_WORDS = 5
 """Minimum number of words of a common run that counts, and of a run that counts as quoted from the prompt."""
 MAX_MISMATCHES = 5
-"""Maximum number of different words in a near stretch."""
+"""Maximum number of words in which a near stretch differs from the document."""
 MIN_NEAR_WORDS = 40
 """Minimum number of words of a near stretch, and number of words of the passage that ``edits`` compares."""
 MAX_PHRASE_WORDS = 12

@@ -147,7 +147,7 @@ def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnTex
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
             text = unit.join(words[start : start + entry.words])
-            # Some units split the joined text into other words.
+            # With some units, the joined text is split into other words. Such windows are skipped.
             if len(unit.split(text)) != entry.words:
                 continue
             group = document["document_id"]

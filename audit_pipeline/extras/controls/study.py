@@ -34,6 +34,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
+# Number of texts of each side that detectors may read as prefixes.
 _SHOTS = 7
 _COPIED_COLUMNS = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
 

@@ -42,11 +42,13 @@ from audit_pipeline.token_statistics.cache import list_parts, read_part, write_p
 PACK = "pack.json"
 WORKSPACE = "workspace"
 _PREFIXED = "prefixed"
+# The fields that a packed entry of a model keeps, because they affect or describe results.
 _ENTRY_FIELDS = (
     *("title", "backend", "endpoint", "dtype", "attention", "compile"),
     *("start_token", "start_token_policy", "window", "stride"),
     *("release_date", "training_cutoff", "reference_model", "reference_corpus", "licence"),
 )
+# The address in a packed entry, at which no server listens.
 _NO_SERVER = "http://127.0.0.1:9"
 _README = """\
 A pack of Corpus Audit: {title}.
@@ -201,7 +203,7 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
 
 
 def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the models' entries with their fingerprints (``card``) and the fields that affect numbers.
+    """Return the models' entries with their fingerprints (``card``) and the fields that affect or describe results.
 
     The result names no file, server, key or code. The field ``reference_model`` is removed if ``models`` lacks that
     model, so that no program searches for it elsewhere.

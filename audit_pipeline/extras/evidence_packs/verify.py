@@ -66,7 +66,8 @@ _RUN_BY_MODEL = (SCORES, DOCUMENT_MEMORISATION)
 _PASS_SETTINGS = ("dtype", "attention", "compile", "start_token", "start_token_policy", "window", "stride")
 _MANIFEST = "manifest-sha256.txt"
 _TAG_MANIFEST = "tagmanifest-sha256.txt"
-# Maximum size of the unpacked files as a multiple of the size of the pack. It prevents that a zip bomb fills the disk.
+# Maximum size of the unpacked files as a multiple of the size of the pack. This limit prevents a zip bomb from filling
+# the disk.
 _MAX_SIZE_RATIO = 200
 
 

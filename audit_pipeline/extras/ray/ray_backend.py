@@ -325,7 +325,7 @@ class RayBackend:
 
     def end_workers(self) -> None:
         """End the workers. The next run starts new ones."""
-        # Ray ends actors without a reference.
+        # Ray ends actors that no variable refers to.
         self._pool = None
         self._with_workers.discard(self)
 

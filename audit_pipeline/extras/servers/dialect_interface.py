@@ -137,7 +137,7 @@ _LEAST = -999.0
 # Between these two limits, whole numbers are placeholders (-100). By chance, one in 131,072 real values is whole.
 _LEAST_FRACTION = -99.0
 _LARGEST_VOCABULARY = 300_000
-# vLLM writes about 110 bytes per entry.
+# Maximum number of bytes per entry of an answer. vLLM writes about 110.
 _BYTES_PER_ENTRY = 400
 _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3

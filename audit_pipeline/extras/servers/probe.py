@@ -22,6 +22,7 @@ from audit_pipeline.models.fingerprint import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
+# Minimum share of positions of the text COUNTING at which the next token is the most likely token.
 _ENOUGH_AGREE = 0.5
 # The log-probabilities of texts of different kinds are at least this far apart, in nats.
 _LEAST_SPREAD = 1e-3
@@ -29,6 +30,7 @@ _LEAST_SPREAD = 1e-3
 _CERTAIN = float(np.log(0.5))
 # The server and this process sum over the vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
+# Maximum difference between log-probabilities in two answers to one request, in nats.
 _LARGEST_NOISE = 0.5
 _BAD_REQUEST = frozenset((400, 422))
 # Statuses of servers that cannot read token ids. llama-cpp-python's server responds with 500.
