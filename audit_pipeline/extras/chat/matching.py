@@ -59,9 +59,8 @@ class AnswerMeasures:
         answer_coverage: ``words_out`` as a share of the words of the answer. It is 0 for an empty answer.
         passage_coverage: Share of the passage's words in runs of at least 5 words that the answer contains. None
             without a passage, or if it has no words.
-        near_span: Number of words of the longest near stretch. A near stretch of the answer begins and ends with words
-            of a stretch of the document, and differs from that stretch in at most 5 replaced words. 0 if it has fewer
-            than 40 words.
+        near_span: Number of words of the longest near stretch, or 0 below 40 words. A near stretch begins and ends with
+            words of a stretch of the document, and differs from that stretch in at most 5 replaced words.
         edits: Fewest insertions, deletions and replacements of words that turn a stretch of the answer into the first
             40 words of the passage. None without a passage, or if it has no words.
     """

@@ -198,7 +198,7 @@ def train(
 def _limit_threads(model: Any, device: str) -> Iterator[None]:
     """Use one thread for a small model on the CPU. This is faster on a busy machine.
 
-    The order of sums, and so the weights, do not depend on the number of cores.
+    Sums, and so the weights, do not depend on the number of cores.
     """
     n_threads = torch.get_num_threads()
     if device == "cpu" and _count_parameters(model) < ONE_THREAD_BELOW:
