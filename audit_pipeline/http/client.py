@@ -37,7 +37,7 @@ for _name in ("httpx2", "httpcore2"):
 
 
 class Pacer:
-    """Pauses between requests, also between those of two processes.
+    """Pauses between requests, even if different processes send them.
 
     The modification time of a file records the time of the last request. A crawl uses one file for all hosts, so it
     also pauses between requests to two hosts.
@@ -58,7 +58,7 @@ class Pacer:
             self._sleep(remaining)
 
     def record_request(self) -> None:
-        """Record the end of a request. A slow server gets its pause, too."""
+        """Record the end of a request. The pause begins after the response, so a slow server gets its pause, too."""
         self._stamp.touch()
 
 
@@ -141,7 +141,7 @@ class HttpClient:
     def exchange(
         self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        """Send a request once and return its response, regardless of the status.
+        """Send a request once and return its response, also one with an error status.
 
         Raises:
             HttpError: If there is no usable response.
@@ -224,7 +224,7 @@ class AsyncHttpClient:
         timeout_seconds: float,
         max_bytes: int,
     ) -> httpx2.Response:
-        """Send a request once and return its response, regardless of the status.
+        """Send a request once and return its response, also one with an error status.
 
         Args:
             method: HTTP method.
@@ -249,7 +249,7 @@ def build_library_client(
     request_hooks: list[Callable[..., Any]],
     limit_response: Callable[[httpx2.Response], None],
 ) -> httpx2.Client:
-    """Return a guarded client of httpx2 for a library that accepts one. It follows redirects.
+    """Return a client of httpx2 with guarded responses, for a library that accepts such a client. It follows redirects.
 
     Args:
         timeout_seconds: Maximum time without data from the server, unless the library sets a time limit for a request.
@@ -265,7 +265,7 @@ def build_library_client(
 
 
 def _build_common_options(certificates: str | None) -> dict[str, Any]:
-    """Return the options that both clients share."""
+    """Return the options that all clients of this module share."""
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
     return {
         "headers": {"Accept-Encoding": ACCEPTED_ENCODING},

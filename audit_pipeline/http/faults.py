@@ -1,6 +1,6 @@
 """Errors of HTTP requests, and functions that decide whether a retry may succeed.
 
-Each user of the client converts these errors into its own, such as an unreachable model.
+Each module that uses the client converts these errors into its own errors, such as an unreachable model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRANSIENT_ERRNOS = frozenset(
 class HttpError(AuditError):
     """A request without a usable response.
 
-    The message names neither the address nor a key, so that users can put it into messages of their own.
+    The message names neither the address nor a key, so that callers can put it into messages of their own.
 
     Attributes:
         status: HTTP status of the response, or None without a response.
@@ -116,7 +116,7 @@ def _is_transient_httpx_error(error: BaseException) -> bool:
 
 
 def _is_transient_requests_error(error: BaseException) -> bool:
-    # Plug-ins with a source may use requests. Our own client does not.
+    # Plug-ins that add a source may use requests. The client of this package does not.
     import requests  # noqa: PLC0415
 
     if isinstance(error, requests.HTTPError):

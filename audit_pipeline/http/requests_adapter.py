@@ -17,7 +17,7 @@ from audit_pipeline.http.client import HttpClient
 
 
 class ClientAdapter(BaseAdapter):
-    """A transport adapter of requests on an HttpClient, for requests without a body.
+    """A transport adapter that sends the requests of a ``requests`` session with an HttpClient, if they have no body.
 
     The session still follows redirects and uses its cache. The client's time limits, certificates and proxies apply
     instead of those of the session.

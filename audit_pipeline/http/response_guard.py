@@ -1,8 +1,8 @@
 """Guards on responses: they limit the length of bodies, and remove the keys that the request was sent with.
 
-The guard is a hook for responses of httpx2, which runs before a body is read. So it holds for redirects as well, and
-for any client on httpx2, such as huggingface_hub's. It decompresses gzip and deflate itself: httpx2 would decompress
-a whole chunk at once, regardless of its size.
+The guard is a hook for responses of httpx2, which runs before a body is read. So it also guards redirects, and any
+client that is built on httpx2, such as huggingface_hub's. It decompresses gzip and deflate itself: httpx2 would
+decompress a whole chunk at once, without a limit of its size.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def list_secrets(url: str, headers: Mapping[str, Any]) -> list[str]:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Replace each key by ``***``, also if it is quoted as in an address or in JSON."""
+    """Replace each key by ``***``, also in the escaped forms that addresses and JSON contain."""
     for key in secrets:
         in_json = json.dumps(key)[1:-1]
         for form in (key, quote(key, safe=""), quote_plus(key), in_json, in_json.replace("/", "\\/")):

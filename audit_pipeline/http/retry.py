@@ -49,14 +49,14 @@ def build_retryer(
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
-    """Return a caller that repeats a function if it raises a transient error.
+    """Return an object that calls a function, and repeats the call if it raises a transient error.
 
-    The caller raises the error of the last attempt, and any other error at once. No pause is shorter than
+    The object raises the error of the last attempt, and any other error at once. No pause is shorter than
     ``RetryableError.pause_seconds``.
 
     Args:
         policy: Number of attempts and pauses.
-        is_transient: Function that decides about each error.
+        is_transient: Function that returns whether an error is transient.
         on_retry: Function that is called before each pause.
         sleep: Function that pauses. Tests replace it.
     """
@@ -70,7 +70,7 @@ def build_async_retryer(
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> tenacity.AsyncRetrying:
-    """Return a caller for coroutine functions that works like that of :func:`build_retryer`."""
+    """Return an object that calls a coroutine function and repeats it as :func:`build_retryer` describes."""
     return tenacity.AsyncRetrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
 
 

@@ -1,4 +1,4 @@
-"""The stage that asks chat models: from documents and an entry to stored answers and results, with their lineage."""
+"""The stage that asks a configured chat model about documents, and stores answers and results with their lineage."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from audit_pipeline.tables.table import Table
 ASKING_VERSION = "1"
 """Version of the code that asks models, measures answers and computes results."""
 _JOURNAL = ".asked.jsonl"
+# The prompt style of imported outputs.
 _HANDED_OVER: PromptStyle = "handed over"
 
 Rows = Sequence[Mapping[str, Any]]
@@ -71,9 +72,9 @@ class AskReport:
     """The stored results of a pair of benchmark and model.
 
     Attributes:
-        pair: The pair.
+        pair: The benchmark and the model.
         documents: The stored rows of CHAT_DOCUMENTS.
-        new: Number of new answers.
+        new: Number of answers that this run added.
         data_version: The data version of the rows, or an empty string if no rows were written.
         fault: The error that ended the run early. The caller raises it after it has printed the results.
     """
@@ -132,7 +133,7 @@ def _build_document(document: Document) -> SearchedDocument:
 
 
 def _remove_duplicates(documents: Iterable[SearchedDocument]) -> list[SearchedDocument]:
-    """Return the first document of each text. Requests and answers belong to a text, not to a document."""
+    """Return the first of all documents with the same text. Requests and answers belong to texts, not to documents."""
     document_by_text: dict[str, SearchedDocument] = {}
     for document in documents:
         document_by_text.setdefault(document.text, document)
@@ -169,7 +170,7 @@ def plan_from_options(texts: AskedTexts, entry: ChatModel, paths: DataPaths, opt
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
-    """Return the requests of the plan that neither a finished run nor a killed run answered.
+    """Return the requests of the plan that have no stored answer yet, not even from a killed run.
 
     Raises:
         DataError: If imported outputs of the model exist under this name.
@@ -213,8 +214,9 @@ def ask_pair(
 ) -> AskReport:
     """Send the missing requests, and write the answers and the results.
 
-    The answers of a killed run are in the journal and are not requested again. If an error ends the run early, its
-    answers are written, and the report contains the error. Examples are a limit or an error of the server.
+    The answers of a killed run are in the journal and are not requested again. If an error ends the run early, the
+    answers so far are written, and the report contains the error. Such an error is a reached limit or a failure of the
+    server.
 
     Args:
         plan: The requests.
@@ -268,7 +270,8 @@ def write_outputs(
     Outputs of earlier imports count, too. An output that was imported before counts once.
 
     Raises:
-        DataError: If the name of the model is invalid, or this name contains answers to own requests.
+        DataError: If the name of the model is invalid, or if answers to requests of corpus-audit are stored for these
+            texts.
     """
     pair = Pair(texts.name, model)
     document_by_name = {document.name: document for document in texts.documents}
@@ -284,7 +287,7 @@ def write_outputs(
     n_outputs_by_passage: Counter[tuple[str, object]] = Counter()
     n_repeats: Counter[str] = Counter()
     rows: list[Mapping[str, Any]] = []
-    # The outputs are sorted, so that the matcher of each document is built once.
+    # The outputs are sorted by document, so that the matcher of each document is built once.
     for output in sorted(outputs, key=lambda output: output.document):
         output_digest = identify_output(output)
         if output.request_id is not None and n_repeats[output_digest]:

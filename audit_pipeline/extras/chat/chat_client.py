@@ -1,4 +1,4 @@
-"""Prompts to a chat model and its replies, in OpenAI's interface (chat and completions), within limits.
+"""Prompts to a chat model and its replies, in OpenAI's interface (chat and completions), within a budget.
 
 Commercial providers have this interface, too. The client of model servers (extras/servers/client.py) sends the
 requests.
@@ -21,11 +21,11 @@ from audit_pipeline.http.faults import RetryableError
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
 
-# A server's template may add roles, the date and a line of its own to a prompt.
+# Maximum number of tokens that a server's template adds to a prompt, such as roles, the date and a line of its own.
 _TEMPLATE_TOKENS = 100
-# Room for filters, citations and signatures.
+# Maximum size of a response without its text, in bytes. Filters, citations and signatures take this room.
 _FIXED_BYTES = 1 << 20
-# JSON escapes a byte in up to six bytes.
+# Maximum size of an answer token in a response. JSON escapes a byte in up to six bytes.
 _BYTES_PER_ANSWER_TOKEN = 256
 _FILTER_CODES = ("content_filter", "content_policy_violation", "invalid_prompt")
 """Error codes of OpenAI and Azure for a filtered prompt, with status 400."""
@@ -87,7 +87,7 @@ class CostEstimate(NamedTuple):
 
 
 def estimate_usage(entry: ChatModel, requests: Iterable[tuple[ChatPrompt, Sampling]]) -> CostEstimate:
-    """Return the maximum usage of requests, by the bounds that the budget counts."""
+    """Return the maximum number of tokens and the maximum cost of requests, by the same bounds as the budget."""
     bounds = [compute_max_usage(*request) for request in requests]
     most = Usage()
     for bound in bounds:
@@ -117,13 +117,15 @@ def ask_all(
     *,
     patience: RetryPolicy = PATIENCE,
 ) -> None:
-    """Send all requests to a chat model. No message contains the key or a prompt.
+    """Send all requests to a chat model. No error or message about retries contains the API key or a prompt.
 
     Args:
         entry: Chat model.
-        requests: Keys, prompts and settings. They are read as soon as the server's concurrency allows.
+        requests: Triples of an identifier that the caller chooses, a prompt and the settings for sampling. A triple is
+            read as soon as the entry's concurrency allows its request.
         budget: Budget of the run.
-        on_reply: Function that receives each key and reply, in this thread, in the order in which replies arrive.
+        on_reply: Function that receives each identifier with its reply, in this thread, in the order in which replies
+            arrive.
         notify: Function that receives a message about each retry.
         patience: Policy of retries.
 
@@ -143,7 +145,7 @@ def ask_all(
         return key, reply
 
     def read_filtered(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
-        """Return an empty reply if the error reports a filter. The server charges nothing for errors."""
+        """Return an empty reply if a filter blocked the prompt, else None. The server charges nothing for errors."""
         if not 400 <= answer.status < 500:
             return None
         key, most = keyed
@@ -203,12 +205,12 @@ def build_chat_request(entry: ChatModel, prompt: ChatPrompt, sampling: Sampling)
 
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
-    """Return the reply in an answer.
+    """Return the chat model's reply that a server's answer contains.
 
     Args:
         entry: Chat model.
-        answer: Answer of its server.
-        most: Maximum usage of the request. It replaces counts of tokens that are missing or larger.
+        answer: Answer of the model's server.
+        most: Maximum usage of the request. It replaces the server's counts of tokens if they are missing or larger.
 
     Raises:
         RetryableError: If the answer is unreadable.

@@ -46,7 +46,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
         "no held-out document has a score to compare it with (--held-out, and answers about these documents)",
     ),
 )
-"""Missing numbers of documents: name, condition and reason."""
+"""The numbers that a document's row may lack, each with its name, the condition for the lack, and the reason."""
 
 
 def _format_grade(row: Row) -> str:
@@ -208,7 +208,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """Measure existing outputs. Outputs whose row names no model count as outputs of ``model``."""
+    """Measure the outputs in a file, and store the results. ``model`` is the model of rows that name no model."""
     from audit_pipeline.extras.chat.asking import write_outputs
     from audit_pipeline.extras.chat.given_outputs import read_outputs
 
@@ -294,7 +294,7 @@ def _show_report(report: AskReport) -> None:
 
 
 def _print_missing(model: str, documents: Sequence[Row]) -> None:
-    """Print the missing numbers, with the number of documents and the reason."""
+    """Print which numbers the documents lack, how many documents lack them, and why."""
     missing: list[Row] = []
     for number, is_missing, reason in _MISSING:
         count = sum(map(is_missing, documents))

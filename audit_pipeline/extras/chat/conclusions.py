@@ -1,13 +1,13 @@
 """The results of answers per document and prompt style: counts, measures, score, p- and q-value and the claim.
 
-The score of a document is fixed before the first request. It is the share of the next 40 words that an answer contains
-in common runs of at least 5 words. This is the n-gram coverage of the true text (Hallinan et al. 2025,
-arXiv 2508.09603). It is averaged over the answers to a passage, then over the passages.
+The score of a document is fixed before the first request. It is the share of the passage's next 40 words that lie in
+runs of at least 5 words that the answer also contains. This is the n-gram coverage of the true text (Hallinan et al.
+2025, arXiv 2508.09603). The share is averaged over the answers to a passage, then over the passages.
 
 The score is compared with the scores of held-out documents for the same style. All compared passages have the same
-number of answers, and all compared documents the same number of passages. The comparison uses the first answers and the
-first passages. There are two reasons. A rare word-for-word answer is more likely among more answers. Beginnings of
-documents differ from other passages. Therefore the p-value does not depend on the length of a document.
+number of answers, and all compared documents the same number of passages. Surplus answers and passages at the end are
+ignored, for two reasons. A rare word-for-word answer is more likely among more answers. Beginnings of documents differ
+from other passages. Therefore the p-value does not depend on the length of a document.
 
 The p-value assumes that a document that the model has not read resembles the held-out documents.
 """
@@ -29,13 +29,13 @@ from audit_pipeline.tables import NON_MEMBER, AskClaim, Outcome, PromptStyle, Si
 MAX_NEAR_VERBATIM_EDITS = 5
 """A passage counts as nearly verbatim if at most this number of edits turn an answer into its next 40 words."""
 
-# The label of audited texts.
+# The label of audited texts, whose membership is unknown.
 _UNKNOWN = -1
 _TEST_COLUMNS = ("score", "passages_compared", "n_held_out", "p_value", "q_bh")
 
 Row = Mapping[str, Any]
 Coverages = Mapping[int, Sequence[float]]
-"""A measure of the answers to each passage, in the order of draws."""
+"""The values of one measure by number of the passage: one value per answer to the passage, in the order of draws."""
 
 
 def conclude_documents(
@@ -115,7 +115,7 @@ def _summarise_measures(measured: Sequence[Row]) -> dict[str, Any]:
 
 
 def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
-    """Return the claim. A near stretch is an observation that needs no comparison with other documents."""
+    """Return the claim about a document. A near stretch (matching.py) needs no comparison with other documents."""
     if not measured:
         return "refused"
     stretches = [answer for answer in measured if answer["near_span"]]
@@ -127,7 +127,7 @@ def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
 
 
 def _identify_passage(answer: Row) -> int | None:
-    """Return the number of an answer's passage, or its first character if an imported output has no number."""
+    """Return the number of an answer's passage, or its start in characters if an imported output has no number."""
     if answer["passage"] is not None:
         return int(answer["passage"])
     if answer["passage_start"] is not None:
@@ -147,8 +147,9 @@ def _collect_by_passage(measured: Sequence[Row], measure: str) -> Coverages:
 def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side]) -> dict[str, dict[str, float | int]]:
     """Return the score of each document, and the test of each audited document if held-out documents have scores.
 
-    A passage is scored by its first m answers. m is the largest number of answers that at least 80% of all passages
-    have. If all passages of an audited document have fewer answers, m is their maximum.
+    A passage is scored by its first m answers. m is the largest number such that at least 80% of all passages have m
+    answers or more. If all passages of a document have fewer answers, m is their maximum. An audited document is
+    compared with held-out documents at the same m.
     """
     counts = [len(values) for passages in coverages.values() for values in passages.values()]
     counts.sort(reverse=True)
@@ -192,7 +193,7 @@ def _score_passages(coverages: Coverages, n_answers: int) -> dict[int, float]:
 
 
 def _build_scored_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
-    """Return the passages of documents as texts, with the documents as groups."""
+    """Return the passages of the named documents as texts with scores. The passages of a document are one group."""
     values: list[float] = []
     groups: list[str] = []
     order: list[int] = []

@@ -116,7 +116,7 @@ FILE = EntryFile(
 
 
 def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
-    """Return the entries of chat_models.yaml. They are empty if the file is missing.
+    """Return the entries of chat_models.yaml, or no entries if the file is missing.
 
     Raises:
         ConfigError: If no entry can be read.

@@ -28,7 +28,8 @@ from audit_pipeline.tables.common import canonical_json
 _MAX_QUOTED_NAMES = 5
 _MAX_PASSAGES = 2**31
 
-# The hashes take 24 bytes per word. The cache is limited, because the hashes of all documents may not fit into memory.
+# The words of a document take 24 bytes each. The cache is limited, because those of all documents may not fit into
+# memory.
 _hash_document = lru_cache(64)(hash_normalised_words)
 
 Span = tuple[int, int]
@@ -49,7 +50,7 @@ class DocumentLookup:
                     self._by_label.setdefault(_fold(label), set()).add(document.name)
 
     def find_document(self, label: str) -> str:
-        """Return the name of the document with a name, title or file name.
+        """Return the name of the document whose name, title or file name is the label.
 
         Raises:
             ValueError: If no document or more than one document has the label.
@@ -67,7 +68,7 @@ class DocumentLookup:
         return next(iter(names))
 
     def find_passage(self, name: str, passage: str) -> Span | None:
-        """Return the first occurrence of a passage's words in a document, or None if it does not occur."""
+        """Return the span of the first occurrence of a passage's words in a document, or None without an occurrence."""
         words = hash_normalised_words(passage).hashes
         document = _hash_document(self._documents[name].text)
         if not len(words):
@@ -80,7 +81,7 @@ class DocumentLookup:
 
 
 def _find_document(label: object, info: ValidationInfo) -> object:
-    # pydantic reports the wrong type of any other value.
+    # A value of another type is returned unchanged, and pydantic reports its type.
     if not isinstance(label, str | int):
         return label
     return cast(DocumentLookup, info.context).find_document(str(label))
@@ -135,7 +136,7 @@ _UnicodeText = Annotated[str, AfterValidator(_require_unicode)]
 
 
 class HandedOutput(BaseModel):
-    """An answer that somebody else requested. The fields are the columns of a row. An empty cell is None.
+    """An answer that somebody else requested, as a row of an imported file. An empty cell is None.
 
     Attributes:
         document: The name of the document.

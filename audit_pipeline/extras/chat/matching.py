@@ -2,18 +2,19 @@
 
 Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words of the
 prompt.
-The beginning of an answer is quoted if it repeats the end of the prompt. A model that continues a text may repeat its
-last words. A quoted word matches nothing.
+Fewer words at the beginning of an answer are quoted, too, if they repeat the end of the prompt. A model that continues
+a text may repeat the last words of that text. A quoted word matches no word of the document.
 
 There is one exception, because texts repeat their phrases. A quoted phrase of at most 12 words does not count as quoted
-if it lies within a longer run of the document. Most words of that run must not be quoted. On each side of the phrase,
-at least 5 words of the run must not be quoted.
+if it lies within a longer run that answer and document share. Most words of that run must not be quoted. On each side
+of the phrase, at least 5 words of the run must not be quoted.
 
-A *common run* is a longest run of unquoted words that answer and document share. Its longest beginning and its longest
-end that occur in the prompt are removed, at most 4 words each. A prompt of fewer than 5 words is repeated for these
-rules. So an answer that repeats its prompt has no common run, regardless of what the document repeats.
+A *common run* is a run of unquoted words that answer and document share and that cannot be extended. If words at its
+beginning or at its end are a run of the prompt, they are removed, at most 4 at each end. For these rules, a prompt of
+fewer than 5 words is repeated until it is longer. So an answer that only repeats its prompt has no common run, even if
+the document repeats these words, too.
 
-Words of the prompt in a different order are not quoted, because the measures are about order. ``near_span`` and
+Words of the prompt in a different order are not quoted, because all measures compare words in order. ``near_span`` and
 ``edits`` count every word that is not quoted. They may include up to 4 words of the prompt next to a new passage.
 
 The time is linear in the words of document and answers, except for ``near_span``. Its time depends on the number of
@@ -32,9 +33,9 @@ from audit_pipeline.extras.chat.sequence_matching import Flags, NearStretches, S
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs, hash_words_of_texts
 
 MIN_RUN_WORDS = 5
-"""Number of words from which on a run counts as common, or as quoted from the prompt."""
+"""Minimum number of words of a common run that counts, and of a run that counts as quoted from the prompt."""
 MAX_MISMATCHES = 5
-"""Maximum number of different words in a near stretch."""
+"""Maximum number of words in which a near stretch differs from the document."""
 MIN_NEAR_WORDS = 40
 """Minimum number of words of a near stretch, and number of words of the passage that ``edits`` compares."""
 MAX_PHRASE_WORDS = 12
@@ -51,15 +52,15 @@ class AnswerMeasures:
     Attributes:
         answer_words: Number of words of the answer.
         longest_run: Length of the longest common run.
-        run_start: Start of its first occurrence in the document, in characters, or None without a run.
-        run_end: End of its first occurrence in the document, in characters, or None without a run.
-        output_start: Its start in the answer, in characters, or None without a run.
+        run_start: Start of this run's first occurrence in the document, in characters, or None without a run.
+        run_end: End of this run's first occurrence in the document, in characters, or None without a run.
+        output_start: Start of this run in the answer, in characters, or None without a run.
         words_out: Number of words of the answer in common runs of at least 5 words.
         answer_coverage: ``words_out`` as a share of the words of the answer. It is 0 for an empty answer.
         passage_coverage: Share of the passage's words in runs of at least 5 words that the answer contains. None
             without a passage, or if it has no words.
-        near_span: Longest stretch of the answer that begins and ends with words of the document and differs from it in
-            at most 5 words between, without insertions and deletions. It is 0 below 40 words.
+        near_span: Number of words of the longest near stretch, or 0 below 40 words. A near stretch begins and ends with
+            words of a stretch of the document, and differs from that stretch in at most 5 replaced words.
         edits: Fewest insertions, deletions and replacements of words that turn a stretch of the answer into the first
             40 words of the passage. None without a passage, or if it has no words.
     """
@@ -78,12 +79,12 @@ class AnswerMeasures:
 
 @dataclass(frozen=True)
 class _CommonRuns:
-    """Common runs of two sequences of words, as int64 arrays of shape (n_runs,).
+    """Common runs of two sequences of words, as positions in one of them. The arrays are int64, of shape (n_runs,).
 
     Attributes:
-        starts: First word of each run without the words of the prompt.
-        stops: End of each run without the words of the prompt.
-        untrimmed_stops: End of each run with the words of the prompt.
+        starts: First word of each run after the words of the prompt at its ends were removed.
+        stops: End of each run after the words of the prompt at its ends were removed.
+        untrimmed_stops: End of each run before the words of the prompt were removed.
     """
 
     starts: Places
@@ -178,7 +179,7 @@ class DocumentMatcher:
 
 
 def hash_normalised_words(text: str) -> Words:
-    """Return the words of a text. Words that are hyphenated at the end of a line are joined, and soft hyphens removed.
+    """Return the hashes of a text's words. Words hyphenated at line ends are joined, and soft hyphens are removed.
 
     Returns:
         The hashes of the words, and their starts and ends in the text (int64), of shape (n_words,).
@@ -205,7 +206,7 @@ def hash_normalised_words(text: str) -> Words:
 
 
 def _find_removed_span(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the characters to remove for a hyphen and the white space after it, or None if it stays."""
+    """Return the characters to remove for a hyphen and the white space after it, or None if the hyphen stays."""
     if end - start > 1 and _is_letter(text[start - 1 : start]) and _is_letter(text[end : end + 1]):
         return start, end
     if text[start] == _SOFT_HYPHEN:
@@ -222,9 +223,9 @@ def _find_prompt_words(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Pl
     """Find the words of an answer or a passage that the prompt contains.
 
     Returns:
-        Flags of the quoted words, of shape (n_words,). Two int64 arrays of shape (n_words + 1,) follow. The first one
-        contains how many words from each position on are a run of the prompt, at most 4. The second one contains how
-        many words before each position are.
+        Flags of the quoted words, of shape (n_words,), and two int64 arrays of shape (n_words + 1,). The first array
+        contains for each position the length of the longest run of the prompt that begins there. The second array
+        contains the length of the longest run of the prompt that ends before it. Lengths are at most 4.
     """
     if 0 < len(prompt) < MIN_RUN_WORDS:
         prompt = np.tile(prompt, MIN_RUN_WORDS)
@@ -244,7 +245,7 @@ def _find_prompt_words(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Pl
 
 
 def _find_phrases_of_document(quoted: Flags, lengths: Places) -> Flags:
-    """Find the quoted phrases that belong to a longer run of the document.
+    """Return flags of the words in short quoted phrases that lie within a longer run of the document.
 
     Args:
         quoted: Flags of the quoted words, of shape (n_words,).
@@ -254,7 +255,7 @@ def _find_phrases_of_document(quoted: Flags, lengths: Places) -> Flags:
     starts = stops - lengths[stops - 1]
     unquoted = np.flatnonzero(~quoted)
     n_quoted_before = np.cumsum([0, *quoted])
-    # A run begins and ends with an unquoted word. These are positions in the array of unquoted words.
+    # The first and the last unquoted word of each run, as positions in the array of unquoted words.
     first = np.searchsorted(unquoted, starts)
     last = np.searchsorted(unquoted, stops) - 1
     is_long = last - first + 1 >= 2 * MIN_RUN_WORDS
@@ -271,7 +272,7 @@ def _find_phrases_of_document(quoted: Flags, lengths: Places) -> Flags:
 
 
 def _flag_short_phrases(quoted: Flags) -> Flags:
-    """Return flags of the quoted phrases of at most 12 words."""
+    """Return flags of the words in quoted phrases of at most 12 words."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], quoted, [False]]).astype(np.int8)))
     is_phrase = np.zeros(len(quoted), np.bool_)
     for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -280,7 +281,11 @@ def _flag_short_phrases(quoted: Flags) -> Flags:
 
 
 def _find_stops(lengths: Places) -> Places:
-    """Return the ends of the runs that lie within no other run (int64, of shape (n_runs,))."""
+    """Return the ends of the runs that cannot be extended, as an int64 array of shape (n_runs,).
+
+    Args:
+        lengths: Length of the longest run that ends with each word.
+    """
     next_lengths = np.append(lengths[1:], 0)
     return np.flatnonzero((lengths > 0) & (next_lengths <= lengths)) + 1
 
@@ -290,8 +295,8 @@ def _trim_runs(lengths: Places, n_prompt_words_after: Places, n_prompt_words_bef
 
     Args:
         lengths: Length of the longest run that ends with each word.
-        n_prompt_words_after: Number of words from each position on that are a run of the prompt.
-        n_prompt_words_before: Number of words before each position that are a run of the prompt.
+        n_prompt_words_after: Length of the longest run of the prompt that begins at each position.
+        n_prompt_words_before: Length of the longest run of the prompt that ends before each position.
     """
     untrimmed_stops = _find_stops(lengths)
     untrimmed_starts = untrimmed_stops - lengths[untrimmed_stops - 1]

@@ -1,7 +1,7 @@
 """Prompt styles: the ways in which a chat model is asked for a passage of a document.
 
-A passage has 90 words. A prompt contains at most 50 of them. The expected answer is the next 40 words. The matcher
-recognises a near stretch from 40 words on. All passages have the same length, so that the possible result does not
+A passage has 90 words. A prompt contains at most 50 of them. The expected answer is the next 40 words. That is the
+minimum length of a near stretch (matching.py). All passages have the same length, so that the possible result does not
 depend on the length of a document.
 """
 
@@ -42,7 +42,7 @@ class AskOptions:
     """Options of the requests. The lineage stores the fields under these names.
 
     Attributes:
-        rungs: The prompt styles that are asked.
+        rungs: The prompt styles in which the model is asked.
         headline: The style whose results decide the conclusion. It is chosen before the first request.
         draws: Number of drawn answers in addition to the likeliest answer.
         passages: Maximum number of passages of a document.
@@ -82,8 +82,8 @@ class AskedPassage:
     """A passage of 90 words of a document.
 
     Attributes:
-        number: Its number in the document, from 0.
-        starts: First character of each word in the document.
+        number: Number of the passage in the document, from 0.
+        starts: Start of each word in the document, in characters.
         ends: End of each word in the document, in characters.
     """
 
@@ -92,7 +92,7 @@ class AskedPassage:
     ends: Sequence[int]
 
     def get_span(self, first_word: int, n_words: int) -> tuple[int, int]:
-        """Return the start and end of a run of words, in characters of the document."""
+        """Return the start and end of consecutive words of the passage, in characters of the document."""
         return self.starts[first_word], self.ends[first_word + n_words - 1]
 
 
@@ -148,8 +148,8 @@ _hash_text = lru_cache(64)(text_sha256)
 def choose_passages(text: str, max_passages: int) -> list[AskedPassage]:
     """Return passages that do not overlap, spread evenly over the text.
 
-    The text is divided into equal parts. A passage begins each part. The first passage is the beginning of the text. A
-    text of fewer than 90 words has no passage.
+    The text is divided into equal parts. Each part begins with a passage, so the first passage is the beginning of the
+    text. A text of fewer than 90 words has no passage.
     """
     words = hash_normalised_words(text)
     n_passages = min(max_passages, len(words) // PASSAGE_WORDS)

@@ -1,4 +1,4 @@
-"""The rows of the table CHAT_ANSWERS: from requests, answers and imported outputs to rows, and their journal."""
+"""Rows of the table CHAT_ANSWERS, built from answers and imported outputs, and the journal of an unfinished run."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ REFUSAL_PHRASES = (
     *("protégé par le droit d'auteur", "protégé par des droits d'auteur"),
     *("对不起,我", "抱歉,我", "很抱歉,", "我无法提供", "我不能提供", "我无法继续", "受版权保护"),
 )
-"""An answer counts as refused if it contains one of these phrases near its beginning. :func:`_fold` wrote them."""
-# A refusal phrase begins within this number of characters.
+"""Phrases in the form of :func:`_fold`. An answer counts as refused if it contains one of them near its beginning."""
+# A refusal phrase counts only if it begins within this number of characters of the answer.
 _MAX_PHRASE_START = 200
-# Maximum number of words after the phrase, for an explanation or another offer.
+# Number of words that a refusal may use after its phrase for an explanation or another offer.
 _MAX_EXPLANATION_WORDS = 60
 _APOSTROPHES = str.maketrans(dict.fromkeys("‘’‛ʼ`´", "'"))
 _FILTER_REASONS = frozenset(
@@ -165,7 +165,7 @@ def _fold(text: str) -> str:
 _COLUMNS = [name for name in CHAT_ANSWERS.names if name not in ("model", "benchmark", "run_id")]
 _TEXT_COLUMNS = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
 
-# Answers about several documents arrive in a mixed order. Building a matcher is expensive.
+# Answers about several documents arrive in a mixed order, and building a matcher is expensive. So a few are cached.
 get_matcher = lru_cache(8)(DocumentMatcher)
 
 
@@ -186,7 +186,7 @@ def ask_missing(
     Args:
         entry: The chat model.
         requests: The requests to send.
-        journal: The journal, which the caller holds.
+        journal: The journal, which the caller has locked.
         budget: The budget of the run.
         keeps_text: Store prompts, answers and excerpts. Otherwise only their measures are stored.
         notify: Receives messages about retries.
@@ -239,9 +239,9 @@ def build_handed_over_row(
 
     Args:
         output: The output.
-        document: Its document.
-        number: Its number among the outputs for its passage, from 0.
-        repeat: Its number among identical outputs, from 0.
+        document: The document that the output is about.
+        number: Number of the output among the outputs for the same passage, from 0.
+        repeat: Number of the output among identical outputs, from 0.
         keeps_text: Store prompt, answer and excerpts.
     """
     passage: int | None = None
@@ -270,7 +270,7 @@ def build_handed_over_row(
 
 
 def identify_output(output: HandedOutput) -> str:
-    """Return the digest of an output. Its position in the file does not matter."""
+    """Return the digest of an imported output. The position of the output in the file does not matter."""
     return digest(output.model_dump(mode="json", exclude={"document"}))
 
 
@@ -288,7 +288,7 @@ def _build_row(
     target: tuple[int, int] | None,
     keeps_text: bool,
 ) -> dict[str, Any]:
-    """Return the outcome and the measures of an answer. All other columns are None.
+    """Return a row with the document, the digests, the outcome and the measures of an answer. Other columns are None.
 
     An answer with a near stretch of the document counts as answered, even if it contains a refusal or was shortened.
     """

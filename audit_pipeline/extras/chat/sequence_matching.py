@@ -24,12 +24,12 @@ _MAX_PAIRS = 1 << 22
 
 
 class SuffixAutomaton:
-    """An index of all runs of a sequence of words. It has at most two states per word.
+    """An index of all runs (consecutive words) of a sequence of words. It has at most two states per word.
 
     A state stands for all runs that end at the same positions of the sequence. The index contains four facts per state:
 
     - the next state after each word
-    - the state of its longest suffix that occurs at more positions, or -1 for the root
+    - the state of the longest suffix of its runs that occurs at more positions, or -1 for the first state
     - the number of words of its longest run
     - the end of that run's first occurrence
     """
@@ -78,7 +78,7 @@ class SuffixAutomaton:
         return len(self._next_states) - 1
 
     def match(self, words: Symbols) -> tuple[Places, Places]:
-        """Find the longest run of the sequence that ends with each of the given words.
+        """Find, up to each of the given words, the longest run of given words that occurs in the sequence.
 
         Returns:
             The number of words of each run, and the end of its first occurrence in the sequence. Both are int64 arrays
@@ -101,7 +101,7 @@ class SuffixAutomaton:
 
 
 class NearStretches:
-    """An index of a document for the longest stretch of an answer that differs from it in a few words.
+    """An index of a document to find the longest stretch of an answer that differs from the document in a few words.
 
     A near stretch contains a run without a mismatch. The run has at least (min_words - max_mismatches) /
     (max_mismatches + 1) words, rounded up: 6 words of 40 with 5 mismatches. Only diagonals with such a run are
@@ -165,13 +165,13 @@ class NearStretches:
 
 
 def _measure_stretch(matches: Flags, max_mismatches: int) -> int:
-    """Measure the longest stretch of any row that begins and ends with a match.
+    """Return the number of words of the longest stretch of any row that begins and ends with a match.
 
     Args:
         matches: Flags of equal words, of shape (n_diagonals, n_words).
         max_mismatches: Maximum number of mismatches within the stretch.
     """
-    # Rows are joined. More mismatches than a stretch may have separate them.
+    # The rows are joined into one. Between them lie more mismatches than a stretch may contain.
     separator = max_mismatches + 1
     row = np.pad(matches, ((0, 0), (0, separator))).ravel()
     row = np.concatenate([np.zeros(separator, np.bool_), row])

@@ -1,7 +1,7 @@
 """The training of a control, and its files: two models, the texts that they were trained on, and a manifest.
 
-The training loop is written here, because transformers' Trainer does not fix the order of texts by role and seed. The
-order makes a control repeatable.
+The training loop is written here, because transformers' Trainer does not fix the order of texts by role and seed. This
+fixed order makes a control repeatable.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
 _IGNORED_LABEL = -100
 _MAX_GRADIENT_NORM = 1.0
 ONE_THREAD_BELOW = 20_000_000
-"""The number of parameters below which the threads of an operation wait for each other longer than they work."""
+"""A model with fewer parameters is trained on one thread, because several threads would mostly wait for each other."""
 
 OnTrainingStep = Callable[[int, int, float], None]
 
@@ -149,7 +149,7 @@ def train(
         start_id: The id of the start token.
         texts: The texts of an epoch. A text that occurs several times is trained on as often.
         entry: The settings of the control.
-        role: The role of the model. Together with the seed it decides the order of texts in each epoch.
+        role: The role of the model (exposed or twin). Role and seed decide the order of texts in each epoch.
         device: The device to train on.
         on_step: Receives the number of the step, the number of all steps, and the loss.
     """
@@ -196,7 +196,10 @@ def train(
 
 @contextmanager
 def _limit_threads(model: Any, device: str) -> Iterator[None]:
-    """Use one thread for a small model on the CPU. It is faster on a busy machine, and sums are the same everywhere."""
+    """Use one thread for a small model on the CPU. This is faster on a busy machine.
+
+    Sums, and so the weights, do not depend on the number of cores.
+    """
     n_threads = torch.get_num_threads()
     if device == "cpu" and _count_parameters(model) < ONE_THREAD_BELOW:
         torch.set_num_threads(1)
@@ -221,7 +224,7 @@ class ControlReport:
         version: The version of the control.
         folder: The folder of its files.
         manifest: The content of its manifest.
-        trained: Whether it was trained now. False if this version was trained before.
+        trained: True if this call trained the control. False if this version was trained before.
     """
 
     version: str
@@ -243,7 +246,7 @@ def ensure_control_trained(
     Args:
         entry: The settings of the control.
         paths: The data folder.
-        step: The step for the ledger.
+        step: The lineage step that the ledger records.
         device: The device to train on. By default the best available one.
         on_step: Receives the role, the number of the step, the number of all steps, and the loss.
 
@@ -306,7 +309,7 @@ def train_into(
         texts: The drawn texts.
         entry: The settings of the control.
         device: The device to train on.
-        paths: The data folder, which contains the card of a base model.
+        paths: The data folder, which contains the stored description (card) of a base model.
         roles: The models to train.
         on_step: Receives the role, the number of the step, the number of all steps, and the loss.
 
@@ -386,7 +389,7 @@ def _load_base(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[Tokeni
 
 
 def _repeat_texts(texts: Sequence[DrawnText], role: Role) -> list[str]:
-    """Return the texts of an epoch. Each text occurs as often as the role is trained on it."""
+    """Return the texts of an epoch. Each text occurs as often as the model of this role is trained on it."""
     repeated: list[str] = []
     for text in texts:
         repeated += [text.text] * getattr(text, role)

@@ -188,7 +188,7 @@ def _format_shares(shares: Mapping[int, float]) -> str:
 
 
 def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
-    """Return each benchmark of a control with the roles of its models. Raise the error of a failed audit."""
+    """Return each audited benchmark with the role of each model by name. Raise the error of a failed audit."""
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
@@ -224,7 +224,7 @@ ORDER BY strongest.log_p DESC
 
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
-    """Search the famous texts for passages that the model recites, unless the results are up to date.
+    """Search the famous texts for passages that the model recites, and store the results, unless they are up to date.
 
     Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
     """
@@ -253,7 +253,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:
-    """Print the answer, the p-value of each text, and the number of installed copies of its passage."""
+    """Print the conclusion about the famous texts, and per text its p-value and the installed copies of its passage."""
     from audit_pipeline.store.store import read_documents
 
     [spec] = outcome.benchmarks

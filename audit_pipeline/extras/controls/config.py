@@ -25,7 +25,7 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-# The discriminator chooses the form before validation, so that a mistake is reported for one form only.
+# The discriminator distinguishes a number from a list before validation, so that a mistake is reported for one of them.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
     Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
@@ -182,7 +182,7 @@ FILE = EntryFile(
 def _find_invalid_variations(
     studies: Entries[StudyEntry], files: Mapping[str, object]
 ) -> Mapping[str, Sequence[Fault]]:
-    """Return by study the settings that its control does not have, or not with the value of the study."""
+    """Return the faults of each study: settings that its control lacks, and values that the control does not accept."""
     faults: dict[str, list[Fault]] = defaultdict(list)
     controls = files[FILE_NAME]
     if not isinstance(controls, Entries):
@@ -223,7 +223,11 @@ def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
 
 
 def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
-    """Return the studies of studies.yaml, as :func:`load_controls` does."""
+    """Return the studies of studies.yaml, or no studies if the file is missing.
+
+    Raises:
+        ConfigError: If the file is unreadable. The message contains its path.
+    """
     return STUDIES_FILE.load(folder)
 
 

@@ -29,8 +29,9 @@ VERSION = 1
 def compute_control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
     """Compute the digest (16 hex digits) of everything that decides texts and weights.
 
-    This is the settings, the documents and the version of this code. On one machine with one version of torch, the
-    digest determines the weights. Others may round differently. The manifest states the versions that were used.
+    The digest covers the settings, the documents and the version of this code. On one machine with one version of
+    torch, it determines the weights. Other machines and versions may round differently. The manifest states the
+    versions that were used.
     """
     return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
 
@@ -123,7 +124,7 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     else:
         chosen = _assign_roles_by_window(pool, role_counts, entry)
     drawn = []
-    # Each role has its own random generator. Then another corpus size or mean does not change the members.
+    # Members and texts of the twin have separate random generators, so that neither draw depends on the other.
     for window, count in zip(chosen[MEMBER], _draw_occurrences(entry, MEMBER), strict=True):
         role = MEMBER
         if count == 0:
@@ -146,7 +147,7 @@ def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnTex
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
             text = unit.join(words[start : start + entry.words])
-            # Some units split the joined text into other words.
+            # With some units, the joined text is split into other words. Such windows are skipped.
             if len(unit.split(text)) != entry.words:
                 continue
             group = document["document_id"]

@@ -34,6 +34,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
+# Number of texts of each side that detectors may read as prefixes.
 _SHOTS = 7
 _COPIED_COLUMNS = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
 
@@ -71,7 +72,7 @@ def run_study(
         study: The study.
         control: The control of the study.
         paths: The data folder.
-        step: The step for the ledger.
+        step: The lineage step that the ledger records.
         device: The device to train on. By default the best available one.
         log: Receives a line per condition.
 
@@ -128,19 +129,19 @@ def train_and_measure(
 ) -> tuple[Evaluation, Mapping[str, Any]]:
     """Train one model in a temporary folder, and compare the scores of members and held-out texts.
 
-    Detectors with prefixes use the first texts of each side. Their membership is then known to the detector.
+    Detectors with prefixes use the first texts of each side as prefixes, so they know the membership of these texts.
 
     Args:
         texts: The drawn texts.
         entry: The settings of the control.
         detectors: The names of the detectors.
-        paths: The data folder, which contains the card of a base model. Nothing is written there.
+        paths: The data folder, which contains the stored description (card) of a base model. Nothing is written there.
         role: The model to train: exposed or twin.
         device: The device to train on. By default the best available one.
-        overrides: Other parameters of the detectors.
+        overrides: Parameters of the detectors that replace their default parameters.
 
     Returns:
-        The evaluation, and the manifest's values of the training (steps, tokens, losses and so on).
+        The evaluation, and the facts about the training that a manifest contains (steps, tokens, losses and so on).
     """
     device = device or choose_default_device()
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
@@ -170,7 +171,7 @@ def _select_shots(texts: Sequence[DrawnText], role: str) -> list[str]:
 
 
 def build_control_examples(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
-    """Build the control's own benchmark: members and held-out texts, all of them to evaluate (schema EXAMPLES)."""
+    """Build the benchmark of a control: its members and its held-out texts as examples (schema EXAMPLES)."""
     settings = ControlledSettings(
         builder="controlled",
         description=entry.description,

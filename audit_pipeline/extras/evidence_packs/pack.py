@@ -42,11 +42,13 @@ from audit_pipeline.token_statistics.cache import list_parts, read_part, write_p
 PACK = "pack.json"
 WORKSPACE = "workspace"
 _PREFIXED = "prefixed"
+# The fields that a packed entry of a model keeps, because they affect or describe results.
 _ENTRY_FIELDS = (
     *("title", "backend", "endpoint", "dtype", "attention", "compile"),
     *("start_token", "start_token_policy", "window", "stride"),
     *("release_date", "training_cutoff", "reference_model", "reference_corpus", "licence"),
 )
+# The address in a packed entry, at which no server listens.
 _NO_SERVER = "http://127.0.0.1:9"
 _README = """\
 A pack of Corpus Audit: {title}.
@@ -72,7 +74,7 @@ def write_pack(
     """Write a pack. If an error occurs, no file is written.
 
     Args:
-        out: The .zip file. A hidden folder next to it contains the files during the work.
+        out: The .zip file. Until it is complete, a hidden folder next to it contains the files.
         pairs: The pairs of benchmark and model.
         model: The model of all pairs.
         configuration: The whole configuration.
@@ -96,7 +98,8 @@ def write_pack(
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
             _copy_tables(packed, content)
-            # Lines of other partitions keep only their digests and links.
+            # In the copy, ledger lines about other partitions keep only their digests and the link to the previous
+            # line.
             copy_ledger(paths, packed, content.has_line)
             _copy_models(packed, content)
             on_step("copying cached statistics")
@@ -123,7 +126,7 @@ def write_pack(
 
 
 class _PackContent:
-    """The partitions, models and texts that belong to the pairs."""
+    """The partitions, models and texts that belong in the pack of some pairs of benchmark and model."""
 
     def __init__(self, pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> None:
         self.pairs = pairs
@@ -149,7 +152,7 @@ class _PackContent:
         self.models = [model] if reference is None else [model, reference]
 
     def has_partition(self, table: Table, partition: str) -> bool:
-        """Return whether a partition of a table belongs to the pairs."""
+        """Return whether a partition of a table belongs in the pack."""
         first_key = partition.partition("|")[0]
         match table.partitioned_by:
             case "pair":
@@ -163,12 +166,12 @@ class _PackContent:
         return False
 
     def has_line(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the partition of a line of the ledger belongs to the pairs."""
+        """Return whether a line of the ledger, given by its fields, is about a partition that belongs in the pack."""
         table = TABLES.get(fields.get("table", ""))
         return table is not None and self.has_partition(table, fields["partition"])
 
     def list_text_digests(self) -> pa.Array:
-        """Return the sorted sha256 of all texts that the models were run on for the pairs."""
+        """Return the sorted sha256 digests of all texts that the models were run on for the pack's pairs."""
         texts = {*self.texts, *list_derived_texts(sorted(self.texts))}
         for pair in self.pairs:
             searches = read_ledger(self.paths).list_entries(DOCUMENT_MEMORISATION.name, pair.partition)
@@ -179,7 +182,7 @@ class _PackContent:
 
 
 def _write_configuration(folder: Path, content: _PackContent, configuration: Configuration) -> None:
-    """Write the entries of the pairs. In a model's entry, its card replaces its files."""
+    """Write the entries of the packed models and benchmarks. A model's fingerprint (``card``) replaces its files."""
     models: dict[str, dict[str, Any]] = {}
     for model in content.models:
         fields = model.entry.model_dump(mode="json", exclude_unset=True)
@@ -200,10 +203,10 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
 
 
 def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the models' entries with their cards and the fields that affect numbers.
+    """Return the models' entries with their fingerprints (``card``) and the fields that affect or describe results.
 
-    The result names no file, server, key or code. A reference model without an entry is removed, so that no program
-    searches for it elsewhere.
+    The result names no file, server, key or code. The field ``reference_model`` is removed if ``models`` lacks that
+    model, so that no program searches for it elsewhere.
 
     Raises:
         DataError: If an entry has no card.
@@ -232,7 +235,7 @@ def _copy_tables(packed: DataPaths, content: _PackContent) -> None:
 
 
 def _copy_models(packed: DataPaths, content: _PackContent) -> None:
-    """Copy card and tokenizer of each model, but not its weights."""
+    """Copy the card (a JSON file with the fingerprints) and the tokenizer of each model, but not its weights."""
     for model in content.models:
         identity = model.identity
         write_card(model, content.paths)
@@ -249,7 +252,10 @@ def _copy_models(packed: DataPaths, content: _PackContent) -> None:
 
 
 def _copy_statistics(packed: DataPaths, content: _PackContent) -> None:
-    """Copy the cached rows of the pairs' texts, and all rows after prefixes, which contain no text."""
+    """Copy the token statistics of the packed texts.
+
+    Statistics of texts after prefixes are copied for all texts, because they contain no text.
+    """
     texts = content.list_text_digests()
     for model in content.models:
         fingerprint = model.identity.model_fingerprint

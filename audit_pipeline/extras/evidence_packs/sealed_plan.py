@@ -1,8 +1,8 @@
 """Sealed plans: the texts, settings, model and code of an audit by digest, recorded before the model runs.
 
 A plan is canonical JSON. A timestamp refers to its sha256. The plan contains the digest of the last line of the ledger,
-so the timestamp also covers everything that was recorded before. The view plan_deviations lists later differences from
-a plan.
+so the timestamp also covers everything that was recorded before. The SQL view plan_deviations lists later differences
+from a plan.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from audit_pipeline.token_statistics.cached_texts import Caches
 PLAN_VERSION = "1"
 DIGESTS = ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")
 """The digests that identify the planned audit. Plans and the ledger have them under the same names."""
-# These fields differ between two plans of the same audit that were sealed at different times.
+# These fields may differ between two plans of the same audit that were sealed at different times.
 _CHANGING_FIELDS = ("lineage_head", "rows_forgotten", "texts_in_cache")
 _CACHED_KINDS = ("base", "extraction", "grid")
 RESULTS = tuple(
@@ -54,7 +54,7 @@ RESULTS = tuple(
 
 @dataclass(frozen=True)
 class SealedPlan:
-    """A sealed plan.
+    """The sealed plan of an audit, with its timestamp if one was requested.
 
     Attributes:
         content: The plan as canonical JSON.
@@ -77,7 +77,7 @@ class SealedPlan:
         return dict(json.loads(self.content))
 
     def plans_same_audit(self, other: SealedPlan) -> bool:
-        """Return whether both plans are of the same audit, regardless of the time of their sealing."""
+        """Return whether both plans describe the same audit, even if they were sealed at different times."""
         fields = self.fields
         other_fields = other.fields
         for name in _CHANGING_FIELDS:
@@ -143,7 +143,7 @@ def _list_document_digests(documents: Sequence[SearchedDocument], side: str) -> 
 
 
 def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
-    """Return the reasons why a plan does not prove that the audit was planned before it ran. Empty without a reason."""
+    """Return why a plan does not prove that the audit was planned before it ran, or an empty list if it proves that."""
     sealed_at = plan.sealed_at
     if plan.timestamp is not None:
         sealed_at = max(sealed_at, plan.timestamp.time)
@@ -162,9 +162,9 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
 
 
 def seal_plan(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
-    """Seal the plan of an audit.
+    """Seal and store the plan of an audit, unless the last stored plan describes the same audit.
 
-    If the last plan is of the same audit and has a requested timestamp, no new plan is sealed.
+    If a timestamp is requested and the last plan has none, a new plan is sealed in any case.
 
     Args:
         pair: The pair of benchmark and model.

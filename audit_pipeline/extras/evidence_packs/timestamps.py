@@ -37,12 +37,12 @@ class AuthorityError(TransientError):
 
 @dataclass(frozen=True)
 class Timestamp:
-    """A timestamp.
+    """The signed statement of a timestamp authority that a content existed at a time.
 
     Attributes:
         response: The response of the authority, in DER.
         time: The time that the authority signed.
-        authority: The subject of its certificate, or None if the response has no certificate.
+        authority: The subject of the authority's certificate, or None if the response has no certificate.
     """
 
     response: bytes
@@ -54,7 +54,7 @@ class Timestamp:
 
 
 def request_timestamp(url: str, content: bytes) -> Timestamp:
-    """Request a timestamp of a content. The authority receives only its digest.
+    """Request a timestamp of a content. The authority receives only the digest of the content.
 
     Raises:
         AuthorityError: If the authority does not respond, or refuses the request.
@@ -78,7 +78,7 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
     """Read a timestamp of a content from an authority's response (DER). The signature is not verified.
 
     Raises:
-        DataError: If the bytes are no timestamp, the authority refused, or the timestamp has another digest.
+        DataError: If the bytes are no timestamp, the authority refused, or the timestamp is of another content.
     """
     decoded = _decode(response)
     digest = decoded.tst_info.message_imprint.message
@@ -94,7 +94,7 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
 
     Args:
         response: The response, in DER.
-        content: The content.
+        content: The content that the timestamp must be of.
         certificates: A PEM file with the trusted certificates.
 
     Raises:

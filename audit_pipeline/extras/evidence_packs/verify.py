@@ -1,8 +1,8 @@
 """The verification of a pack: its files, its lineage, its sealed plans and its findings.
 
-The pack is unpacked into a temporary workspace. Its findings are computed again from its cached statistics, by the code
-of an audit and without the model. Somebody else wrote the pack, so its content may have any fault. A failed check
-reports the fault.
+The pack is unpacked into a temporary workspace. Its findings are computed again from its cached statistics, by the same
+code as in an audit, but without the model. Somebody else wrote the pack, so its content may have any fault. A failed
+check reports the fault.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _RUN_BY_MODEL = (SCORES, DOCUMENT_MEMORISATION)
 _PASS_SETTINGS = ("dtype", "attention", "compile", "start_token", "start_token_policy", "window", "stride")
 _MANIFEST = "manifest-sha256.txt"
 _TAG_MANIFEST = "tagmanifest-sha256.txt"
-# Maximum size of the unpacked files as a multiple of the size of the pack. It prevents that a zip bomb fills the disk.
+# Maximum size of the unpacked files as a multiple of the size of the pack. This limit prevents a zip bomb from filling
+# the disk.
 _MAX_SIZE_RATIO = 200
 
 
@@ -87,12 +88,12 @@ class PackCheck:
 
 @dataclass(frozen=True)
 class PackRerun:
-    """The options of a check that runs the model.
+    """The options of a check that runs the model on a random sample of texts and windows.
 
     Attributes:
         count: Maximum number of texts, and of windows, per benchmark.
-        seed: Seed of their sample.
-        weights: The entry of the verifier's weights.
+        seed: Seed of the sample.
+        weights: The configuration entry of the model whose weights the verifier has.
     """
 
     count: int
@@ -137,12 +138,12 @@ def _attempt(what: str, checks: Iterator[PackCheck]) -> Iterator[PackCheck]:
 
 
 def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
-    """Unpack a bag, and check that its files are those of its manifests.
+    """Unpack a pack, and check its files against the sha256 digests in its manifests.
 
     The package bagit is not strict enough. It ignores unreadable lines of a manifest, and files without a manifest.
 
     Raises:
-        DataError: If the bag would be too large.
+        DataError: If the unpacked files would be too large.
     """
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
@@ -158,7 +159,7 @@ def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
     expected: dict[Path, str] = {}
     for bag in bags:
         tag_manifest = bag / _TAG_MANIFEST
-        # No manifest contains the digest of the tag manifest.
+        # No manifest contains the digest of the tag manifest, so this digest is not compared.
         expected[tag_manifest] = digests.get(tag_manifest, "")
         expected |= _read_manifest(tag_manifest)
         expected |= _read_manifest(bag / _MANIFEST)
@@ -187,7 +188,7 @@ def _check_payload(
     payload: Path, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[PackCheck]:
     about = read_json(payload / PACK)
-    # An entry of a manipulated pack could name files, servers or code.
+    # An entry of a manipulated pack could name files, servers or code, so the entries are reduced again.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
@@ -226,7 +227,7 @@ def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackC
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
     for entry in files.missing:
         later = [other for other in ledger.entries if other.line_number > entry.line_number]
-        # A killed step leaves a last line without its file. Then a later run writes the file.
+        # It is no fault if the last line of a killed step lacks its file and a later run wrote the partition again.
         has_next_line = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
         is_replaced = any((other.table, other.partition) == (entry.table, entry.partition) for other in later)
         if has_next_line or not is_replaced:
@@ -238,10 +239,10 @@ def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackC
 
 @dataclass(frozen=True)
 class _Verification:
-    """The checks of single pairs.
+    """The checks of one pair of benchmark and model at a time.
 
     Attributes:
-        model: The model, which is loaded by its card.
+        model: The packed model, loaded from its card and tokenizer without weights.
         paths: The data folder of the unpacked workspace.
         ledger: The ledger of the pack.
     """
@@ -285,9 +286,9 @@ class _Verification:
 
         Args:
             plan: The plan.
-            line_number: Its line in the ledger.
-            plan_line_numbers: The lines of all plans of the pair.
-            pair: The pair.
+            line_number: The number of the plan's line in the ledger.
+            plan_line_numbers: The numbers of the lines of all plans of the pair.
+            pair: The benchmark and the model.
         """
         entries: list[Entry] = []
         last_lines: list[int] = []
@@ -315,7 +316,7 @@ class _Verification:
         return reasons + explain_late_plan(plan, pair, self.paths)
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
-        """Return the current run of each table.
+        """Return the ledger's entry of the latest run for each table with results in the pack.
 
         Raises:
             DataError: If the pack has no findings.
@@ -391,7 +392,7 @@ class _Verification:
                 yield self._compare_logprobs(f"windows of {pair.benchmark} run again", packed_rows, fresh_rows, rerun)
 
     def _list_windows(self, pair: Pair) -> list[EncodedText]:
-        """Return the windows of the current search."""
+        """Return the windows of the latest search for passages, or an empty list without a search."""
         if not self._list_run_files(EXTRACTION_WINDOWS, pair):
             return []
         run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
@@ -446,9 +447,9 @@ def _refuse_to_run(model: TokenizedModel) -> Backend:
 
 
 def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
-    """Return the first difference between packed rows and rows that were computed again, or None.
+    """Return a description of the first difference between packed rows and rows that were computed again, or None.
 
-    The order and the run of the rows do not matter.
+    The order of the rows, their run ids and columns about generated text do not matter.
     """
     names = [name for name in table.names if name not in ("run_id", *_GENERATED)]
     key = [(name, "ascending") for name in table.key if name in names]

@@ -20,7 +20,7 @@ from audit_pipeline.warehouse.query import open_read_only
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 """The environment variable with the address that changes are posted to."""
 SMALLEST_MOVE = 0.02
-"""Maximum change of an AUROC that is not reported, even if the interval is narrower."""
+"""Maximum change of an AUROC that is never reported, even if the new AUROC is outside the old interval."""
 
 _TIMEOUT_SECONDS = 5.0
 _ROWS = """
@@ -74,9 +74,9 @@ def read_findings(warehouse: Path) -> list[WatchedFinding]:
 def compare_findings(old: Iterable[WatchedFinding], new: Iterable[WatchedFinding]) -> dict[tuple[str, str], str]:
     """Return a line about each pair of model and benchmark whose findings changed, in alphabetical order.
 
-    A new finding is a change, and so is one that is missing or became stale. So is another claim level or split
-    verdict. Another AUROC is a change if it is outside the old interval and moved by more than ``SMALLEST_MOVE``. A
-    repeated audit with nearly the same result is no change. Neither is a stale finding that is current again.
+    A finding changed if it is new, missing or newly stale, or if its pair has another claim level or split verdict. It
+    also changed if its AUROC is outside the old interval and moved by more than ``SMALLEST_MOVE``. A repeated audit
+    with nearly the same result is no change. Neither is a stale finding that is current again.
     """
     before = _group_by_pair(old)
     after = _group_by_pair(new)
@@ -146,7 +146,7 @@ def post_changes(changes: Mapping[tuple[str, str], str], url: str) -> None:
     The payload has a ``text``, which chat services show, and a list of ``changes`` for programs.
 
     Args:
-        changes: A description by model and benchmark.
+        changes: A description of each change, by model and benchmark.
         url: The address of the webhook.
 
     Raises:

@@ -1,7 +1,7 @@
 """The checks of the command `corpus-audit doctor`: the installation, the configuration and the stored data.
 
-Each check reports in one line what is wrong and what to do. The checks repair nothing. They set damaged parts of the
-cache aside, as every audit does.
+Each check reports in one line what is wrong and what to do. The checks repair nothing. They only rename damaged part
+files of the cache, so that no program reads them. Every audit does so, too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MAX_QUOTED_ITEMS = 5
 _FOLDERS_WITHOUT_DIGESTS = ("claims", "dagster_home", "downloads", "logs", "reports")
 
 OnCheck = Callable[[str], None]
-"""A callback with the name of the current check."""
+"""A callback that receives the name of each check before it starts."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _build_check(what: str, problems: Sequence[object], advice: str, state: str)
 
 
 def run_checks(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda what: None) -> list[DoctorCheck]:
-    """Return the results of all checks in order, except that of Dagster. Models are not downloaded.
+    """Run all checks except that of Dagster, and return their results in order. Models are not downloaded.
 
     Args:
         paths: The data folder.
@@ -310,7 +310,7 @@ def _check_warehouse(warehouse: Path, *, deep: bool) -> DoctorCheck:
 
 
 def examine_dagster(paths: DataPaths) -> DoctorCheck:
-    """Return the check of Dagster's storage and of dead runs. It creates no Dagster home."""
+    """Check Dagster's storage, and look for dead runs, which have no process. No Dagster home is created."""
     home = dagster_home(paths)
     reason = explain_unwritable(home)
     if reason is not None:

@@ -3,9 +3,9 @@
 Nothing is removed while an audit is running, or while an unfinished run may write findings. The removal has five steps:
 
 1. Delete the Dagster partition, so that no run can be requested for it.
-2. Delete cached rows of texts that no other benchmark has.
+2. Delete cached token statistics of texts that no other benchmark has.
 3. Delete files. Files with texts come last.
-4. Delete warehouse and report, and empty lines of the ledger.
+4. Delete warehouse and report, and erase the content of the target's lines in the ledger.
 5. Rebuild warehouse and report.
 
 The files with texts and the ledger determine what is removed, so they are the last to change. Therefore the same
@@ -50,9 +50,9 @@ from audit_pipeline.token_statistics.cache import discard_rows
 
 Dimension = Literal["benchmark", "model"]
 
-# No running process writes to a temporary file that is older.
+# An older temporary file was left by a killed process, because no process writes to a file for so long.
 _MAX_WRITE_SECONDS = 3600.0
-# Fetches of documents write no findings.
+# This job fetches documents and writes no findings, so it may run during a removal.
 _FETCHING_JOB = "refresh_sources"
 _UNFINISHED_BACKFILLS = {"REQUESTED", "CANCELING", "FAILING"}
 _MAX_QUOTED_RUNS = 3
@@ -60,7 +60,7 @@ _MAX_QUOTED_RUNS = 3
 
 @dataclass(frozen=True)
 class RemovalTarget:
-    """A benchmark or a model.
+    """A benchmark or a model to remove.
 
     Attributes:
         dimension: The partition dimension.
@@ -76,14 +76,15 @@ class RemovalTarget:
 
 @dataclass
 class Removal:
-    """The data of a benchmark or a model.
+    """The data to remove for a benchmark or a model, and a description of the data that stay.
 
     Attributes:
         target: The benchmark or the model.
         files: Files by kind, in the order of their deletion.
         texts: Digests of the texts whose rows are deleted from all caches.
-        lines: Digests of the ledger's lines that are emptied.
-        renamed_cards: Cards of models that stay under another name, with this name.
+        lines: Digests of the ledger's lines whose content is erased.
+        renamed_cards: Paths of cards (JSON files about models) that another model uses, too, with that model's name.
+            The name in the card is replaced by it.
         kept: Descriptions of related data that stay.
         had_partition: The target had a Dagster partition.
         configured: The configuration contains the target. None if the configuration is unreadable.
@@ -130,7 +131,7 @@ def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Removal:
 def forget(
     named_target: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Removal:
-    """Remove a benchmark or a model, and rebuild warehouse and report.
+    """Remove a benchmark or a model with all derived data, and rebuild warehouse and report.
 
     Args:
         named_target: The target, by a name that the user may have abbreviated.
@@ -202,7 +203,8 @@ def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) 
 def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
     """Return the target with the name of its partition.
 
-    A model may be named by a relative path. A benchmark may be named by its family if the family has no other.
+    A model may be named by a relative path. A benchmark may be named by its family if the family has no other
+    benchmark.
 
     Raises:
         DataError: If no data, no partition and no entry has the name.
@@ -235,7 +237,7 @@ def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
 
 
 def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
-    """Return the benchmarks or models that the data folder contains data of."""
+    """Return the names of the benchmarks or models that the data folder contains data of."""
     names = {_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
     names |= {_find_name_in_line(line, dimension) for line in read_ledger(paths).lines}
     if dimension == "model":
@@ -244,7 +246,7 @@ def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
 
 
 def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
-    """Return the data of a benchmark or a model.
+    """Return the data to remove for a benchmark or a model.
 
     Raises:
         DataError: If a file that determines the removal is unreadable.
@@ -273,7 +275,10 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
 
 
 def execute_removal(removal: Removal, paths: DataPaths) -> None:
-    """Delete the data, and the warehouse and the report, which must be rebuilt."""
+    """Delete the data, the warehouse and the report, and erase lines of the ledger.
+
+    The caller must rebuild warehouse and report.
+    """
     if removal.texts:
         for folder in list_cache_folders(paths):
             discard_rows(folder, removal.texts)
@@ -329,7 +334,7 @@ def _remove_files(files: Iterable[Path], paths: DataPaths) -> None:
 
 
 def _list_damaged_parts(folder: Path) -> list[Path]:
-    """Return the parts that were set aside, and the files of killed writers. They may contain any text."""
+    """Return damaged parts of the cache, and temporary files of killed processes. They may contain rows of any text."""
     parts = list(folder.glob("part-*.unreadable"))
     for path in folder.glob(".part-*.tmp"):
         if path.stat().st_mtime < time.time() - _MAX_WRITE_SECONDS:
@@ -338,7 +343,7 @@ def _list_damaged_parts(folder: Path) -> list[Path]:
 
 
 def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
-    """Add the texts that no other benchmark has, with the texts that detectors derive from them."""
+    """Add to the removal the texts that no other benchmark has, and the texts that detectors derive from them."""
     document_digests: dict[str, str] = {}
     for _, folder in iterate_partitions(paths, DOCUMENTS):
         for file in folder.glob("*.parquet"):
@@ -361,7 +366,7 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
 
 
 def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, str]) -> set[str]:
-    """Return the digests of the texts, derived texts and documents that a file of a table names."""
+    """Return the digests of a table file's texts and documents, and of the texts that detectors derive from them."""
     try:
         rows = read_parquet(file)
     except (OSError, ValueError) as error:
@@ -378,7 +383,7 @@ def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, 
 
 
 def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None:
-    """Add the files that are stored by the fingerprints of a model, except fingerprints of other models."""
+    """Add to the removal the files that are stored under fingerprints that only the model to remove has."""
     name = removal.target.name
     cards = _read_cards(paths)
     other_models = _group_fingerprints(ledger, cards)
@@ -404,7 +409,7 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
 
 
 def _list_stored_paths(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, list[Path]]:
-    """Return the files and folders that are named after a fingerprint of this kind."""
+    """Return the files and folders that are stored under a fingerprint, by a description of their content."""
     if kind == "tokenizer":
         return {"converted tokenizers": [paths.kept_tokenizers(fingerprint)]}
     if kind == "weights":
@@ -420,7 +425,7 @@ def _list_stored_paths(kind: str, fingerprint: str, paths: DataPaths) -> Mapping
 
 
 def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]]) -> dict[str, set[tuple[str, str]]]:
-    """Return kind and value of the fingerprints in the ledger and the cards, by model."""
+    """Return the kind and the value of each fingerprint in the ledger and the cards, by model."""
     fingerprints: dict[str, set[tuple[str, str]]] = defaultdict(set)
 
     def add(model: str, kind: str, fingerprint: object) -> None:
@@ -443,7 +448,7 @@ def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]])
 
 
 def _read_cards(paths: DataPaths) -> dict[Path, Mapping[str, Any]]:
-    """Return the cards of all models by path.
+    """Return the cards of all models (JSON files with their fingerprints) by path.
 
     Raises:
         DataError: If a card is unreadable.

@@ -19,7 +19,7 @@ from audit_pipeline.store.files import read_json, write_json
     description="Posts findings that are new, gone or different to the address in CORPUS_AUDIT_WEBHOOK.",
 )
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
-    """Compare the warehouse with the findings of the last tick. The first tick only stores the findings.
+    """Send the findings that changed since the last tick, and store all findings. The first tick sends nothing.
 
     If the webhook does not accept the changes, the tick fails, and the next tick posts them again.
 
@@ -32,7 +32,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         return dg.SensorResult(skip_reason=f"{alerts.WEBHOOK} is not set.")
     if not paths.warehouse.exists():
         return dg.SensorResult(skip_reason="The warehouse is not built yet.")
-    # Dagster stores the cursor with every tick, so a file holds the findings.
+    # Dagster stores the cursor with every tick, so it must be short, and the findings are in a file.
     cursor = str(paths.warehouse.stat().st_mtime_ns)
     if context.cursor == cursor:
         return dg.SensorResult(skip_reason="The warehouse has not changed since the last tick.")

@@ -1,4 +1,4 @@
-"""The back end of a model that actors of a Ray cluster run. The actors run shards of texts and write the rows.
+"""A back end that runs a model on actors (processes) of a Ray cluster. They run shards of texts and write the rows.
 
 If an actor dies, Ray restarts it, and the new actor loads the model and repeats the shard. The number of restarts is
 unlimited, because one failed machine ends several actors within seconds. A repeated shard is harmless. Its rows have
@@ -39,13 +39,13 @@ from audit_pipeline.token_statistics.tokens import Window
 MAX_SHARD_TOKENS = {"cpu": 20_000, "cuda": 200_000}
 """Maximum number of tokens of a shard by device, except for a single longer text.
 
-A shard takes some minutes: of a small model on one core, or of a large model on a GPU.
+A shard of this size takes some minutes, with a small model on one core or with a large model on a GPU.
 """
 _MIN_SHARD_TOKENS = 2_000
 _SHARDS_PER_WORKER = 4
-# Time without a finished shard before a report.
+# Time without a finished shard after which a message is sent, in seconds.
 _NOTICE_SECONDS = 120.0
-# Time without a finished shard before the run ends.
+# Time without a finished shard after which the run ends with an error, in seconds.
 _LIMIT_SECONDS = 12 * 3600.0
 _CONTINUE = "Finished shards are stored. Repeat the command to continue."
 _OBJECT_STORE_BYTES = 256 << 20
@@ -56,11 +56,11 @@ _LOCAL_SETTINGS = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "
 
 @dataclass(frozen=True, eq=False)
 class TextShard:
-    """Some texts of a run.
+    """A part of the texts of a run, which one actor runs at a time.
 
     Attributes:
         work: The work on these texts. Texts and windows are numbered within the shard.
-        windows: The windows of these texts, with the numbers of the whole run.
+        windows: The windows of these texts, with the text numbers of the whole run.
     """
 
     work: Work
@@ -71,10 +71,10 @@ def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[TextSha
     """Split work into shards of texts with similar lengths. The shard with the longest texts is the first.
 
     Each window belongs to one shard. A text is not split, and a text without a window belongs to no shard. Each worker
-    gets several shards, so that no worker waits long for the last one.
+    gets several shards, so that no worker waits long until the last shard is finished.
 
     Args:
-        work: The work.
+        work: The texts and windows to run.
         workers: Number of workers.
         max_tokens: Approximate maximum number of tokens of a shard.
     """
@@ -118,11 +118,11 @@ def _build_shard(work: Work, texts: Sequence[int], windows: Mapping[int, Sequenc
 
 @dataclass
 class Worker:
-    """An actor with a model.
+    """An actor (a process of the Ray cluster) that loads a model and runs shards.
 
-    It loads the model with its first shard, because Ray reports only the errors of calls. It refuses to work if its
-    model or packages differ from those of the main process. Otherwise it would write different numbers under the same
-    keys.
+    It loads the model in the first call of ``run``, because Ray reports errors of calls, but not those of a
+    constructor. It refuses to work if its model or packages differ from those of the main process. Otherwise it would
+    write different numbers under the same keys.
 
     Attributes:
         entry: The entry of the model.
@@ -196,7 +196,7 @@ class WorkerPlan(NamedTuple):
 
 
 def plan_workers(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str | None) -> WorkerPlan:
-    """Return the workers that fit into the cluster.
+    """Return the number of workers that fit into the cluster, and the resources of a worker.
 
     By default each GPU has one worker. Without GPUs, each node has one worker. A worker without a GPU gets
     OMP_NUM_THREADS CPUs. If the variable is not set, the workers of the smallest node share its CPUs.
@@ -240,7 +240,7 @@ def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
     """
     address = os.environ.get("RAY_ADDRESS", "").strip() or "local"
     if address == "local" and "ray" not in sys.modules:
-        # Ray reads the variables at its import, and its processes inherit them. Only they know the token.
+        # Ray reads the variables at its import, and its processes inherit them. No other process knows the token.
         for name, value in {**_LOCAL_SETTINGS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
             os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415
@@ -261,7 +261,7 @@ def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
 
 
 def start_workers(worker: Worker, plan: WorkerPlan) -> Any:
-    """Return a ray.util.ActorPool of copies of a worker."""
+    """Start actors that are copies of a worker, and return them as a ray.util.ActorPool."""
     import ray  # noqa: PLC0415
     from ray.util import ActorPool  # noqa: PLC0415
 
@@ -272,10 +272,10 @@ def start_workers(worker: Worker, plan: WorkerPlan) -> Any:
 
 
 class RayBackend:
-    """The back end of a model that actors of a Ray cluster run. The actors write the rows.
+    """A back end that runs a model on actors of a Ray cluster. The actors write the rows of the cache.
 
     The back end connects to the cluster when the first texts must run. One model uses the cluster at a time, so the
-    actors of another model are ended before.
+    actors of another model are ended first.
     """
 
     _with_workers: ClassVar[weakref.WeakSet[RayBackend]] = weakref.WeakSet()
@@ -319,13 +319,13 @@ class RayBackend:
 
     @cached_property
     def local_backend(self) -> Backend:
-        """Load the model in this process. Its workers are ended before, because they may use the same memory."""
+        """Load the model in this process. Its workers are ended first, because they may use the same memory."""
         self.end_workers()
         return self._load()
 
     def end_workers(self) -> None:
         """End the workers. The next run starts new ones."""
-        # Ray ends actors without a reference.
+        # Ray ends actors that no variable refers to.
         self._pool = None
         self._with_workers.discard(self)
 

@@ -39,7 +39,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 @dataclass
 class EndpointBackend:
-    """A model at an endpoint after the probe.
+    """The back end of a model at an endpoint that has passed the probe.
 
     Attributes:
         model: Model with its tokenizer.
@@ -61,7 +61,7 @@ class EndpointBackend:
 
     @property
     def local_backend(self) -> EndpointBackend:
-        """Return this back end, which needs no other process."""
+        """Return this back end, because it always sends its requests from this process."""
         return self
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
@@ -121,7 +121,7 @@ class EndpointBackend:
         return done, None
 
     def _mask_floor_values(self, work: Work, window: Window, logprobs: npt.NDArray[Any]) -> None:
-        """Replace log-probabilities at the server's floor by NaN, and report the number of unknown ones."""
+        """Replace log-probabilities at the server's floor (:func:`find_floor`) by NaN. Report how many are unknown."""
         floor = find_floor(logprobs)
         if floor is not None:
             logprobs[logprobs == floor] = np.nan
@@ -162,7 +162,7 @@ class EndpointBackend:
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
-    """Yield the prompts of one part, whose check costs ``cost`` tokens."""
+    """Yield the prompts of one part. The check of the model after the part costs ``cost`` tokens."""
     tokens = 0
     started = time.monotonic()
     for window, prompt in prompts:

@@ -1,8 +1,7 @@
 """The client of model servers: many requests at a time, retries, a budget, and a key that no message contains.
 
 It is built on the HTTP client (audit_pipeline/http). It adds concurrency, the budget of each attempt, and advice about
-the server's entry. The contents of requests and answers belong to dialects/ and
-chat/chat_client.py.
+the server's entry. The modules in dialects/ and chat/chat_client.py build the requests and read the answers.
 
 Requests run in an event loop of the generator that yields their results, without threads. So closing the generator
 cancels all open requests at once.
@@ -78,7 +77,7 @@ class ServerRequest:
 
 
 class ServerAnswer(NamedTuple):
-    """An answer without the key.
+    """An answer of a server. It does not contain the API key, even if the server repeated it.
 
     Attributes:
         status: HTTP status.
@@ -169,13 +168,15 @@ class Client:
         generator cancels open requests.
 
         Args:
-            requests: Pairs of a key and a request. They are read as soon as the server's concurrency allows.
-            read: Function that turns a key and its answer into a result. It raises RetryableError to repeat a request.
+            requests: Pairs of an identifier that the caller chooses and a request. A pair is read as soon as the
+                entry's concurrency allows its request.
+            read: Function that turns an identifier and the answer into a result. It raises RetryableError to repeat a
+                request.
             read_refusal: Function that may turn an answer with an error status into a result.
             patience: Policy of retries. None: that of the client.
 
         Raises:
-            ModelError: If an event loop is running, or the environment lacks the key.
+            ModelError: If an event loop is running, or the environment lacks the API key.
             RefusedError: If the server refuses a request.
             UnansweredError: If the server does not answer.
             BudgetError: If a request could exceed the budget.
@@ -194,7 +195,7 @@ class Client:
 
 
 class _Session(Generic[K, T]):
-    """The state of a run: open requests, and the error that ends the run.
+    """The state of one call of ``Client.iterate_answers``: open requests, and the error that ends the call.
 
     Attributes:
         fault: First error, or None.
@@ -387,7 +388,7 @@ def _require_no_event_loop(who: str) -> None:
 
 
 def read_api_key(entry: ServerSettings) -> str | None:
-    """Return the key of a server, or None if its entry names none.
+    """Return the API key of a server, or None if its entry names none.
 
     Raises:
         ModelError: If the environment variable is empty or holds no key.

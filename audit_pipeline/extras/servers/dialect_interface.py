@@ -125,19 +125,19 @@ WHOLE = -1
 """Value of ``AnswerDetail.best`` for all tokens of the vocabulary. Mean and deviation are then computed here."""
 _MASS = 40
 _MAX_LOCATION_LENGTH = 80
-# Half precision rounds a certain token's log-probability to a little more than 0.
+# Half precision may round the log-probability of a token with probability 1 to a little more than 0.
 _ROUNDING = 0.01
 # The rounding errors of many tokens add up.
 _ROUNDING_OF_MASS = 0.1
 
 LARGEST_ID = int(np.iinfo(np.int32).max)
 _LARGEST = float(np.finfo(np.float32).max)
-# No model in use has logits this far apart.
+# Log-probabilities up to this limit are placeholders, because no model in use has logits this far apart.
 _LEAST = -999.0
-# Between these two limits, placeholders are whole numbers (-100). By chance, one in 131,072 such floats is whole.
+# Between these two limits, whole numbers are placeholders (-100). By chance, one in 131,072 real values is whole.
 _LEAST_FRACTION = -99.0
 _LARGEST_VOCABULARY = 300_000
-# vLLM writes about 110 bytes per entry.
+# Maximum number of bytes per entry of an answer. vLLM writes about 110.
 _BYTES_PER_ENTRY = 400
 _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3
@@ -163,7 +163,7 @@ Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
 
 JSON has no minus infinity. Servers replace it by null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float.
 Some servers do so for each token that is not among the best tokens. The model's value is then unknown. So null, values
-up to -999 and whole numbers up to -99 are read as NaN.
+of -999 or less and whole numbers of -99 or less are read as NaN.
 """
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
@@ -197,7 +197,7 @@ class OtherTokensError(BadAnswerError):
 
 @dataclass(frozen=True)
 class AnswerDetail:
-    """The detail of an answer.
+    """The statistics that an answer must contain in addition to the log-probabilities of the tokens.
 
     Attributes:
         best: Number of best tokens per position.
@@ -222,8 +222,8 @@ class Answer:
     """The content of an answer.
 
     Attributes:
-        values: Arrays by the names of WindowResult, with one entry per scored token.
-        best_given: Maximum number of best tokens at a position.
+        values: Arrays by the names of statistics in WindowResult, with one entry per scored token.
+        best_given: Maximum number of best tokens that the server returned at a position.
         server: The server's fingerprint of itself, or None.
     """
 
@@ -234,7 +234,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class ServerDialect:
-    """The interface of a kind of server.
+    """The functions that build requests for one kind of server and read its answers.
 
     Attributes:
         ask: Function that builds the request for a prompt.
@@ -265,7 +265,7 @@ class AnswerPosition:
 
 
 def parse_answer(shape: type[Shape], body: bytes) -> Shape:
-    """Return a JSON body as a model of pydantic.
+    """Parse a JSON body as an instance of a pydantic model.
 
     Raises:
         BadAnswerError: If the body has another form.
@@ -295,7 +295,7 @@ def build_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
 def build_request(
     endpoint: Endpoint, path: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail, *, root: bool = False
 ) -> ServerRequest:
-    """Return a request about a prompt. Its limit is several times the usual length of the answer."""
+    """Return a request about a prompt. It allows an answer of several times the usual length."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
     max_bytes = _FIXED_BYTES + prompt.token_count * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
@@ -337,7 +337,7 @@ def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server:
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
-    """Return the server's floor, the value that replaces smaller log-probabilities, or None if there is no sign of it.
+    """Return the server's floor, which replaces all smaller log-probabilities, or None without a sign of a floor.
 
     The least value is a floor if it occurs at least three times. It must also occur more than twice as often as any of
     the next five values. Real log-probabilities are rarest at the lower end, and floats hardly ever tie there. A value

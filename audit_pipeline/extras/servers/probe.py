@@ -22,13 +22,15 @@ from audit_pipeline.models.fingerprint import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
+# Minimum share of positions of the text COUNTING at which the next token is the most likely token.
 _ENOUGH_AGREE = 0.5
 # The log-probabilities of texts of different kinds are at least this far apart, in nats.
 _LEAST_SPREAD = 1e-3
-# A token above this is more likely than all others together.
+# A token with a larger log-probability is more likely than all others together.
 _CERTAIN = float(np.log(0.5))
 # The server and this process sum over the vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
+# Maximum difference between log-probabilities in two answers to one request, in nats.
 _LARGEST_NOISE = 0.5
 _BAD_REQUEST = frozenset((400, 422))
 # Statuses of servers that cannot read token ids. llama-cpp-python's server responds with 500.
@@ -40,7 +42,8 @@ class ProbeResult:
     """The result of a probe.
 
     Attributes:
-        seen: Answers to ``TEXTS``.
+        seen: The endpoint's log-probabilities of the fixed texts ``TEXTS``, and the largest difference between two
+            answers.
         takes_ids: Whether prompts are sent as token ids.
     """
 
@@ -52,8 +55,8 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     """Check the endpoint of a model with about twenty short requests.
 
     Raises:
-        ModelError: If its answers are unusable.
-        TransientError: If it does not answer.
+        ModelError: If the endpoint's answers are unusable.
+        TransientError: If the endpoint does not answer.
         BudgetError: If the budget is too small for the probe.
     """
     _require_window_fits(model, client)
@@ -240,12 +243,12 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
 
 
 def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
-    """Refuse a server that returns the log-probabilities of other positions."""
+    """Refuse a server that returns the log-probabilities of shifted positions."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
     [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
     best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
-    # The first numbers are not predictable yet.
+    # A model cannot predict the first numbers, because it does not know yet that the text counts.
     known = slice(len(own) // 3, None)
     agree = int((own[known] >= best[known] - 1e-4).sum())
     if agree < _ENOUGH_AGREE * len(own[known]):
@@ -273,10 +276,10 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
 
 
 def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Sequence[Prompt]) -> None:
-    """Refuse means and deviations that differ from those of the whole distribution, if the server returns it."""
+    """Refuse means and deviations that differ from those of the whole distribution, if the server can return it."""
     if not client.endpoint.moments:
         return
-    # One position each, because a whole distribution has megabytes.
+    # One token of each prompt is scored, because a whole distribution takes megabytes.
     few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
     given = _request_answers_in_order(client, few, AnswerDetail(0, moments=True))
     try:

@@ -32,8 +32,8 @@ class TwinsTest:
     """The result of a test of one model.
 
     Attributes:
-        test: The row of CORPUS_TESTS without its run.
-        rows: The rows of TWINS without model, benchmark and run.
+        test: The row of CORPUS_TESTS without its run id.
+        rows: The rows of TWINS without model, benchmark and run id.
     """
 
     test: CorpusTest
@@ -117,9 +117,9 @@ def run_twins_test(
 def _build_detector_group_rows(
     twins: Twins, shares: Mapping[tuple[str, str], Sequence[Floats]], together: TwinComparison
 ) -> list[dict[str, Any]]:
-    """Return the rows of all items and of each group, per detector and for all detectors together.
+    """Return the rows of TWINS: for all items and for each group, per detector and for all detectors together.
 
-    Groups have rows only if a group has two items. The row for all detectors exists only if there are several.
+    Groups have rows only if a group has at least two items. Rows for all detectors exist only if there are several.
     """
     item_groups = [item.group for item in twins.items]
     groups = [""]
@@ -140,7 +140,7 @@ def _build_detector_group_rows(
             published = [twins.published[index] for index in indices]
             comparison = compare_twins(group_shares, published, alpha=1.0)
             rows.append({"detector": detector, "parameters": parameters, "group": group, **vars(comparison)})
-    # The first row is the answer. It contains the reason if the answer is refused.
+    # The first row is the headline result. It contains the reason if no result can be given.
     rows[0] |= vars(together)
     return rows
 
@@ -167,7 +167,7 @@ def write_twins_test(
         The data version of the rows of TWINS.
 
     Raises:
-        DataError: If the name of the items contains a bar.
+        DataError: If the name of the items contains a vertical bar.
     """
     write_corpus_test(result.test, model, paths, run_id=step.run_id)
     keys = {"model": result.test.model, "benchmark": result.test.benchmark, "run_id": step.run_id}

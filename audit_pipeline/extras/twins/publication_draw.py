@@ -40,10 +40,10 @@ class TwinItem:
     """An item with its versions.
 
     Attributes:
-        item: Its name.
+        item: Name of the item.
         group: Name of the group of dependent items, by default the name of the item.
         versions: At least two texts.
-        rest: The other columns of its row, which are published unchanged.
+        rest: The other columns of the item's row, which are published unchanged.
     """
 
     item: str
@@ -99,8 +99,8 @@ def read_items(path: Path) -> list[TwinItem]:
     a file may have columns ``version_1``, ``version_2`` and so on. An empty cell is no version.
 
     Raises:
-        DataError: If a row is unusable. All names and all versions must differ, because a version of two items would be
-            published by one of them.
+        DataError: If a row is unusable. All names and all versions must differ. Otherwise one item could publish a
+            version that another item keeps secret.
     """
     file = read_rows(path)
     problems = [(skipped.location, skipped.reason) for skipped in file.skipped]
@@ -283,7 +283,7 @@ WORDS: tuple[str, ...] = tuple((files(__package__) / "canary_words.txt").read_te
 
 
 def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[TwinItem]:
-    """Draw items of random texts. No two texts are equal.
+    """Draw items whose versions are random texts. No two texts are equal.
 
     A text has 12 random words, which are 96 random bits from the operating system.
 

@@ -2,8 +2,8 @@
 
 Answers name the best tokens by their text, which several tokens can share. So only the largest log-probability is read
 from them. The prompt is sent as ids if the server accepts ids (probe.py tries), and otherwise as a string. The answer
-to a string must contain the position of each token, and these positions must be ours. The first token has no
-log-probability: it is a start token, or is not scored.
+to a string must contain the position of each token, and these positions must be those of the local tokenizer. The first
+token has no log-probability: it is a start token, or is not scored.
 
 llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from the
 answer, together with the log-probability of the first token after it. Without a start token, each log-probability is

@@ -1,8 +1,8 @@
 """vLLM's completions route: the answer has each token id with its log-probability, its rank and the best tokens.
 
 The form is that of vLLM 0.32 and 0.33. A plugin in the server adds mean and standard deviation. The answer repeats the
-ids of the prompt, so that a shift is detected. A rank is the number of logits that are at least as large. The first
-token has no entry: it is a start token, or is not scored.
+ids of the prompt, so that shifted positions are detected. A rank is the number of logits that are at least as large.
+The first token has no entry: it is a start token, or is not scored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from audit_pipeline.extras.servers import dialect_interface as interface
 from audit_pipeline.extras.servers.client import ServerRequest
 from audit_pipeline.models.server_settings import Endpoint
 
-# For this number of best tokens, the plugin returns mean and deviation.
+# If a request asks for this number of best tokens, the plugin returns mean and deviation in place of two of them.
 WITH_MOMENTS = 22
 # The plugin's two entries have ids that no token has.
 _MEAN = -1
@@ -80,7 +80,8 @@ def _build_place(
     tokens = {token: token_entry for token, token_entry in entry.items() if token >= 0}
     is_whole = detail.best == interface.WHOLE
     n_best = WITH_MOMENTS - 2 if detail.moments else detail.best
-    # An answer always has the token itself. If it is not among the best tokens, it is one entry too many.
+    # An answer always contains the token of the prompt. If this token is not one of the best, it is an additional
+    # entry.
     if not is_whole and len(tokens) > n_best:
         del tokens[token]
     ordered = sorted(tokens.items(), key=lambda item: (-interface.nan_to_minus_inf(item[1].logprob), item[1].rank or 0))
