@@ -182,7 +182,7 @@ def _read_moment(written: str) -> Dating:
 def _read_digits(digits: str) -> Dating:
     """Read digits as a year, a compact date (20240531) or a time since 1970.
 
-    Serial numbers of days, as in spreadsheets, are not accepted.
+    Serial numbers of days, which spreadsheets use for dates, are refused.
     """
     if len(digits) == len("1998"):
         return _build_from_numbers(int(digits))

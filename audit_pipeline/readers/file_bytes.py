@@ -57,7 +57,7 @@ class InputFile:
 
     Attributes:
         path: The path.
-        name: The name of the file in the locations of rows, such as ``texts.jsonl``.
+        name: The name of the file in the locations of rows, such as texts.jsonl.
         kind: The suffix of the format, such as .jsonl, without the suffix of the compression.
         packed: The suffix of the compression (.gz or .zst), or "" if the file is not compressed.
         string_lines: The column for values that are JSON strings instead of objects, or None to skip such values.

@@ -190,7 +190,7 @@ def find_column(columns: Sequence[str], name: str) -> str | None:
 
 
 def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
-    """Return the columns of all rows in order of first occurrence."""
+    """Return the names of the columns of all rows, in order of first occurrence."""
     rows = (entry.values for entry in entries if isinstance(entry, Row))
     return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 

@@ -47,8 +47,8 @@ class Document:
         language: The language (ISO 639-1).
         licence: The licence.
         url: The address of the document.
-        group: The name of the group of documents that are not independent, such as the patents of one family. None
-            makes the document a group of its own.
+        group: The name of its group. The documents of a group are not independent, such as the patents of one family.
+            None makes the document a group of its own.
         date_kind: The kind of event on the day ``published``, such as a release.
         earliest: The first day on which the text can have existed, or None if it is the day of publication. For
             example, a patent is written before its publication.
@@ -113,7 +113,7 @@ class LeftOut:
 
 
 def _make_printable(unused: MissingPart | LeftOut) -> None:
-    """Escape control characters, because part and reason may contain file names and are printed."""
+    """Escape control characters in part and reason, because both may contain file names and are printed."""
     object.__setattr__(unused, "part", escape_unprintable(unused.part))
     object.__setattr__(unused, "reason", escape_unprintable(unused.reason))
 

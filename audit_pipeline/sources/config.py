@@ -115,7 +115,7 @@ class SourceSettings:
     def digest_for(self, source: str) -> str:
         """Return the digest of a source's settings, and of the files that they name.
 
-        Names, sizes and times of modification stand for the files. A new digest makes stored documents stale.
+        The digest covers name, size and time of modification of each file. A new digest makes stored documents stale.
 
         Raises:
             ConfigError: If its section is broken.

@@ -32,7 +32,7 @@ class SourceReport:
     """The result of fetching a source and storing its documents.
 
     Attributes:
-        source: The source.
+        source: The name of the source.
         documents: The number of documents.
         by_collection: The number of documents by collection.
         kept: The number of documents from earlier fetches that stayed, by collection.
