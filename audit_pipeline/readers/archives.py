@@ -20,7 +20,7 @@ class Archive:
 
     Attributes:
         version: The version of the distribution.
-        path: The path of the file.
+        path: The path of the downloaded file.
         fault: The reason why the package index could not be searched for a newer version, or None.
     """
 
@@ -47,7 +47,11 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
 
 
 def read_members(archive: Path, is_selected: Callable[[str], bool]) -> dict[str, bytes]:
-    """Return the selected regular files of a .tar.gz by their path below its top folder.
+    """Return the bytes of the selected regular files in a .tar.gz, by path relative to the archive's top folder.
+
+    Args:
+        archive: The path of the .tar.gz.
+        is_selected: Returns True for the relative path of a file to read.
 
     Raises:
         SourceError: If the archive is broken.

@@ -63,15 +63,16 @@ def find_codec(label: str, *, is_inside: bool = False) -> str | None:
 def decode_page(content: bytes, charset: str | None = None) -> str:
     """Decode the bytes of a page.
 
-    The candidates are the encoding of the byte-order mark, UTF-8, and the declared charset. UTF-8 is tried first,
-    because text in other encodings is not valid UTF-8. Without a declaration charset-normalizer guesses the charset.
+    If there is a byte-order mark, its encoding is used. Otherwise UTF-8 is tried first, because text in other encodings
+    is rarely valid UTF-8. Next are the charsets that the server and the page declare. If neither declares a known
+    charset, charset-normalizer guesses one.
 
     Args:
-        content: The bytes.
-        charset: The charset that the server declares.
+        content: The bytes of the page.
+        charset: The charset that the server declares, or None.
 
     Raises:
-        DataError: If no candidate fits.
+        DataError: If the bytes are invalid in every encoding that was tried.
     """
     candidates = _list_candidates(content, charset)
     text = _decode_strictly(content, candidates)
@@ -85,8 +86,8 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
 def decode_page_file(content: bytes, charset: str | None = None) -> str:
     """Decode the bytes of a user's page as :func:`decode_page` does, but never raise an error.
 
-    If no candidate fits, each invalid byte becomes U+FFFD. The page is then decoded as UTF-8 if it has more valid than
-    invalid UTF-8 sequences, else in the guessed or declared charset.
+    If the bytes are invalid in every encoding that was tried, each invalid byte becomes U+FFFD. The page is then
+    decoded as UTF-8 if it has more valid than invalid UTF-8 sequences, else in the declared or guessed charset.
     """
     candidates = _list_candidates(content, charset)
     text = _decode_strictly(content, candidates)
@@ -115,14 +116,14 @@ def _list_candidates(content: bytes, charset: str | None) -> list[str]:
     if label_inside:
         declared.append(find_codec(label_inside, is_inside=True))
     known = [name for name in declared if name is not None]
-    # Text in ISO-2022-JP consists of ASCII bytes and would be accepted as UTF-8, so ISO-2022-JP must be tried earlier.
+    # Text in ISO-2022-JP consists of ASCII bytes and would be accepted as UTF-8, so UTF-8 must not be tried.
     if _SHIFTED in known and _ESCAPE in content:
         return [_SHIFTED]
     return ["utf-8", *known]
 
 
 def _find_text_codec(label: str) -> str | None:
-    """Return the name of Python's codec for a label, or None if it is unknown or no text codec, such as "hex"."""
+    """Return the name of Python's text codec for a label, or None if there is none. "hex" is no text codec."""
     try:
         bytes(4).decode(label)
         return codecs.lookup(label).name

@@ -48,7 +48,7 @@ class Dating:
 
 
 class UnreadableDateError(ValueError):
-    """A value that is not a date. The message quotes the value."""
+    """An error for a value that cannot be used as a date. The message quotes the value."""
 
 
 def parse_dating(value: object, today: date | None = None) -> Dating | None:
@@ -143,7 +143,7 @@ def _build_from_moment(moment: datetime) -> Dating:
 
 
 def _parse_value(value: object) -> Dating:
-    """Parse a value that is not missing.
+    """Parse a value to the interval of days that it means. The value is not null, blank or a word for a missing date.
 
     Raises:
         ValueError: If the value is not a date.
@@ -174,7 +174,7 @@ def _parse_written(value: str) -> Dating:
 
 
 def _read_moment(written: str) -> Dating:
-    """Read an ISO date and time. Its time zone may be a name, and a blank may precede the time zone."""
+    """Read an ISO date and time. The time zone may be UTC or GMT instead of an offset, and may follow a blank."""
     joined = _SPACED_OFFSET.sub(r"\1", _ZONE_NAME.sub("+00:00", written))
     return _build_from_moment(datetime.fromisoformat(joined))
 
@@ -182,7 +182,7 @@ def _read_moment(written: str) -> Dating:
 def _read_digits(digits: str) -> Dating:
     """Read digits as a year, a compact date (20240531) or a time since 1970.
 
-    Serial numbers of days, as in spreadsheets, are not accepted.
+    Serial numbers of days, which spreadsheets use for dates, are refused.
     """
     if len(digits) == len("1998"):
         return _build_from_numbers(int(digits))
@@ -307,5 +307,6 @@ _ZONE_NAME = _compile(r" ?(?:UTC|GMT)\Z")
 _SPACED_OFFSET = _compile(r" ([+-]\d{2}:?\d{2})\Z")
 _REGION = _compile(r"\[[\w/+-]+\]\Z")
 _COMPACT_MINUTE = _compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])(?:[01]\d|2[0-3])[0-5]\d")
-# Minimum values (in 1973) of seconds, milliseconds, microseconds and nanoseconds since 1970, and the units per second.
+# For times since 1970 in seconds, milliseconds, microseconds and nanoseconds: the smallest accepted number (it means a
+# day in 1973), and the number of units per second.
 _EPOCH_UNITS = ((10**8, 1), (10**11, 10**3), (10**14, 10**6), (10**17, 10**9))

@@ -1,4 +1,4 @@
-"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded."""
+"""The bytes of a user's file: plain, compressed or from standard input, with progress and a limit for lines."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Meter:
     """The progress of reading a file.
 
     Attributes:
-        size: The size, in bytes on disk or in rows.
-        position: Returns the current position in the same unit. None if the file is closed.
+        size: The size of the file: bytes on disk or, for spreadsheets, rows.
+        position: Returns the number of bytes or rows that have been read so far. None if the file is closed.
     """
 
     size: int = 0
@@ -53,14 +53,14 @@ class Meter:
 
 @dataclass(frozen=True)
 class InputFile:
-    """The input of a format's reader.
+    """A file to read, as the reader of its format gets it.
 
     Attributes:
         path: The path.
-        name: The name in the locations of rows.
-        kind: The suffix of the format, without that of the compression, such as .jsonl.
+        name: The name of the file in the locations of rows, such as texts.jsonl.
+        kind: The suffix of the format, such as .jsonl, without the suffix of the compression.
         packed: The suffix of the compression (.gz or .zst), or "" if the file is not compressed.
-        string_lines: The column that lines with a JSON string are read into, or None to skip such lines.
+        string_lines: The column for values that are JSON strings instead of objects, or None to skip such values.
         spooled: A temporary file with the content of standard input, or None for other files.
         meter: The progress of reading.
     """
@@ -155,7 +155,7 @@ def refuse_utf16(file: InputFile, start: bytes) -> None:
 
 
 def read_standard_input() -> InputFile:
-    """Copy standard input to a temporary file, because a file is read several times.
+    """Copy standard input to a temporary file, because files are read several times. Return it as lines of JSON.
 
     Raises:
         UnreadableFileError: If standard input is closed or is not text.
@@ -178,7 +178,7 @@ def read_standard_input() -> InputFile:
 
 
 class _NonClosingReader(io.RawIOBase):
-    """A wrapper of a file with its position. Closing the wrapper does not close the file."""
+    """A raw reader of an open file that reports the file's position. Closing the reader does not close the file."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""Opening of users' files: the format is chosen by the file name, and the rows or texts of the file are returned."""
+"""Opening of users' files: the suffix of the file name decides which reader returns the rows or texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FORMATS: Mapping[str, RowFormat] = _find_formats()
 
 SUFFIXES = tuple(_FORMATS)
 ROW_SUFFIXES = tuple(suffix for suffix, row_format in _FORMATS.items() if row_format.has_columns)
-"""The suffixes of formats with columns."""
+"""The suffixes of all formats except .txt, whose rows have no columns."""
 
 
 def find_suffix(path: Path) -> str | None:
@@ -49,7 +49,7 @@ def find_suffix(path: Path) -> str | None:
 
 
 def has_row_format(path: Path) -> bool:
-    """Return True if the path is a file of a known format, or a folder that `datasets` saved."""
+    """Return True if the path is a folder that `datasets` saved, or has the suffix of a known format."""
     if path.is_dir():
         return detect_saved_kind(path) is not None
     return find_suffix(path) is not None
@@ -58,14 +58,14 @@ def has_row_format(path: Path) -> bool:
 def open_rows(path: Path, *, name: str | None = None, string_lines: str | None = None) -> RowStream:
     """Open the rows of a file.
 
-    The location of a row contains a number from 1: the line in text files and spreadsheets, the row in other formats.
-    Indices of rows begin at 0 and include unreadable rows, but no blank lines.
+    ``Row.location`` contains a number from 1: of the line in text files and spreadsheets, of the row in other formats.
+    ``Row.index`` begins at 0. It also counts unreadable rows, but no blank lines.
 
     Args:
         path: A file of a format in SUFFIXES, a folder that `datasets` saved, or ``-`` for standard input.
-        name: The name of the file in the locations of rows. By default the file name.
-        string_lines: The column that lines with a JSON string are read into, as in files of MIMIR. By default such
-            lines are skipped.
+        name: The name of the file in ``Row.location``. By default the file name.
+        string_lines: The column for JSON values that are strings instead of objects, as in files of the benchmark
+            MIMIR. By default such values are skipped.
 
     Raises:
         DataError: If the file is missing, its format is unknown, or its beginning cannot be read.

@@ -1,4 +1,4 @@
-"""The HTTP client of huggingface_hub with limits of ours, and messages for its errors.
+"""Limits for the HTTP client of huggingface_hub, and messages for errors of the Hugging Face hub.
 
 Importing this module replaces the HTTP client of huggingface_hub, which transformers and `datasets` use as well. The
 new client has a timeout and a maximum length of responses. huggingface_hub itself repeats failed requests. The limits
@@ -35,7 +35,7 @@ from audit_pipeline.http.response_guard import LIMIT_EXTENSION
 from audit_pipeline.http.retry import parse_retry_after
 
 HUB_ERRORS = (httpx2.HTTPError, HttpError, HFValidationError, RevisionResolutionError, OSError)
-"""Errors of the hub's clients, of the disk and of the network."""
+"""The errors that a request to the hub can raise: of its clients, of the disk and of the network."""
 
 _UNAUTHORISED = 401
 _FORBIDDEN = 403
@@ -66,9 +66,9 @@ class HubFault:
 
 
 def _limit_response(response: httpx2.Response) -> None:
-    """Set the maximum length of a response. It applies to listings and errors, but not to files.
+    """Set the maximum length of a response with a listing or an error.
 
-    The clients of the hub verify the length of files themselves.
+    Files have no maximum length. The clients of the hub verify the length of files themselves.
     """
     is_listing = response.request.url.path.startswith("/api/")
     limit = _MAX_LISTING_BYTES if is_listing or response.status_code >= _FIRST_ERROR_STATUS else None
@@ -85,7 +85,7 @@ _install_client()
 
 
 def classify_hub_error(error: BaseException, revision: str | None = None) -> HubFault | None:
-    """Return the fault behind an error of the hub's clients, or None for any other error.
+    """Return the problem with the hub that caused an error, or None if the hub did not cause it.
 
     Args:
         error: The error. Its causes are examined as well.

@@ -13,7 +13,7 @@ SPELLINGS: Mapping[str, int | None] = {
     **dict.fromkeys(("0", "0.0", "false", "non-member", "nonmember", "non_member"), NON_MEMBER),
     **dict.fromkeys(("", "none", "null", "nan", "unknown"), None),
 }
-"""The known spellings of labels, in lower case and stripped."""
+"""The label for each known spelling (in lower case): 1 for members, 0 for non-members, None if nobody knows."""
 
 NOT_UNDERSTOOD = "label is neither 1, 0 nor empty"
 
@@ -22,14 +22,14 @@ _MAX_SHOWN_CHARACTERS = 30
 
 
 class SpellingError(ValueError):
-    """A label with an unknown spelling."""
+    """An error for a label with an unknown spelling."""
 
 
 def parse_label(value: object) -> int | None:
-    """Return 1 for a member, 0 for a non-member, or None if the label is unknown.
+    """Return 1 for a member, 0 for a non-member, or None if the value is empty or says that the label is unknown.
 
     Raises:
-        SpellingError: If the spelling is unknown.
+        SpellingError: If the spelling of the value is not in SPELLINGS.
     """
     spelling = label_to_spelling(value).lower()
     if spelling not in SPELLINGS:
@@ -42,7 +42,7 @@ class LabelReader:
     """A reader of labels that counts unknown spellings.
 
     Attributes:
-        known: Number of labels with a known spelling, per side.
+        known: Number of members (key 1) and of non-members (key 0). Empty labels are not counted.
         not_understood: Number of labels with an unknown spelling.
         spelt: Counts of the first five distinct unknown spellings. All spellings of more than 30 characters are counted
             under the key None, because a cell of the label column may contain a whole text if columns are shifted.
@@ -54,7 +54,7 @@ class LabelReader:
     _others: bool = False
 
     def read(self, value: object) -> int | None:
-        """Return 1 for a member, 0 for a non-member, or None if the label or its spelling is unknown."""
+        """Count a label and return it: 1 for a member, 0 for a non-member, None if it or its spelling is unknown."""
         try:
             label = parse_label(value)
         except SpellingError:
@@ -97,7 +97,7 @@ class LabelReader:
 
 
 def shorten_spelling(spelling: str) -> str:
-    """Return the first 30 characters of a spelling."""
+    """Return the first 30 characters of a spelling, with an ellipsis if it is longer."""
     if len(spelling) <= _MAX_SHOWN_CHARACTERS:
         return spelling
     return f"{spelling[:_MAX_SHOWN_CHARACTERS]}…"

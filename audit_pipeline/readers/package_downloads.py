@@ -1,4 +1,4 @@
-"""Distributions from the package index that pip is configured with: downloaded and read, not built or installed."""
+"""Downloads of distributions from a package index, with a cache. Nothing is built or installed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_FOUND = 404
 
 
 def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
-    """Return the newest final source distribution of a project that is not yanked.
+    """Return the newest source distribution of a project. Pre-releases and yanked releases are ignored.
 
     A cached file is not downloaded again. If the index is unreachable, the newest cached archive is returned, and its
     ``fault`` has the reason. Downloaded and cached archives are verified by the sha256 that the index publishes.
@@ -59,9 +59,10 @@ def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
 
 
 def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
-    """Return a wheel of a project's newest final release that is not yanked, as :func:`fetch_sdist` does.
+    """Return a wheel of a project: of the newest release, or of a given version.
 
-    If a release has several wheels, the wheel for all platforms is preferred, otherwise the first wheel by name.
+    Cache, verification and ignored releases are the same as in :func:`fetch_sdist`. If a release has several wheels,
+    the wheel for all platforms is preferred, otherwise the first wheel by name.
 
     Args:
         project: Name of the project.
@@ -83,7 +84,7 @@ class _Kind:
     Attributes:
         name: Name in messages.
         suffix: End of the file names.
-        parse: Function that returns project and version of a file name.
+        parse: Function that returns a tuple for a file name. Its first two items are project and version.
     """
 
     name: str
@@ -135,7 +136,11 @@ def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, requ
 def _choose_newest(
     kind: _Kind, packages: list[DistributionPackage], project: str, required: str | None
 ) -> tuple[DistributionPackage, Version]:
-    """Return the distribution of the newest version that is not yanked, or of the required version."""
+    """Return the distribution of the newest version that is not yanked, or of the required version, with its version.
+
+    Raises:
+        SourceError: If there is no such distribution.
+    """
     candidates: list[tuple[Version, DistributionPackage]] = []
     for package in packages:
         version = kind.find_version(package.filename, project, required)
@@ -170,14 +175,14 @@ def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str |
 
 
 class _FetchError(Exception):
-    """An error for a request to the index that failed. The caller may then use a cached archive."""
+    """An error for a failed request to the package index. The caller may then use a cached archive."""
 
 
 class _IndexClient:
     """A client of a package index; a context manager.
 
     The package pypi-simple parses the pages of the index. Its HTTP client is not used, because it works only with
-    sessions of the package requests.
+    sessions of the package `requests`.
     """
 
     def __init__(self, index: Index) -> None:
@@ -216,7 +221,7 @@ class _IndexClient:
             raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
 
     def fetch_distribution(self, package: DistributionPackage, folder: Path) -> Path:
-        """Return the verified file of a distribution, from the folder or the index."""
+        """Return the path of a distribution in the folder. Download it if it is missing there or has a wrong sha256."""
         expected = package.digests.get("sha256", "").lower()
         if not expected:
             raise _FetchError(f"the index has no sha256 for {package.filename}")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-# In ascending order of precedence.
+# The sections of pip's configuration that ``pip download`` uses, in ascending order of precedence.
 _PIP_SECTIONS = ("global", "install", "download")
 
 

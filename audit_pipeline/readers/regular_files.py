@@ -1,4 +1,4 @@
-"""Opening of regular files, and the kinds of all other paths.
+"""Opening of regular files, and phrases for what other paths are, such as "a pipe".
 
 Opening a named pipe waits until a program writes to it, and reading a device may never end. Therefore only regular
 files are opened.
@@ -26,7 +26,7 @@ _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def find_irregular_kind(path: Path) -> str | None:
-    """Return the kind of a path, such as "a pipe", or None if it is a regular file or a link to a regular file."""
+    """Return a phrase for what a path is, such as "a pipe", or None for a regular file or a link to one."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -39,7 +39,7 @@ def find_irregular_kind(path: Path) -> str | None:
 
 
 def is_unicode(name: str) -> bool:
-    """Return False if a file name is not valid UTF-8. Python then represents its bytes as lone surrogates."""
+    """Return True if a file name is valid UTF-8. Python represents invalid bytes as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ _COUNTED_TEXTS = 2000
 
 @dataclass(frozen=True)
 class RowFormat:
-    """A format of files of rows.
+    """A format of files that contain rows, such as CSV.
 
     Attributes:
         suffixes: The suffixes of file names.
@@ -49,10 +49,10 @@ class RowFormat:
 
 @dataclass(frozen=True)
 class Expected:
-    """The number of rows of a file.
+    """The number of rows or texts of a file, exact or estimated.
 
     Attributes:
-        rows: The number of rows.
+        rows: The number of rows or texts.
         estimated: True if the number is an estimate from the first rows.
     """
 
@@ -62,7 +62,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class RowStream:
-    """The rows of one file in their order. Unreadable rows are skipped with a reason.
+    """The rows of one file in their order. An unreadable row is yielded as :class:`Skipped` with the reason.
 
     Attributes:
         file: The file.
@@ -70,8 +70,8 @@ class RowStream:
             None for all columns. Only columnar formats such as Parquet omit the other columns.
         columns: The columns in the file's header or schema, or None if the file has neither.
         count: The number of rows in the file's metadata, or None.
-        note: A description of the detected format, or None if the suffix determines the format. It includes the
-            remarks.
+        note: A message to the user about the detected dialect, sheet or columns, or None if nothing was detected. It
+            includes the remarks.
         remarks: Parts of the file that are skipped or changed, each with the reason.
     """
 
@@ -83,7 +83,7 @@ class RowStream:
     remarks: tuple[tuple[str, str], ...] = ()
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
-        """Yield every row.
+        """Yield every row of the file, including skipped rows.
 
         Args:
             columns: The columns to read in columnar formats. By default all.
@@ -119,7 +119,7 @@ class TextStream:
     """
 
     def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
-        """Declare the columns.
+        """Store the rows and the columns to read. The file is read only when texts are requested.
 
         Args:
             rows: The rows of the file.
@@ -133,7 +133,7 @@ class TextStream:
         self._extra_columns = extra_columns
 
     def __iter__(self) -> Iterator[TextRow]:
-        """Yield every text from the beginning.
+        """Read the file from the beginning and yield every text. Rows without a usable text are added to ``skipped``.
 
         Raises:
             UnreadableFileError: As :meth:`entries`, or if no row can be used.
@@ -200,8 +200,9 @@ class TextStream:
         """Yield every row with its text, or with the reason for skipping it.
 
         Raises:
-            UnreadableFileError: If :meth:`RowStream.entries` raises it, or if no row has the text column. If the user
-                named no column, also if a later row has a text column that is preferred over that of the first rows.
+            UnreadableFileError: If :meth:`RowStream.entries` raises it, or if no row has the text column. Also if the
+                user named no column and a later row shows that the chosen column was wrong (see
+                :func:`require_no_preferred_column`).
         """
         if self.rows.columns is None:
             yield from self._search_column()

@@ -55,11 +55,12 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     """Return the visible text of markup. Blank lines separate paragraphs and headings. Code keeps its lines.
 
     Roles, links, literals and emphasis become their visible words. Rulers, comments, targets, bullets and directive
-    markers are removed. The text of notes, warnings and changes stays.
+    markers are removed. The text of directives such as note, warning and versionchanged stays.
 
     Args:
         markup: The reStructuredText.
-        titles: Section titles by label (see :func:`find_section_titles`), for cross-references without words.
+        titles: Section titles by label (see :func:`find_section_titles`). A cross-reference without its own words
+            becomes the title of its target.
     """
     for name in set(_DIRECTIVE.findall(markup)):
         directives.register_directive(name.lower(), _Hidden if name in _HIDDEN else _Shown)
@@ -111,7 +112,7 @@ class _Hidden(Directive):  # type: ignore[misc]
 
 
 class _Shown(_Hidden):
-    """A directive that shows its content, and the text of its argument."""
+    """A directive whose content is visible, and whose argument may be visible."""
 
     def run(self) -> list[Any]:
         if self.name in _VERBATIM:
@@ -120,7 +121,7 @@ class _Shown(_Hidden):
         container = nodes.container()
         argument = self.arguments[0] if self.arguments else ""
         if self.name not in _TITLED:
-            # The first line is an argument that is not visible. The lines below it are visible text.
+            # The first line of the argument is not visible. Its other lines are visible text.
             argument = argument.removeprefix(self.block_text.partition("\n")[0].partition("::")[2].strip())
         # If options are indented more than the content, docutils returns them as the argument.
         if argument.strip() and not _OPTION.match(argument):

@@ -1,4 +1,4 @@
-"""Layout of spreadsheets: hidden rows and columns, merged cells, and cells without a stored value.
+"""Layout of spreadsheets: hidden rows and columns, merged cells, and cells with errors or without a stored value.
 
 The library that reads the cells (calamine) does not report the layout, so the XML of the sheet is parsed here. It is
 parsed as a stream, so that memory is bounded.
@@ -36,7 +36,13 @@ _LETTERS = 26
 
 @dataclass(frozen=True)
 class MergedCells:
-    """A rectangle of cells that are shown as one. Rows and columns count from 1."""
+    """Cells of several rows that are merged and shown as one cell. Rows and columns count from 1.
+
+    Attributes:
+        first_row: The first row. Its cell contains the value.
+        last_row: The last row.
+        column: The first column.
+    """
 
     first_row: int
     last_row: int
@@ -45,13 +51,13 @@ class MergedCells:
 
 @dataclass
 class CellCount:
-    """A count of cells, and the names of the first cells."""
+    """A count of cells, and the names of the first three cells, such as B7."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
 
     def add(self, name: str) -> None:
-        """Count a cell, and store its name if few names are stored so far."""
+        """Count a cell, and store its name if fewer than three names are stored."""
         self.count += 1
         if len(self.first) < _MAX_NAMED_CELLS:
             self.first.append(name)
@@ -66,8 +72,8 @@ class SheetLayout:
     """The layout of one sheet. Rows and columns count from 1.
 
     Attributes:
-        hidden_rows: First and last row of each run of hidden rows.
-        hidden_columns: First and last column of each run of hidden columns.
+        hidden_rows: First and last row of each block of hidden rows.
+        hidden_columns: First and last column of each block of hidden columns.
         merged: Merged cells that span several rows.
         errors: Cells with an error such as #REF!.
         without_value: Cells with a formula, but without a stored value.
@@ -254,7 +260,7 @@ def _parse_column(letters: str) -> int:
 
 
 class _BoundedReader:
-    """A wrapper of an archive member that refuses to read more than a limit."""
+    """A reader of an archive member that raises ValueError if the member has more than ``limit`` bytes."""
 
     def __init__(self, member: IO[bytes], limit: int) -> None:
         self._member = member
@@ -273,7 +279,7 @@ class _BoundedReader:
 
 @contextmanager
 def _open_member(archive: zipfile.ZipFile, name: str, limit: int) -> Iterator[_BoundedReader]:
-    # Programs write these names with different upper and lower case.
+    # Programs write the names of members with different upper and lower case.
     names = {member_name.lower(): member_name for member_name in archive.namelist()}
     with archive.open(names[name.lower()]) as member:
         yield _BoundedReader(member, limit)
@@ -292,7 +298,7 @@ def _read_index(archive: zipfile.ZipFile, name: str) -> Element:
 
 
 def _find_xlsx_sheet(archive: zipfile.ZipFile, sheet: str) -> str:
-    """Return the path of a sheet's XML.
+    """Return the path of a sheet's XML in an .xlsx archive.
 
     Raises:
         KeyError: If the workbook does not list the sheet.
@@ -311,7 +317,14 @@ def _find_xlsx_sheet(archive: zipfile.ZipFile, sheet: str) -> str:
 def _read_targets(
     archive: zipfile.ZipFile, name: str, folder: str, is_selected: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Return the paths in a file of relationships, by relationship id."""
+    """Return the paths of the selected targets in a .rels file, by relationship id.
+
+    Args:
+        archive: The .xlsx archive.
+        name: The path of the .rels file in the archive.
+        folder: The folder that relative targets count from.
+        is_selected: Returns True for a relationship type to return.
+    """
     targets: dict[str, str] = {}
     for element in _read_index(archive, name).iter():
         target = element.get("Target")

@@ -112,7 +112,7 @@ class UnreadableFileError(DataError):
 
 
 def read_text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
-    """Return the row with the text in a column, or a skipped row with the reason if the text is not usable."""
+    """Return a row with its text from a column, or a skipped row with the reason if the text is not usable."""
     if isinstance(row, Skipped):
         return row
     try:
@@ -127,7 +127,7 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     Args:
         name: The name of the file for error messages.
         columns: The columns of the file.
-        column: The column that the user named, or None.
+        column: The text column that the user named, or None.
 
     Returns:
         ``column``. If it is None: the column ``text`` or ``input``, or else the only column.
@@ -190,7 +190,7 @@ def find_column(columns: Sequence[str], name: str) -> str | None:
 
 
 def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
-    """Return the columns of all rows in order of first occurrence."""
+    """Return the names of the columns of all rows, in order of first occurrence."""
     rows = (entry.values for entry in entries if isinstance(entry, Row))
     return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 
@@ -252,7 +252,7 @@ def read_name(values: Mapping[str, object], column: str) -> str | None:
 
 
 def read_own_id(values: Mapping[str, object], column: str) -> str | None:
-    """Return the user's id of a row, or None if the value is missing or cannot be used."""
+    """Return the id that the user's file gives a row in ``column``, or None if it is missing or cannot be used."""
     try:
         return read_name(values, column)
     except UnusableRowError:

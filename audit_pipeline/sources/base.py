@@ -47,12 +47,14 @@ class Document:
         language: The language (ISO 639-1).
         licence: The licence.
         url: The address of the document.
-        group: The group of dependent documents. None makes the document a separate group.
-        date_kind: The event that ``published`` dates.
-        earliest: The first day on which the text can have existed, or None if it is the day of publication. A patent
-            is written before its publication.
-        places: The places at which pages or chapters begin.
-        edition: The date of this edition in the file. It is used only if the user requests it.
+        group: The name of its group. The documents of a group are not independent, such as the patents of one family.
+            None makes the document a group of its own.
+        date_kind: The kind of event on the day ``published``, such as a release.
+        earliest: The first day on which the text can have existed, or None if it is the day of publication. For
+            example, a patent is written before its publication.
+        places: The character offset and label of each page or chapter in the text.
+        edition: The date of the edition in the file's metadata, or None. It dates the document only if the user
+            requests that.
     """
 
     collection: str
@@ -74,13 +76,13 @@ class Document:
 class MissingPart:
     """A part of a source that could not be fetched.
 
-    ``collection`` and ``name`` select the documents of an earlier fetch that stay.
+    The documents of this part from an earlier fetch stay stored. ``collection`` and ``name`` select them.
 
     Attributes:
-        part: The part.
-        reason: The reason.
-        collection: The collection of its documents. None if the part contains no documents or yielded them.
-        name: The name of its document, or of the file whose documents have the names name#row. None selects the whole
+        part: A name of the part for messages, such as a file.
+        reason: The reason why it could not be fetched.
+        collection: The collection of its documents, or None if no earlier documents need to stay.
+        name: The name of its document, or of a file whose documents are named ``name#row``. None selects the whole
             collection.
     """
 
@@ -101,7 +103,7 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A document or row that cannot be used, with the reason, such as a missing date or text."""
+    """A document or row that cannot be used (``part`` names it), with the reason, such as a missing date or text."""
 
     part: str
     reason: str
@@ -111,7 +113,7 @@ class LeftOut:
 
 
 def _make_printable(unused: MissingPart | LeftOut) -> None:
-    """Escape control characters, because part and reason may contain file names and are printed."""
+    """Escape control characters in part and reason, because both may contain file names and are printed."""
     object.__setattr__(unused, "part", escape_unprintable(unused.part))
     object.__setattr__(unused, "reason", escape_unprintable(unused.reason))
 
@@ -134,7 +136,7 @@ class FetchedDocuments:
 
     @property
     def unused(self) -> tuple[tuple[str, str], ...]:
-        """Return the parts without documents, with reasons. Files precede rows and parts of files."""
+        """Return part and reason of everything that is missing or left out. Files precede rows and parts of files."""
         unused_parts: list[MissingPart | LeftOut] = [*self.missing, *self.left_out]
         unused = [(part.part, part.reason) for part in unused_parts]
         return tuple(sorted(unused, key=lambda part: "#" in part[0] or "!" in part[0]))
@@ -147,15 +149,15 @@ class Source(Generic[S]):
     The module of a source is imported often. So ``fetch`` imports parsers that are slow to import.
 
     Attributes:
-        name: The name.
+        name: The name, which is also its section in config/sources.yaml.
         description: The description of its documents.
         licence: The licence of its documents.
         settings: The class of its settings.
         fetch: Yields documents, missing parts and unusable documents. Its arguments are the settings and the folder for
-            downloads. It is called only if ``missing_setting`` is None. It raises SourceError only if nothing can be
-            fetched.
-        version: The version of the code. A new version makes existing documents stale.
-        on_request: Only benchmarks on request use the source, so that its documents may be older than a week.
+            downloads. It is called only if the settings' ``missing_setting`` is None. It raises SourceError only if
+            nothing can be fetched.
+        version: The version of the source's code. A new version makes stored documents stale.
+        on_request: True if only benchmarks on request use the source. Its documents may be older than a week.
     """
 
     name: str
@@ -168,11 +170,16 @@ class Source(Generic[S]):
 
 
 class UnusableDocumentError(Exception):
-    """A page, row or file that cannot become a document. The message contains the reason."""
+    """An error for a page, row or file that cannot become a document. The message contains the reason."""
 
 
 def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[FetchedItem]]:
-    """Return a fetch function that imports the module ``fetch`` next to the module ``source`` when it is called."""
+    """Return a fetch function that imports its parsers only when it is called.
+
+    Args:
+        module: The name of a module ``source``. The function calls ``fetch_documents`` of the module ``fetch`` in the
+            same package.
+    """
     module_name = f"{module.rpartition('.')[0]}.fetch"
 
     def fetch(settings: SourceSection, downloads: Path) -> Iterable[FetchedItem]:
@@ -183,7 +190,7 @@ def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[FetchedItem]
 
 
 def collect(items: Iterable[FetchedItem]) -> FetchedDocuments:
-    """Collect the items of a fetch by kind, each in its order."""
+    """Separate the items of a fetch into documents, missing parts and left-out documents. Each kind keeps its order."""
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []

@@ -30,7 +30,7 @@ from audit_pipeline.tables import digest
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Return every source by name. A new module needs no entry here.
+    """Return every source of this package and of other packages by name. The modules are found, not listed.
 
     Raises:
         ConfigError: If two sources of this package have the same name.
@@ -47,10 +47,10 @@ def all_sources() -> Mapping[str, Source[Any]]:
 
 
 def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
-    """Return a source of another package whose errors become SourceErrors with its name.
+    """Return a copy of another package's source. Errors of its ``fetch`` become SourceErrors with the source's name.
 
     Raises:
-        TypeError: If its declaration is invalid. Its settings may raise other errors.
+        TypeError: If the declaration of the source is invalid. Building its default settings may raise other errors.
     """
 
     def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
@@ -89,7 +89,7 @@ def require_source(name: str) -> Source[Any]:
 class SourceSettings:
     """The settings in config/sources.yaml by source. A source without a section has the defaults.
 
-    A broken section blocks only its own source.
+    A broken section makes only its own source unusable.
     """
 
     sections: Entries[SourceSection]
@@ -100,7 +100,7 @@ class SourceSettings:
         return self.sections.problems
 
     def for_source(self, source: str) -> SourceSection:
-        """Return the settings of a source, or its defaults. An unknown source has no settings.
+        """Return the settings of a source, or its defaults. For an unknown source the result has no fields.
 
         Raises:
             ConfigError: If its section is broken.
@@ -113,9 +113,9 @@ class SourceSettings:
         return kind()
 
     def digest_for(self, source: str) -> str:
-        """Return the digest of a source's settings and of the names, sizes and times of its files.
+        """Return the digest of a source's settings, and of the files that they name.
 
-        Other settings and other files yield other documents.
+        The digest covers name, size and time of modification of each file. A new digest makes stored documents stale.
 
         Raises:
             ConfigError: If its section is broken.
@@ -142,7 +142,7 @@ FILE = EntryFile(FILE_NAME, None, "section", "it lists the sources to read", _pa
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
     """Load the settings in sources.yaml.
 
-    A section that cannot be used is among the problems, and blocks only its own source.
+    A section that cannot be used is listed in ``problems``, and makes only its own source unusable.
 
     Args:
         folder: The folder of the file. Relative paths count from it. By default the configuration folder.
@@ -154,7 +154,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
 
 
 def _collect_stamps(value: Any) -> Any:
-    """Return the stamps of the files in a setting, or an empty value if it contains no paths."""
+    """Return the stamps of the files that a setting names (see :func:`list_file_stamps`), or an empty value if none."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):
@@ -170,7 +170,9 @@ def _collect_mapping_stamps(settings: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of a file, or of every file in a folder. No file is opened.
+    """Return name, size in bytes and time of modification (ns) of a file, or of every file in a folder.
+
+    No file is opened.
 
     A workspace within the folder is ignored, because using it changes its files.
     """

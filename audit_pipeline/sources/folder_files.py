@@ -15,7 +15,7 @@ def walk_files(
     is_leaf_folder: Callable[[Path], bool] = lambda folder: False,
     find_refusal: Callable[[Path], str | None] = lambda folder: None,
 ) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield every file below a folder: its printable name relative to the folder, its path, and a refusal.
+    """Yield every file below a folder: printable name relative to the folder, path, and refusal.
 
     Hidden files are ignored. Only regular files within the folder are read: linked folders and links out of the folder
     are refused.
@@ -26,7 +26,7 @@ def walk_files(
         find_refusal: Returns the reason why a folder is not entered, or None.
 
     Yields:
-        Files in the order of names. The refusal is None if the file is to be read.
+        The files of each folder in the order of names. The refusal is the reason for not reading a file, or None.
     """
     real_root = Path(os.path.realpath(root))
     unreadable: list[OSError] = []

@@ -34,7 +34,7 @@ _KINDLE = (".mobi", ".azw", ".azw3")
 
 
 class LocalFilesSettings(base.SourceSection):
-    """The settings of the user's files: their paths and the meaning of columns."""
+    """The settings of the source: the paths of the user's files, and the columns of title, text, date and group."""
 
     path: Path | None = Field(
         default=None, description="your folder or file; a relative path counts from this file's folder"
@@ -104,7 +104,7 @@ def fetch_local_files(settings: LocalFilesSettings) -> base.FetchedDocuments:
     """Return the documents in the user's files. Unreadable files are missing parts.
 
     Hidden files, hidden folders and workspaces are ignored. Links out of a folder are not followed. Files of other
-    kinds and files without text are skipped. The name of a document is the path of its file, relative to the folder.
+    formats and files without text are skipped. The name of a document is the path of its file, relative to the folder.
     If a collection has several folders, it is relative to their common parent.
 
     Raises:
@@ -120,7 +120,7 @@ def fetch_local_files(settings: LocalFilesSettings) -> base.FetchedDocuments:
 
 
 def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each folder or file, and the prefix of its documents' names."""
+    """Yield each folder or file, and the prefix of its documents' names: its path below the common parent."""
     if len(roots) == 1:
         yield roots[0], ""
         return
@@ -136,7 +136,7 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[base.FetchedItem]:
     if not root.exists():
-        # The name is not set, because the path may have contained any document of the collection.
+        # Without a name, all earlier documents stay: the path may have contained any document of the collection.
         fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
         yield base.MissingPart(prefix or collection, f"{root}: {fault}", collection)
         return
@@ -156,7 +156,7 @@ def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSe
 
 
 def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
-    """Return name below the root, path, and refusal (or None) of each file, in order of names."""
+    """Return name below the root, path, and reason for not reading (or None) of each file, in the order of names."""
     if not root.is_dir() or detect_saved_kind(root) is not None:
         refusal = None if root.is_dir() else find_irregular_kind(root)
         return [(escape_unprintable(root.name), root, refusal)]

@@ -47,7 +47,7 @@ class PackagedFile(StrictSettings):
 
 
 class PassagesSettings(SourceSection):
-    """The settings of the source: files in packages by the name of the collection."""
+    """The settings of the source: the files in packages. Each file is a collection."""
 
     files: Mapping[Collection, PackagedFile] = Field(
         default={}, description="files in packages, by the name of the collection"
@@ -95,7 +95,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
 def extract_passage(text: str, ends: PassageEnds) -> str | None:
     """Return a passage of a text, including its first and last words.
 
-    The first occurrence of the first words begins the passage. The first later occurrence of the last words ends it.
+    The passage begins at the first occurrence of its first words. It ends at the next occurrence of its last words.
 
     Returns:
         The passage, or None if the words do not occur.

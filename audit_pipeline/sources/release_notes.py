@@ -29,7 +29,7 @@ ProjectName = Literal["django", "pytest", "sqlalchemy"]
 
 
 class ReleaseNotesSettings(SourceSection):
-    """The settings of the source."""
+    """The settings of the source: the projects to read."""
 
     projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
         default=("django", "pytest", "sqlalchemy"), description="the projects whose release notes are taken"
@@ -42,8 +42,8 @@ class Release:
 
     Attributes:
         version: The version.
-        page: The page of the documentation.
-        published: The date, or None if the release cannot be used.
+        page: The path of its page in the documentation, without the suffix.
+        published: The date of the release, or None if the release cannot be used.
         markup: The notes as reStructuredText.
         problem: The reason why the release cannot be used, or None.
     """
@@ -66,9 +66,9 @@ class Project:
         licence: The licence.
         documentation: The folder of the documentation in the source distribution.
         suffix: The suffix of pages.
-        page: The address of a page, with the placeholder ``{page}``.
-        is_notes: Returns True if a file contains release notes.
-        releases: Yields the releases of a page by its path and markup.
+        page: The web address of a page. ``{page}`` stands for the path of the page.
+        is_notes: Returns True for the path of a file with release notes in the source distribution.
+        releases: Yields the releases on a page. Its arguments are the page's path in the documentation and its markup.
     """
 
     collection: str
@@ -129,7 +129,7 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[Fetche
 
 
 def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -> Document | LeftOut:
-    # Declarations of sources load without a parser.
+    # The parser is imported here, so that the declaration of the source loads quickly.
     from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
 
     title = f"{project.title} {release.version}"
@@ -154,7 +154,7 @@ def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
-    """Return the words of references between the project's pages: section titles by label, page titles by /page."""
+    """Return the titles that cross-references show: of sections by label, of pages by path, such as /releases/5.0."""
     from audit_pipeline.readers.rst_text import find_section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
@@ -224,7 +224,7 @@ _FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
 def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
     """Yield the releases in a changelog of SQLAlchemy: one per ``.. changelog::`` with a version.
 
-    A pre-release has its own date and the date of the final release. Its text was published on the earlier date.
+    The notes of a pre-release have two dates: its own and that of the final release. The earlier date is used.
     """
     address = PurePosixPath(page).with_suffix("").as_posix()
     for block in _CHANGELOG.finditer(markup + "\n"):

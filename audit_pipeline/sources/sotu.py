@@ -24,7 +24,7 @@ def fetch(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
 def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
     """Yield one document per address. Addresses without a date are skipped.
 
-    Addresses of one president in one year (a message and its spoken summary) share a group.
+    Addresses of one president in one year, such as a message and its spoken summary, share a group.
 
     Args:
         rows: The metadata of the package.

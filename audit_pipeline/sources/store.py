@@ -1,7 +1,7 @@
 """Storage of a source's documents: the documents table and its manifest.
 
-Fetched parts replace their earlier documents. Earlier documents of missing parts stay unchanged, with their time and
-run. The manifest lists the missing parts.
+A fetch replaces the stored documents. Only the documents of parts that could not be fetched stay unchanged, with their
+earlier ``retrieved_at`` and ``run_id``. The manifest lists these missing parts.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _MAX_REASONS = 3
 
 @dataclass(frozen=True)
 class SourceReport:
-    """The result of a refresh.
+    """The result of fetching a source and storing its documents.
 
     Attributes:
-        source: The source.
+        source: The name of the source.
         documents: The number of documents.
         by_collection: The number of documents by collection.
-        kept: The number of documents of an earlier fetch that stay, by collection.
+        kept: The number of documents from earlier fetches that stayed, by collection.
         missing: The missing parts.
         left_out: The documents and rows that cannot be used.
-        data_version: The version of the documents.
+        data_version: The version of the documents, a digest of their content.
         retrieved_at: The time of the fetch.
-        path: The file of the table.
-        table: The documents.
+        path: The file of the documents table.
+        table: The documents table.
     """
 
     source: str
@@ -76,7 +76,9 @@ def refresh_source(
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
-    """Return the digest of the settings and files of the source's documents (see SourceSettings.digest_for).
+    """Return the digest of the settings and files that a source's stored documents were read with.
+
+    :meth:`SourceSettings.digest_for` computes the digest of the current settings and files.
 
     Returns:
         The digest, or None if the documents are missing, damaged, or from another version of the source's code.
@@ -100,10 +102,10 @@ def store_documents(
     settings_digest: str | None = None,
     source_version: int = 1,
 ) -> SourceReport:
-    """Merge fetched documents into the source's documents. Write first the table, then the manifest.
+    """Store the fetched documents, and keep the earlier documents of missing parts. The manifest is written last.
 
     Raises:
-        SourceError: If no document would remain. Then the earlier files stay unchanged.
+        SourceError: If the table would have no documents. Then the earlier files stay unchanged.
     """
     documents, duplicates = _remove_duplicate_documents(source, fetched.documents)
     rows = [_build_row(source, document, retrieved_at, step.run_id) for document in documents]
@@ -147,7 +149,7 @@ def store_documents(
 
 
 def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
-    """Return the first reasons why there are no documents, and the number of further reasons."""
+    """Return a text with the first three reasons why there are no documents, and the number of further reasons."""
     reasons = [f"{item.part}: {item.reason}" for item in unused]
     if not reasons:
         return "no document was found"
@@ -195,7 +197,10 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
 def _read_earlier_documents(
     source: str, paths: DataPaths, missing: Iterable[MissingPart]
 ) -> tuple[pa.Table, tuple[MissingPart, ...]]:
-    """Return the earlier documents if a missing part needs them, and a missing part if they are damaged."""
+    """Return the stored documents of earlier fetches, and a missing part if they are damaged.
+
+    The table is empty if no missing part has earlier documents that stay.
+    """
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
@@ -205,7 +210,7 @@ def _read_earlier_documents(
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
-    """Return the earlier rows of missing parts, without documents that another part yielded."""
+    """Return the earlier rows that belong to missing parts, without documents that were fetched again."""
     fresh_identities = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
     collections: list[str] = earlier.column("collection").to_pylist()

@@ -27,13 +27,13 @@ def open_arrow_rows(file: InputFile) -> RowStream:
     """Open an Arrow (Feather) file or stream.
 
     Raises:
-        UnreadableFileError: If the file is neither.
+        UnreadableFileError: If the file is not a readable Arrow file or stream.
     """
     return _open_arrow_files(file, [file.path])
 
 
 def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
-    """Return the kind of data set that `datasets` saved in a folder: rows or several splits, or None for neither."""
+    """Return "rows" or "splits" if `datasets` saved one split or several splits in a folder, or None for neither."""
     if (folder / _STATE).is_file():
         return "rows"
     if (folder / _SPLITS).is_file():
@@ -55,7 +55,7 @@ def open_saved_dataset(file: InputFile) -> RowStream:
             file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {example}"
         )
     names = _read_listed_names(file, file.path / _STATE, "_data_files")
-    # Folders in the names are dropped, so that only files in this folder are read.
+    # Only the last part of a name is used, so that no file outside this folder is read.
     return _open_arrow_files(file, [file.path / Path(name).name for name in names])
 
 
@@ -79,7 +79,7 @@ def iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
 
 @contextmanager
 def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
-    """Convert errors of Arrow to UnreadableFileError."""
+    """Convert errors of Arrow, raised within the block, to UnreadableFileError. ``kind`` names the format."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -89,7 +89,7 @@ def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
 
 
 def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entries:
-    """Yield the rows of a batch that cannot be converted at once, because Arrow does not validate UTF-8."""
+    """Yield the rows of a batch with invalid values, such as invalid UTF-8. Only rows with such values are skipped."""
     for number in range(batch.num_rows):
         index = offset + number
         location = f"{name}:{index + 1}"
@@ -102,7 +102,7 @@ def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entri
 
 
 def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
-    """Return the names under a key of a JSON file that `datasets` wrote."""
+    """Return the list of file or split names under a key of a JSON file that `datasets` wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,12 +1,13 @@
 """Reader of .csv and .tsv files with a header. A record may span several lines.
 
-The header decides between the usual delimiters, because column names rarely contain one, but texts often do. If the
-header contains several of them, the delimiter that fits most rows is used. If two fit equally many rows, the one with
-more columns is used. A first line such as Excel's sep=; states the delimiter. An unusual quote is used only if all rows
-fit with it, but not with the usual quote.
+A first line such as Excel's sep=; states the delimiter. Otherwise the header decides between the usual delimiters,
+because column names rarely contain one, but texts often do. If the header contains several of them, the delimiter that
+fits most rows is used. A delimiter fits a row if the row has as many fields as the header. If two delimiters fit
+equally many rows, the one with more columns is used. An unusual quote is used only if all rows fit with it, but not
+with the usual quote.
 
-Python's csv module reads the records. DuckDB returns no line numbers of rows. For a rejected row it ignores the line
-ends within fields. It also refuses a whole file if one quote is never closed.
+Python's csv module reads the records. DuckDB is not used, because it returns no line numbers of rows, and refuses a
+whole file if one quote is never closed.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 
 USUAL = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
-# Quote and escape character. Without an escape character a quote is doubled within a quoted field.
+# Pairs of quote and escape character. Without an escape character, a quote within a quoted field is doubled.
 _UNUSUAL_QUOTES = (('"', "\\"), ("'", None), ("'", "\\"))
-# The first line of files for Excel.
+# The first line of some files for Excel, such as sep=;
 _STATED_DELIMITER = re.compile(r"\A\"?sep=([^\r\n\"])\"?(?:\r\n|\r|\n)", re.IGNORECASE)
 _MAX_NAMED_COLUMNS = 12
 
@@ -36,10 +37,10 @@ class Dialect:
     """The dialect of a CSV file.
 
     Attributes:
-        delimiter: The delimiter.
-        quote: The quote, or None if fields are not quoted.
+        delimiter: The character between fields.
+        quote: The character around quoted fields, or None if fields are not quoted.
         escape: The character before a quote within a quoted field, or None if the quote is doubled.
-        has_gaps: Blanks follow each delimiter. They belong to no field.
+        has_gaps: True if blanks follow each delimiter. They are not part of a field.
     """
 
     delimiter: str
@@ -58,7 +59,8 @@ class Dialect:
     def reader(self, lines: Iterable[str]) -> Any:
         """Return the csv module's reader of the lines.
 
-        It is strict. Otherwise a quote that is never closed would read the rest of the file as one field.
+        The reader is strict. Otherwise it would read the rest of the file as one field after a quote that is never
+        closed.
         """
         return csv.reader(
             lines,
@@ -73,11 +75,11 @@ class Dialect:
 
 
 class _Record(NamedTuple):
-    """A record that is not blank.
+    """A record of the file: the fields between two line ends outside quotes. Blank lines are no records.
 
     Attributes:
-        line: Its first line.
-        last_line: Its last line.
+        line: The number of its first line, from 1.
+        last_line: The number of its last line.
         fields: Its fields, empty if it cannot be read.
         problem: The reason why it cannot be read, or None.
     """
@@ -147,8 +149,8 @@ class _Fit(NamedTuple):
 
     Attributes:
         n_columns: The number of fields in the header.
-        n_fitting: The number of complete records with as many fields as the header.
-        is_complete: All complete records have as many fields as the header.
+        n_fitting: The number of records below the header that have as many fields as the header.
+        is_complete: True if all records below the header fit. A last record that may be cut off is not counted.
     """
 
     n_columns: int
@@ -161,7 +163,7 @@ class _Sample(NamedTuple):
 
     Attributes:
         text: The text without the line that states the delimiter.
-        is_complete: The text is the whole file.
+        is_complete: True if the text is the whole file.
     """
 
     text: str
@@ -172,7 +174,7 @@ class _Sample(NamedTuple):
         return list(_iterate_records(io.StringIO(self.text, newline=""), dialect))
 
     def measure_fit(self, dialect: Dialect) -> _Fit:
-        """Measure the fit of a dialect. The last record of an incomplete sample is ignored."""
+        """Measure the fit of a dialect. The last record is ignored if the sample is not the whole file."""
         records = self.read_records(dialect) or [_Record(0, 0, [])]
         n_columns = len(records[0].fields)
         complete_records = records[1:]
@@ -193,7 +195,11 @@ class _Sample(NamedTuple):
 
 
 def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
-    """Return the usual delimiter in the header that fits most rows (a comma if the header contains none)."""
+    """Return the usual delimiter in the header that fits most rows, or a comma if the header contains none.
+
+    Raises:
+        UnreadableFileError: If the rows do not show which delimiter is right.
+    """
     ranks: dict[str, tuple[int, int]] = {}
     for delimiter in USUAL:
         fit = sample.measure_fit(Dialect(delimiter))

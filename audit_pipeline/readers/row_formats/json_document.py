@@ -23,7 +23,7 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def open_json_document(file: InputFile) -> RowStream:
-    """Open the rows of a .json file of one of the three kinds.
+    """Open the rows of a .json file with an array of objects, lines of objects, or an object of columns.
 
     Any other content is read as lines, so that each line is skipped with its reason.
 
@@ -108,16 +108,16 @@ def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[obj
 
 
 class _ArrayParser:
-    """A parser of a JSON array that has only one value and its surroundings in memory.
+    """A parser of a JSON array that never has the whole array in memory.
 
-    The json module parses only whole documents. So this class feeds its decoder piece by piece.
+    The json module parses only whole documents. So this class gives its decoder the text of one value at a time.
     """
 
     def __init__(self, file: InputFile, text: io.TextIOWrapper) -> None:
         self._file = file
         self._text = text
         self._decoder = json.JSONDecoder()
-        # The text in memory, the position of the parser in it, and the number of characters before it.
+        # The text in memory, the parser's position in it, and the number of characters of the file before it.
         self._buffer = ""
         self._position = 0
         self._n_released = 0
@@ -155,7 +155,7 @@ class _ArrayParser:
                 if end < len(self._buffer) or self._has_ended:
                     self._position = end
                     return value
-            # The size doubles until the value is complete.
+            # The text in memory doubles until the value is complete.
             self._read_more(max(_PIECE, len(self._buffer) - self._position))
 
     def _read_more(self, size: int) -> None:

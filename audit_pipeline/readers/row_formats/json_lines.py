@@ -21,13 +21,14 @@ def open_json_lines(file: InputFile) -> RowStream:
 
 
 def parse_json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
-    """Parse one line as a row. A line that is not a JSON object in UTF-8 is skipped.
+    """Parse one line as a row. For a line that is not a JSON object in UTF-8, return a skipped row with the reason.
 
     Args:
         line: The line.
         location: The location of the row.
         index: The index of the row.
-        string_lines: The column for lines that are JSON strings, as in files of MIMIR. By default they are skipped.
+        string_lines: The column for lines that are JSON strings, as in files of the benchmark MIMIR. By default such
+            lines are skipped.
     """
     try:
         value = json.loads(line.decode())
@@ -41,7 +42,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
 
 
 def build_json_row(value: object, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
-    """Build a row from a JSON value. A value that is not an object is skipped (see :func:`parse_json_row`)."""
+    """Build a row from a JSON value, or a skipped row if it is not an object (see :func:`parse_json_row`)."""
     if isinstance(value, dict):
         return Row(location, index, value)
     if string_lines is not None and isinstance(value, str):

@@ -47,7 +47,7 @@ def open_spreadsheet(file: InputFile) -> RowStream:
     Raises:
         UnreadableFileError: If it cannot be read, has several visible sheets with content, or no header.
     """
-    # All formats are imported for their suffixes. A parser of XML is not needed then.
+    # This module is always imported for its suffixes. The XML parser is imported only if a spreadsheet is opened.
     from audit_pipeline.readers.spreadsheet_layout import read_sheet_layout  # noqa: PLC0415
 
     sheet, hidden_sheets = _load_sheet(file)
@@ -92,7 +92,7 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
     except (KeyboardInterrupt, SystemExit, UnreadableFileError):
         raise
     except BaseException as error:
-        # A panic of the library in Rust is only a BaseException.
+        # A panic in calamine, which is written in Rust, raises a BaseException that is not an Exception.
         reason = to_one_line(error) or type(error).__name__
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
@@ -110,7 +110,7 @@ def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
 
 
 def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int, list[object]]]:
-    """Yield the rows that are not blank, with their numbers in the sheet."""
+    """Yield number (in the sheet, from 1) and cells of each row that is not blank, and update ``file.meter``."""
     number = 0
     file.meter.size = _find_last_row(sheet)
     file.meter.position = lambda: number
@@ -124,8 +124,8 @@ def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int,
 def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> _Header:
     """Find the row with the names of the columns.
 
-    It is the first non-blank row. If that row has a single cell, it may be a title. Then the header is the next row
-    with several cells, or the next row after a gap with the name of a text column.
+    It is the first non-blank row. If that row has a single cell, it may be a title. Then the header is the first row
+    below it that has several cells. A row with the name of a text column after a blank row is also a header.
     """
     hidden = layout.list_hidden_rows(_find_last_row(sheet))
     first_rows: list[tuple[int, list[object]]] = []
@@ -183,7 +183,7 @@ def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, he
     last_merged_rows: dict[tuple[int, int], int] = {}
     for merged in layout.merged:
         last_merged_rows[merged.first_row, merged.column - first_column] = merged.last_row
-    # For each column the value of the latest merged cells, and their last row.
+    # For each column (from 0): the value of the merged cells that were read last, and the last row of these cells.
     merged_values: dict[int, tuple[object, int]] = {}
     index = -1
     for number, cells in _iterate_cells(file, sheet):

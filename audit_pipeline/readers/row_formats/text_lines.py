@@ -1,4 +1,4 @@
-"""Reader of .txt files with one text per line. readers/whole_files/ reads a .txt file as one document."""
+"""Reader of .txt files with one text per line. To read a .txt file as one document, use readers/whole_files/."""
 
 from __future__ import annotations
 

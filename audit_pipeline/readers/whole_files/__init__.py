@@ -1,5 +1,5 @@
 """Readers of files that are one document each: text, web pages, EPUB, PDF, Word.
 
-This package contains one module per format, from its bytes to running text, and the detection of front and back matter.
-Files of rows belong to readers/. The use of the text belongs to sources/.
+This package extracts the running text of each format, and detects front and back matter. Files of rows are read by
+readers/row_formats/. The code that uses the texts is in sources/.
 """

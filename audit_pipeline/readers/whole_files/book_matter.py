@@ -1,13 +1,14 @@
 """The running text of an EPUB: its chapters as one text, without front and back matter.
 
-Front and back matter is detected in three steps:
+Each file of the reading order counts as a chapter. Front and back matter ("matter") is detected in three steps:
 
-1. The package. A type such as ``epub:type="titlepage"`` and the table of contents are certain evidence.
-2. Headings. A chapter heading such as "Chapter 3" marks running text. It outweighs the file name and the guide.
-3. Weak evidence: other headings, file names, the guide and a place outside the linear reading order. A chapter with
-   weak evidence is still text if it reads as a story and stands between two chapters.
+1. Certain evidence. A type such as ``epub:type="titlepage"``, and the table of contents, are matter.
+2. Headings. A chapter heading such as "Chapter 3" marks running text. It outweighs weak evidence.
+3. Weak evidence of matter: other headings, file names, the guide (EPUB 2's list of the types of files), and a place
+   outside the linear reading order. A chapter with weak evidence is still text if it consists of sentences and is
+   between two chapters of text.
 
-The problems of a document list the skipped matter with its number of words.
+The problems of the returned document list the skipped matter with its number of words.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ uncopyright; acknowledgments; acknowledgements; dedication; foreword; preface; i
 bibliography; notes; endnotes; footnotes; glossary; newsletter; transcriber's note; transcriber's notes;
 transcriber’s note; transcriber’s notes; the full project gutenberg license
 """
-# These pages are short in every book. A longer file with such a name is a chapter.
+# Pages with these file names are short in every book. A longer file with such a name is running text.
 _SHORT_FILES = frozenset(
     ("cover", "title", "titlepage", "title-page", "halftitle", "halftitlepage", "half-title", "dedication", "praise")
 )
@@ -102,12 +103,12 @@ _MAX_NAMED_PATHS = 3
 
 @dataclass(frozen=True)
 class _ReadChapter:
-    """A chapter of the reading order.
+    """A chapter (a file of the reading order), read and classified.
 
     Attributes:
         chapter: The chapter in the EPUB.
         prose: Its running text.
-        kind: Text, front or back matter, or perhaps matter.
+        kind: ``text``, ``matter`` (front or back matter), or ``perhaps matter``.
     """
 
     chapter: Chapter
@@ -128,7 +129,7 @@ class _ReadChapter:
 def read_book(path: Path) -> WholeDocument:
     """Read the running text of an EPUB.
 
-    If front and back matter is all that the book has, return the whole text. It may be a short text with a notice.
+    If all chapters look like front and back matter, return the whole text: it may be a short text with a notice.
 
     Raises:
         NoTextError: If the book has no text.
@@ -179,7 +180,7 @@ def extract_book_text(book: Epub) -> WholeDocument:
 
 
 def classify_chapter(chapter: Chapter, prose: Prose) -> ChapterKind:
-    """Classify a chapter of an EPUB as text, matter, or perhaps matter.
+    """Classify a chapter of an EPUB as text, front or back matter, or perhaps matter.
 
     Types of matter and navigation are certain evidence. The type or the heading of a chapter outweighs all weak
     evidence: the guide, the file name, other headings, and a place outside the linear reading order.
@@ -229,8 +230,8 @@ def _detect_text(chapters: Sequence[_ReadChapter]) -> list[bool]:
     """Decide for each chapter if it is running text.
 
     A chapter with more than half of the words is always text: some files contain the whole book. A chapter that is
-    perhaps matter is text if it stands between two chapters and reads as a story. Examples are a story with the title
-    "Notes" and an interlude outside the linear reading order.
+    perhaps matter is text if it is between two chapters of text and consists of sentences. Examples are a story with
+    the title "Notes" and an interlude outside the linear reading order.
     """
     n_words = [count_text_words(chapter.prose.text) for chapter in chapters]
     certain: list[int] = []
@@ -247,7 +248,7 @@ def _detect_text(chapters: Sequence[_ReadChapter]) -> list[bool]:
 
 
 def _has_matter_file_name(chapter: Chapter, prose: Prose) -> bool:
-    """Return True if the file name, with or without its numbers, is one of front or back matter."""
+    """Return True if the file name, with or without its numbers, is usual for front or back matter, such as cover."""
     stem = chapter.path.rpartition("/")[2].rpartition(".")[0].lower().replace("_", "-")
     names = {stem, stem.strip("0123456789-. ")}
     if names & _SHORT_FILES and count_text_words(prose.text) > _SHORT_WORDS:
@@ -256,7 +257,7 @@ def _has_matter_file_name(chapter: Chapter, prose: Prose) -> bool:
 
 
 def _has_chapter_heading(prose: Prose) -> bool:
-    """Return True if a page starts with a chapter heading and is not a list of chapters."""
+    """Return True if a chapter starts with a heading such as "Chapter 3" and is not a list of chapters."""
     page = _build_page(prose)
     if page.words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
         return False
@@ -325,8 +326,8 @@ def _join_lines(
         line_numbers: Ascending indices of the selected lines.
 
     Returns:
-        The text, and the character at which each chapter begins. A chapter begins with its first selected line that
-        is not blank. Chapters without such a line are not counted.
+        The text, and the places: character offset and label of each chapter. A chapter begins with its first selected
+        line that is not blank. Chapters without such a line are not counted.
     """
     selected: list[str] = []
     places: list[tuple[int, str]] = []

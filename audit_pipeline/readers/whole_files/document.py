@@ -1,7 +1,7 @@
 """Files that are one document each: the result of reading, and the reader for each suffix.
 
-The parser of a format is imported when the first file of this format is read. Markup of a text file is text: Markdown
-is read unchanged.
+The parser of a format is imported when the first file of this format is read. Text files are read with their markup:
+Markdown stays unchanged.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from audit_pipeline.readers.whole_files.legible import (
 )
 
 Places: TypeAlias = tuple[tuple[int, str], ...]
-"""The character offset and the label of each page or chapter, in order. Empty if the text has the lines of the file."""
+"""The character offset and the label of each page or chapter, in order. Empty if line numbers locate a passage."""
 
 NO_LINES: Places = ((0, ""),)
-"""The places of a text whose lines are not those of the file, without pages or chapters. An example is a web page."""
+"""The places of a text without pages or chapters, whose lines are not the lines of the file, such as a web page."""
 
 _PAGE = "page "
 _LONGEST_HEADING = 80
@@ -84,7 +84,7 @@ def describe_unread(
 
     Args:
         unread: Sizes by reason, in characters without white space.
-        units: Other units by reason.
+        units: Units by reason, if the size is not in characters, such as "byte".
     """
     sizes = [(format_count(size, units.get(reason, "character")), reason) for reason, size in unread.items() if size]
     return tuple(sizes)
@@ -110,9 +110,9 @@ class WholeDocument:
     Attributes:
         text: The text.
         title: The title in the file, or None if it is missing or a default of a program.
-        problems: Each part that could not be read, with the reason.
-        places: The places at which pages or chapters begin.
-        edition: The date of this edition in the file. It does not date the first publication.
+        problems: Each part that was skipped or could not be read, with the reason.
+        places: The character offset and label of each page or chapter.
+        edition: The date of the edition in the file's metadata, or None. The first publication may be earlier.
     """
 
     text: str
@@ -131,7 +131,7 @@ def clean_title(raw_title: str | None) -> str | None:
 
 
 class NoTextError(DataError):
-    """An intact file without extractable text. The message contains the reason: a password, a scan, unknown letters."""
+    """An error for an intact file without extractable text. The message contains the reason, such as a password."""
 
 
 def read_plain(path: Path) -> WholeDocument:

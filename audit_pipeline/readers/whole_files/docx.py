@@ -112,7 +112,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Package:
-    """The members of a Word file."""
+    """The members (files) of a Word file, which is a zip archive."""
 
     archive: zipfile.ZipFile
 
@@ -121,7 +121,7 @@ class _Package:
         return root
 
     def find_parts(self, name: str) -> Mapping[str, _Part]:
-        """Return the relationships of a member by id."""
+        """Return the members that a member of the archive refers to, by the id of the relationship."""
         folder, base = posixpath.split(name)
         relations = posixpath.join(folder, "_rels", f"{base}.rels")
         parts: dict[str, _Part] = {}
@@ -147,7 +147,7 @@ def _find_part_path(parts: Mapping[str, _Part], kind: str) -> str | None:
 
 
 def _read_package(content: bytes, nesting: int) -> tuple[str, Counter[str]]:
-    """Return the text of a Word file, and the sizes of skipped parts by reason."""
+    """Return the text of a Word file, and the sizes of skipped parts by reason. ``nesting``: number of outer files."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist() if _is_markup(member.filename)) > _MAX_XML:
             raise _TooLargeError
@@ -206,7 +206,7 @@ def _count_unread_parts(package: _Package, parts: Mapping[str, _Part], unread: C
 def _read_chunk(
     package: _Package, parts: Mapping[str, _Part], unread: Counter[str], nesting: int, relation: str
 ) -> str:
-    """Return the text of an embedded chunk, which Word shows as part of the document.
+    """Return the text of an embedded file (a chunk), which Word shows as part of the document.
 
     HTML, MHTML, plain text and Word files are read. The bytes of damaged and other chunks are counted in ``unread``.
     """

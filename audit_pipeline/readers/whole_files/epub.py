@@ -1,4 +1,4 @@
-"""Reader of EPUB files that trusts no input: members within limits, metadata, and chapters as XHTML.
+"""Reader of EPUB files: their metadata, and their chapters as XHTML. The sizes of members are limited.
 
 Nothing is unpacked to disk. Copy-protected books are refused.
 """
@@ -40,17 +40,17 @@ _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z
 
 
 class EpubError(DataError):
-    """A file that is not a readable EPUB. The message contains the reason."""
+    """An error for a file that is not a readable EPUB. The message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One document of the reading order.
+    """One file of the reading order.
 
     Attributes:
         path: Its path in the EPUB.
         roles: Properties in the manifest (nav), types in the guide (toc, title-page), and ``non-linear`` if the
-            document is outside the linear reading order.
+            file is outside the linear reading order.
         markup: Its XHTML.
         style_sheets: All style sheets of the book by path.
     """
@@ -76,7 +76,7 @@ class Epub:
         title: The first title in the metadata.
         chapters: Chapters in reading order.
         problems: Parts that could not be read, each with the reason.
-        edition: The dates of publication in the metadata.
+        edition: The interval from the earliest to the latest date of publication in the metadata, or None.
     """
 
     title: str | None
@@ -88,7 +88,7 @@ class Epub:
 def read_epub(file: Path | IO[bytes]) -> Epub:
     """Read the chapters of an EPUB in the order of its spine.
 
-    A chapter that is missing, outside the file, too long or not text becomes a problem with the reason.
+    A chapter that is missing, outside the file, too long or not text is listed in ``problems`` with the reason.
 
     Raises:
         EpubError: If nothing can be read: no zip file, no container, broken XML, copy protection, or too large.
@@ -103,7 +103,7 @@ def read_epub(file: Path | IO[bytes]) -> Epub:
 
 
 class _Members:
-    """A reader of an archive's members by name, within the limits of size."""
+    """A reader of an archive's members by name, with limits for the size of a member and of all members."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -126,7 +126,8 @@ class _Members:
             with self._archive.open(name) as member:
                 content = member.read(min(_MAX_MEMBER_BYTES, self._remaining) + 1)
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-            # A password is a RuntimeError, and an unsupported compression is its subclass NotImplementedError.
+            # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
+            # NotImplementedError, which is a subclass of RuntimeError.
             raise _MemberError(f"damaged or locked ({error})") from error
         self._remaining -= len(content)
         if self._remaining < 0:
@@ -137,7 +138,7 @@ class _Members:
 
 
 class _MemberError(Exception):
-    """A member that cannot be read. The message contains the reason."""
+    """An error for a member that cannot be read. The message contains the reason."""
 
 
 def _read_package(members: _Members) -> Epub:
@@ -203,7 +204,7 @@ def _find_title(package: Element) -> str | None:
 
 
 def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the documents outside the reading order, except the table of contents, with the reason."""
+    """Yield path and reason for each text file that is not in the reading order, except the table of contents."""
     for item in items:
         is_navigation = "nav" in item.get("properties", "").split()
         if item.get("media-type", "").lower() in _CHAPTER_TYPES and not is_navigation:
@@ -214,7 +215,7 @@ def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[st
 
 
 def _read_edition(package: Element) -> Dating | None:
-    """Return the dating from the first to the last date of publication.
+    """Return the interval from the earliest to the latest date of publication in the metadata, or None.
 
     A book may contain the date of the work and the date of this edition. Dates of creation, conversion or modification
     are ignored.
@@ -231,7 +232,7 @@ def _read_edition(package: Element) -> Dating | None:
 
 
 def _read_style_sheets(members: _Members, items: Iterable[Element], folder: str) -> dict[str, str]:
-    """Return the style sheets of the book by path, without damaged ones. E-book readers ignore these, too."""
+    """Return the style sheets of the book by path. Damaged ones are ignored, as e-book readers do."""
     style_sheets = {}
     for item in items:
         if item.get("media-type", "").lower() == _STYLE_SHEET_TYPE:
@@ -252,7 +253,7 @@ def _refuse_protected(members: _Members) -> None:
 
 def _read_xml(members: _Members, name: str) -> Element:
     try:
-        # Older package files name a document type. Entity definitions are refused.
+        # Older package files have a document type declaration, which is allowed. Entity definitions are refused.
         root: Element = fromstring(members.read(name), forbid_dtd=False, forbid_entities=True, forbid_external=True)
     except _MemberError as error:
         raise EpubError(f"{name}: {error}") from error

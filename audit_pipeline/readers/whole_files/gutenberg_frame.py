@@ -50,7 +50,8 @@ _MARK_LINES = 5
 _FRAME_WORD = re.compile(
     r"gutenberg|\be-?(?:text|book)s?\b|small print|\bdonat|licen[sc]e|copyright|public domain", re.I
 )
-# In Project Gutenberg's own texts 1 of 20 words is a frame word, in books fewer than 1 of 1,000.
+# A match of _FRAME_WORD is a frame word. In Project Gutenberg's own texts 1 of 20 words is one, in books fewer than 1
+# of 1,000.
 _WORDS_PER_FRAME_WORD = 150
 _BEGINNINGS = ("start", "small print ends")
 _SHORT_WORDS = 200
@@ -65,7 +66,7 @@ class _Mark:
         kind: The kind of mark.
         first: Index of its first line.
         last: Index of its last line.
-        title: The title of the book, if the mark contains it.
+        title: The title of the book in the mark, or "".
     """
 
     kind: _Kind
@@ -110,7 +111,7 @@ def split_gutenberg_file(lines: Sequence[Line]) -> FramedText:
             stop = following.first
         is_body = _is_body(lines[begin:stop], before, following, has_book=bool(books))
         if is_body and books and before is not None and (is_open or before.kind not in _BEGINNINGS):
-            # The same book continues after the mark, so the mark is a quotation.
+            # The same book continues after the mark, so the book only quotes the mark.
             books[-1] = (books[-1][0], stop)
         elif is_body:
             books.append((begin, stop))
@@ -166,7 +167,7 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 
 def _is_body(segment: Sequence[Line], before: _Mark | None, following: _Mark | None, *, has_book: bool) -> bool:
-    """Return True if a segment between two marks is text of a book."""
+    """Return True if a segment between two marks is text of a book. ``has_book``: an earlier segment was one."""
     kind_before = before.kind if before is not None else None
     kind_after = following.kind if following is not None else None
     if kind_before == "small print begins" and kind_after == "small print ends":
@@ -179,7 +180,7 @@ def _is_body(segment: Sequence[Line], before: _Mark | None, following: _Mark | N
 
 
 def _is_frame(segment: Sequence[Line]) -> bool:
-    """Return True if a segment is short or has many frame words."""
+    """Return True if a segment is short, or if many of its words are typical of the frame."""
     n_words = count_words(segment)
     if n_words < _SHORT_WORDS:
         return True

@@ -1,8 +1,8 @@
 """Detection of unreadable text: characters that a wrong encoding or an unknown font produces.
 
 The rules accept every language, code, tables, verse and short texts. docs/input-files.md contains their error rates.
-Nothing is repaired: unreadable text is skipped and reported. No library does this: the detectors of languages and
-encodings always return their best guess.
+Nothing is repaired: unreadable text is skipped and reported. No library decides if a text is readable: detectors of
+languages and encodings always return their best guess.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ for _ligature in map(chr, range(0xFB00, 0xFB07)):
 LEAST_CHARACTERS = 150
 """Minimum length of a text whose letters are examined, in characters without white space."""
 
-# White space, the backspaces of printed manuals and the escapes of coloured logs are not included.
+# Characters of no script: control, private use, U+FFFD and noncharacters. White space, the backspaces of printed
+# manuals and the escapes of coloured logs are not included.
 _NO_CHARACTER = re.compile("[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f\ue000-\uf8ff\ufffd-\uffff\U000f0000-\U0010ffff]")
 _GLYPH_NAME = re.compile(r"\(cid:\d+\)|/(?:uni[0-9A-Fa-f]{4}|[A-Za-z]{0,3}\d{1,5})(?![\w.])")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -40,14 +41,14 @@ _MAX_GLYPH_NAMES = 0.5
 _MAX_MISREAD = 0.2
 _MAX_MARKED = 0.6
 _MAX_MIXED = 0.5
-# Minimum share of characters that are valid UTF-8 after encoding them.
+# Minimum share of non-ASCII characters that become valid UTF-8 if they are encoded with the wrongly used encoding.
 _MIN_UTF8 = 0.8
 _MIN_PAIRS = 80
 _MIN_LETTERS = 0.7
 _MIN_DISTINCT = 14
 _MIN_USES = 5
 _MIN_FOLLOWING = 0.7
-# Mean log-probabilities of letter pairs. Hardly any text is below _UNLIKELY, and most texts are above _LIKELY.
+# Mean log-probabilities of letter pairs, in nats. Hardly any readable text is below _UNLIKELY, most are above _LIKELY.
 _UNLIKELY = -6.7
 _LIKELY = -6.0
 _MIN_GAIN = 1.0
@@ -96,7 +97,7 @@ def count_illegible_characters(text: str) -> int:
 
 
 def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
-    """Return a problem with number and names of the characters that belong to no script, or an empty tuple."""
+    """Return a problem (size, reason) that names the characters that belong to no script, or an empty tuple."""
     counts = Counter(_NO_CHARACTER.findall(text))
     if not counts:
         return ()
@@ -115,9 +116,14 @@ def format_count(count: int, unit: str) -> str:
 
 
 def _is_mojibake(text: str, size: int) -> bool:
-    """Return True if much of a text is UTF-8 that was read in another encoding, or an alphabet in a wrong encoding.
+    """Return True if much of a text was decoded with a wrong encoding.
 
-    An alphabet in a wrong encoding of 8 bits has mostly Latin letters with diacritics.
+    Two cases are detected. UTF-8 that was decoded with another encoding becomes UTF-8 again if it is encoded. An
+    alphabet such as Cyrillic in a wrong 8-bit encoding becomes mostly Latin letters with diacritics.
+
+    Args:
+        text: The text.
+        size: Its number of characters without white space.
     """
     n_marked = len(_MARKED.findall(text))
     n_plain = len(_PLAIN.findall(text))
@@ -131,11 +137,11 @@ def _is_mojibake(text: str, size: int) -> bool:
 
 
 def _count_mojibake(characters: str, encoding: str) -> float:
-    """Count the characters that are valid UTF-8 after they are written in another encoding.
+    """Estimate the number of characters that become valid UTF-8 if they are encoded with ``encoding``.
 
     Args:
         characters: Characters outside ASCII.
-        encoding: The encoding in which they are written.
+        encoding: The encoding with which UTF-8 may have been decoded by mistake.
     """
     content = characters.encode(encoding, "ignore")
     return len(characters) * len(content.decode("utf-8", "ignore").encode()) / max(len(content), len(characters))
@@ -164,9 +170,10 @@ def _find_script(letter: str) -> str:
 
 
 def _has_unlikely_letters(text: str) -> bool:
-    """Return True if the letter pairs are rare in every language, and shifted characters would have usual pairs.
+    """Return True if the letter pairs are rare in every language, and an unknown font explains that.
 
-    A PDF font without a map to Unicode shifts all characters by the same number of code points.
+    A PDF font without a map to Unicode may shift all characters by the same number of code points. Then characters that
+    are shifted back have usual pairs. Or it numbers its letters in the order of first use.
     """
     score = _score_letter_pairs(_count_letter_pairs(text))
     if score is not None and score > _UNLIKELY:
@@ -184,9 +191,10 @@ def _has_unlikely_letters(text: str) -> bool:
 
 
 def _has_sequential_codes(counts: Counter[str]) -> bool:
-    """Return True if most characters follow each other in Unicode in the order of first use.
+    """Return True if the code points of most characters increase by 1 or 2 in the order of first use.
 
-    Some fonts number their letters in this order. Digits are ignored, because a text that counts uses them in order.
+    Some fonts number their letters in the order of first use. Digits are ignored, because a text that counts uses them
+    in order.
     """
     codes = list(map(ord, filterfalse(str.isdigit, counts)))
     n_following = sum(second - first in (1, 2) for first, second in pairwise(codes))
@@ -207,7 +215,7 @@ def _score_shifted(text: str, counts: Counter[str], shift: int) -> float:
 
 
 def _count_letter_pairs(text: str) -> Counter[str]:
-    """Count the pairs of the 26 Latin letters. Empty if the text does not consist mostly of words of these letters."""
+    """Count the pairs of the 26 Latin letters. The result is empty unless the text is mostly words of these letters."""
     plain = "".join(filter(lambda c: not unicodedata.combining(c), unicodedata.normalize("NFKD", text))).lower()
     words = plain.split()
     size = sum(map(len, words))

@@ -1,8 +1,8 @@
 """Front and back matter in the lines of a book: title page, credits, copyright page, contents, transcriber's notes.
 
 A text window with "Project Gutenberg" or "Copyright 2024" separates members from non-members without any model. So
-matter is removed: only whole lines, and only before the first and after the last page of running text. Pages that can
-be matter or running text stay.
+front and back matter ("matter") is removed: only whole lines, and only before the first and after the last page of
+running text. If a page can be matter or running text, it stays.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class BookLines:
     """The lines of a text that belong to the book, and the size of everything else.
 
     Attributes:
-        numbers: Numbers of the book's lines, ascending.
-        matter: First line and number of words of each skipped page.
+        numbers: Ascending numbers of the book's lines, from 0.
+        matter: First line and number of words of each removed page.
         frame_words: Words of Project Gutenberg's header, licence and small print.
         other_books: Title and number of words of each further book in the file.
     """
@@ -102,13 +102,13 @@ class BookLines:
 
 
 def remove_front_and_back_matter(text: str) -> WholeDocument:
-    """Return a text without Project Gutenberg's frame and without matter before and after the book.
+    """Return a text without front and back matter, and without Project Gutenberg's header, licence and small print.
 
     Args:
         text: The text. Its lines end in line feeds.
 
     Returns:
-        The document with the remaining lines, unchanged and in the same order. Its problems list the skipped parts
+        The document with the remaining lines, unchanged and in the same order. Its problems list the removed parts
         with their number of words.
     """
     lines = text.split("\n")
@@ -120,7 +120,8 @@ def remove_front_and_back_matter(text: str) -> WholeDocument:
 def find_book_lines(lines: Sequence[str]) -> BookLines:
     """Find the lines of the book, and measure everything else in the text.
 
-    The frame and the matter are removed repeatedly until nothing changes, so that a second call removes nothing.
+    Project Gutenberg's frame (header, licence, small print) and the front and back matter are removed repeatedly until
+    nothing changes. So a second call removes nothing.
     """
     remaining: Sequence[Line] = list(enumerate(lines))
     matter: list[tuple[str, int]] = []
@@ -168,11 +169,12 @@ def describe_left_out_matter(
 
 
 def _remove_matter_pages(lines: Sequence[Line]) -> tuple[Sequence[Line], list[tuple[str, int]]]:
-    """Return the lines without matter, and first line and number of words of each page of matter.
+    """Return the lines without front and back matter, and first line and number of words of each removed page.
 
     Two or more empty lines separate pages. Only pages before the first and after the last page of running text are
-    examined. A page of running text has 60 words or more and is no matter. A book of verse may have no such page: then
-    only pages that name themselves, such as "Contents", are removed. Captions of illustrations are removed everywhere.
+    examined. A page of running text has at least 60 words and does not look like matter. A book of verse may have no
+    such page: then only pages with a telling heading, such as "Contents", are removed. Captions of illustrations are
+    removed everywhere.
     """
     without_illustrations = _remove_illustrations(lines)
     pages = _split_pages(without_illustrations)
@@ -208,7 +210,7 @@ def _remove_illustrations(lines: Sequence[Line]) -> list[Line]:
 
 
 def _find_caption_end(lines: Sequence[Line], position: int) -> int | None:
-    """Return the position after a caption.
+    """Return the position of the line after a caption of an illustration.
 
     Returns:
         The position, or None if no caption begins at ``position`` or if its paragraph does not close the bracket.
@@ -267,13 +269,13 @@ class TextPage:
 
     @property
     def is_running_text(self) -> bool:
-        """Return True if more than 80% of the lines are long."""
+        """Return True if the page has more than 3 lines, and more than 80% of them have at least 8 words."""
         n_long = sum(len(line.split()) >= _LONG_LINE_WORDS for line in self.lines)
         return n_long > 0.8 * len(self.lines) and len(self.lines) > 3
 
     @property
     def has_sentences(self) -> bool:
-        """Return True if half of the words are in lines that end with the end of a sentence."""
+        """Return True if at least half of the words are in lines that end with the end of a sentence."""
         n_words = sum(map(count_text_words, filter(_ends_sentence, self.lines)))
         return 2 * n_words >= self.words
 
@@ -289,7 +291,10 @@ class TextPage:
 
     @property
     def is_gutenberg_head(self) -> bool:
-        """Return True for the header of Project Gutenberg, or its fields such as title and author, without a mark."""
+        """Return True for a header of Project Gutenberg, or its fields such as title and author.
+
+        Such a page remains in a file in which no start mark ends the header.
+        """
         if self.words > _HEAD_WORDS or self.is_running_text:
             return False
         n_fields = sum(_GUTENBERG_FIELD.match(line) is not None for line in self.lines)
@@ -297,7 +302,7 @@ class TextPage:
 
     @property
     def is_contents(self) -> bool:
-        """Return True for a heading such as "Contents", alone or above a numbered list."""
+        """Return True for a page with a heading such as "Contents", alone or above a numbered list."""
         if not _CONTENTS.match(self.heading):
             return False
         below = TextPage(list(enumerate(self.lines[1:])))
@@ -305,7 +310,7 @@ class TextPage:
 
     @property
     def is_numbered_list(self) -> bool:
-        """Return True if 80% of the lines are entries, and 50% of the lines have a number at either end."""
+        """Return True if at least 80% of the lines are like entries of a list, and 50% have a number at either end."""
         n_entries = sum(map(_is_entry, self.lines))
         n_numbered = sum(map(_is_numbered, self.lines))
         return len(self.lines) >= 2 and n_entries >= 0.8 * len(self.lines) and n_numbered >= 0.5 * len(self.lines)
@@ -346,7 +351,7 @@ def _split_pages(lines: Sequence[Line]) -> list[TextPage]:
 
 
 def _find_front_matter(pages: Sequence[TextPage]) -> set[int]:
-    """Return the numbers of the pages of front matter."""
+    """Return the numbers of the pages of front matter, counted from 0."""
     named: set[int] = set()
     unnamed: set[int] = set()
     is_in_contents = False
@@ -364,13 +369,13 @@ def _find_front_matter(pages: Sequence[TextPage]) -> set[int]:
         elif page.words >= RUNNING_WORDS or _CHAPTER.match(page.heading):
             return named | unnamed
         else:
-            # Before verse, a short page may be the title of the first poem.
+            # This short page is text, such as verse. Title pages before it may be titles of poems, so they stay.
             return named
     return named
 
 
 def _find_back_matter(pages: Sequence[TextPage]) -> set[int]:
-    """Return the numbers of the pages of notices at the end."""
+    """Return the numbers of the notices at the end of the book, and of the blank pages after them, counted from 0."""
     dropped: set[int] = set()
     blank: set[int] = set()
     for number in reversed(range(len(pages))):

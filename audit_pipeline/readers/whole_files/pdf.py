@@ -34,12 +34,12 @@ from audit_pipeline.readers.whole_files.pdf_letters import HYPHEN, GlyphNames, r
 from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
 _NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
-# Minimum number and minimum share of pages with the same first or last line, if the line is a header or footer.
+# The same first or last line of at least this number and this share of pages is a header or footer.
 _MIN_PAGES = 4
 _SHARE_OF_PAGES = 0.4
 # A line that is shorter than this share of its page's full lines ends a paragraph.
 _SHORT = 0.75
-# A line that is shorter than this share ends a paragraph if it ends a sentence.
+# A line that is shorter than this share of its page's full lines ends a paragraph if it also ends a sentence.
 _NOT_FULL = 0.9
 _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
 _HYPHENS = re.compile("[\x02\ufffe]")
@@ -51,7 +51,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def read_pdf(path: Path) -> WholeDocument:
     """Read the running text of a PDF. An empty line separates paragraphs.
 
-    Pages without text and pages in fonts with unknown letters become problems.
+    Pages without text, and pages in fonts with unknown letters, are listed as problems.
 
     Raises:
         NoTextError: If the file has a password, or no page has readable text.
@@ -120,7 +120,7 @@ def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) 
 
 
 def _split_lines(text: str) -> list[str]:
-    """Return the lines of a page that are not blank, with single blanks. A hyphenated line ends in HYPHEN."""
+    """Return the non-blank lines of a page, with single blanks. A line that ends within a word ends in HYPHEN."""
     text = _HYPHENS.sub(f"{HYPHEN}\n", text.translate(_REPAIRS))
     lines = [" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text)]
     return list(filter(None, lines))
@@ -169,7 +169,7 @@ def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
     line at the end of a page continues on the next page.
 
     Returns:
-        The text, and the character at which each page begins.
+        The text, and the places: character offset and label of each page.
     """
     pieces: list[str] = []
     places: list[tuple[int, str]] = []

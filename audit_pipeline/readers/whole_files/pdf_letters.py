@@ -1,7 +1,8 @@
 """The letters of a PDF page, including codes that PDFium cannot translate.
 
 PDFium translates codes to Unicode with the tables of the fonts. Some tables are missing or contain private codes. Then
-other sources are used: the names of the font's glyphs (f_f_i), and known tables of TeX's, symbol and Adobe's fonts.
+other sources are used: the names of the font's glyphs (such as f_f_i), and known tables for TeX, Adobe and symbol
+fonts.
 """
 
 from __future__ import annotations
@@ -83,14 +84,16 @@ def _count_letters(text: str) -> int:
 
 
 def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
-    """Return the characters that are no letters, or that have no entry in their font's table.
+    """Return the characters whose letters PDFium may not know.
+
+    These are control and private-use characters, and characters without an entry in their font's table.
 
     Args:
         text_page: The page.
-        text: Its text. NUL and characters outside the page are missing in it.
+        text: The text of the page as PDFium returns it, without NUL and characters outside the page.
 
     Returns:
-        Characters by their number in PDFium.
+        The characters by their number in PDFium.
     """
     characters: str | list[str] = text
     if len(text) != text_page.count_chars():
@@ -114,7 +117,7 @@ def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
 def _map_doubtful(
     text_page: pdfium.PdfTextPage, doubtful: Mapping[int, str], letters: Mapping[tuple[str, str], str]
 ) -> dict[int, str]:
-    """Return the letters of doubtful characters with a known font or glyph name, by their number."""
+    """Return the letters for the doubtful characters whose font or glyph name is known, by their number in PDFium."""
     known = {}
     for number, character in doubtful.items():
         font = _read_font_name(text_page, number)
@@ -146,7 +149,7 @@ def _map_code(code: str, font: str) -> str:
     low = ord(code) & 0xFF
     symbol_font = _SYMBOL_FONT.match(font)
     if symbol_font is None:
-        # Other fonts in this range add ASCII codes to 0xF000.
+        # Other fonts add 0xF000 to ASCII codes.
         return chr(low) if low < _ASCII_END else code
     name = f"{symbol_font[1].title()} {symbol_font[2]}".strip()
     return chr(dingbats[name, low]) if (name, low) in dingbats else code
@@ -176,7 +179,7 @@ class GlyphNames:
         try:
             return pypdf.PdfReader(self._path)
         except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, OSError):
-            # PDFium reads more damaged files than pypdf. Then the codes stay unknown and become a problem.
+            # PDFium reads more damaged files than pypdf does. Then the letters stay unknown, and are reported.
             return None
 
     def find_letters(self, page_number: int) -> dict[tuple[str, str], str]:

@@ -1,8 +1,8 @@
 """Unseen text of a PDF page: text in the colour of its background, on a hidden layer, or painted over.
 
 The page is drawn with and without its text. If the area of a text looks the same both times, the text is unseen. This
-covers all reasons: colours of any colour space, layers, clipping, transparency. Two kinds of text stay: invisible text
-(render mode 3) and text below a picture. Both are the text layer of a scan.
+covers all reasons: colours of any colour space, layers, clipping, transparency. Two kinds of text are not removed:
+invisible text (render mode 3) and text below a picture. Both are the text layer of a scan.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MAX_PIXELS = 2_000
 _MIN_SCALE = 0.5
 _MAX_GROUPS = 8
 _MAX_AREAS = 200
-# Differences of up to 4% between black and white (255) are invisible.
+# Two pixels that differ by at most 10 of 255 levels (4%) in each colour look the same.
 _UNSEEN_DIFFERENCE = 10
-# Two colours that differ by this value in red, green or blue (0 to 255) are distinct. They are not drawn.
+# Text that differs by this value from its background in red, green or blue (0 to 255) is visible. It is not examined.
 _CLEAR_DIFFERENCE = 60
 _NEARLY_OPAQUE = 200
 _PAPER = (255, 255, 255)
@@ -46,10 +46,10 @@ class _Text:
 
     Attributes:
         raw: PDFium's object.
-        order: Position in the order of drawing.
+        order: Position in the order of drawing. Later objects cover earlier objects.
         layers: Names of its layers.
-        form: The address of the outermost form around it, or None.
-        bounds: Its box, or the box of the outermost form around it.
+        form: The memory address of the outermost form (a group of objects) that contains it, or None.
+        bounds: Its box, or the box of that form.
         colour: Red, green and blue from 0 to 255, or None if it is unknown.
         box: The box of its letters, or None if it has only blanks.
     """
@@ -69,7 +69,14 @@ class _Text:
 
 
 class _Area(NamedTuple):
-    """An area above or below text: a filled path, a picture, a shading, or a form that contains one of these."""
+    """An object that may cover text or be its background: a filled path, a picture or a shading.
+
+    Attributes:
+        order: Position in the order of drawing.
+        bounds: Its box, or the box of the outermost form that contains it.
+        is_picture: True for a picture.
+        colour: Red, green and blue from 0 to 255, or None if it is unknown.
+    """
 
     order: int
     bounds: _Box
@@ -81,7 +88,7 @@ def remove_unseen_text(page: pdfium.PdfPage) -> bool:
     """Remove unseen text from the page in memory. Return True if there is any.
 
     Most pages are dark text on white paper, and drawing a page takes longer than reading it. So only suspect text is
-    examined: tiny, clipped, on a layer, in a form, below an area, or close to the colour of its background.
+    examined: tiny, clipped, on a layer, in a form, covered, or close to the colour of its background.
     """
     texts: list[_Text] = []
     areas: list[_Area] = []
@@ -125,7 +132,7 @@ def _describe(item: pdfium.PdfObject, order: int) -> _Text:
 
 
 def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
-    """Return the area that an object covers, or None if it covers nothing."""
+    """Return the area that an object covers, or None for objects without an area, such as text and lines."""
     if item.type not in _AREAS:
         return None
     is_picture = item.type == pdfium_c.FPDF_PAGEOBJ_IMAGE
@@ -141,7 +148,7 @@ def _find_area(item: pdfium.PdfObject, order: int) -> _Area | None:
 
 
 def _list_holders(item: pdfium.PdfObject) -> list[pdfium.PdfObject]:
-    """Return the object and the forms around it, from the inside to the outside."""
+    """Return the object and the forms that contain it, from the innermost to the outermost."""
     holders = [item]
     while (container := holders[-1].container) is not None:
         holders.append(container)
@@ -183,7 +190,7 @@ def _find_colour(item: pdfium.PdfObject) -> _Colour | None:
 
 
 def _is_suspect(text: _Text, areas: Sequence[_Area]) -> bool:
-    """Return True if text may be unseen."""
+    """Return True if text may be unseen, so that the page must be drawn to decide."""
     # A form may name its layer in a dictionary that PDFium does not return.
     if text.layers or text.form is not None or _is_tiny(text) or _is_clipped(text) or len(areas) > _MAX_AREAS:
         return True
@@ -282,7 +289,7 @@ def _find_unseen(page: pdfium.PdfPage, texts: Sequence[_Text]) -> list[_Text]:
             continue
         key = text.group
         if key not in groups and len(groups) >= _MAX_GROUPS:
-            # The page is drawn once per group. So all texts beyond the first groups share the group None.
+            # The page is drawn once per group. To limit the drawing, all further texts share the group None.
             key = None
         groups.setdefault(key, []).append(text)
     if not groups or scale < _MIN_SCALE:

@@ -23,7 +23,7 @@ from bs4 import BeautifulSoup, Tag
 from tinycss2 import color4
 
 StyleSheetReader: TypeAlias = Callable[[str], str | None]
-"""Returns the text of a style sheet by its address in the page, or None if it is missing."""
+"""A function that returns the text of a style sheet by its address in the page, or None if it is missing."""
 
 _PROPERTY_NAMES = """
 display visibility content-visibility opacity font font-size
@@ -33,7 +33,7 @@ color background background-color background-image background-clip -webkit-backg
 position left right top bottom text-indent clip clip-path white-space transition animation animation-name
 """
 _PROPERTIES = frozenset(_PROPERTY_NAMES.split())
-# If the root of a page is hidden, a script shows it later.
+# These elements count as visible even if styles hide them, because a script shows them later.
 _ROOTS = frozenset(("html", "body"))
 _NEVER_SHOWN = frozenset(("noscript", "template"))
 _LINES_TAGS = frozenset(("pre", "textarea", "listing", "xmp", "plaintext"))
@@ -74,11 +74,12 @@ class _Rule:
 
     Attributes:
         selector: The selector.
-        names: Required types, ids (with #) and classes (with a dot). Without them the selector matches nothing.
-        key: The name of ``names`` that the matched element itself has, or "*" if it is unknown.
-        has_siblings: Some names may belong to siblings of the element or of its ancestors.
+        names: Types, ids (with #) and classes (with a dot) that the selector requires. If the page lacks one of them,
+            the selector matches nothing.
+        key: One of ``names`` that every matched element itself has, or "*" if none is known.
+        has_siblings: True if some names may belong to siblings of the matched element or of its ancestors.
         specificity: Numbers of ids, classes and types.
-        declarations: Property, value and importance.
+        declarations: Property, value, and True if the declaration is !important.
     """
 
     selector: str
@@ -94,7 +95,7 @@ class Styles:
     """The effect of styles on the text of each element. Elements are identified by id().
 
     Attributes:
-        unseen: Elements whose text is not visible. Child elements are not included.
+        unseen: Elements whose own text is not visible. The text of child elements may be visible.
         lines: Elements whose text preserves line breaks, with the value of white-space.
     """
 
@@ -103,7 +104,7 @@ class Styles:
 
 
 def find_styles(page: BeautifulSoup | Tag, read_style_sheet: StyleSheetReader) -> Styles:
-    """Find the elements of a page with unseen text, and the elements that preserve line breaks."""
+    """Find the elements of a page whose text no reader sees, and the elements that preserve line breaks."""
     cascade = _Cascade(page, read_style_sheet)
     states: dict[int, _State] = {}
     unseen: set[int] = set()
@@ -135,7 +136,7 @@ class _State:
         is_far_away: The text is indented far out of the page.
         is_transparent: The colour of the text is transparent.
         colour: Red, green and blue of the text from 0 to 1, or None if the colour is not set.
-        background: Red, green and blue from 0 to 1, or None if it is a picture or a style sheet is missing.
+        background: Red, green and blue of the background from 0 to 1. None if it is a picture or is unknown.
         white_space: The value of white-space if line breaks are preserved, or "".
     """
 
@@ -160,7 +161,13 @@ class _State:
 
 @dataclass
 class _Cascade:
-    """The declarations that apply to each element of a page."""
+    """The declarations that apply to each element of a page.
+
+    Attributes:
+        page: The parsed page.
+        read_style_sheet: Returns the text of a linked style sheet.
+        misses_sheets: True if a linked style sheet is missing.
+    """
 
     page: BeautifulSoup | Tag
     read_style_sheet: StyleSheetReader
@@ -250,7 +257,7 @@ class _Cascade:
 
 
 def _read_attributes(element: Tag) -> dict[str, str]:
-    """Return the CSS properties that follow from attributes and from browsers' own style sheets."""
+    """Return the CSS properties that follow from an element's attributes and from browsers' own style sheets."""
     values: dict[str, str] = {}
     if element.has_attr("hidden") or element.has_attr("popover") or element.name in _NEVER_SHOWN:
         values["display"] = "none"
@@ -271,7 +278,7 @@ def _is_removed(values: Mapping[str, str]) -> bool:
     if values.get("display") == "none" or values.get("content-visibility") == "hidden":
         return True
     opacity = _LENGTH.match(values.get("opacity", ""))
-    # The page fades in or unfolds an element with a transition.
+    # An element with a transition or an animation may appear later, so it counts as visible.
     effects = map(values.get, ("transition", "animation", "animation-name"))
     is_faded_in = not {"none", None}.issuperset(effects)
     if opacity and float(opacity[1]) <= _FAINT and not is_faded_in:
@@ -349,7 +356,7 @@ def _is_length_far_away(value: str | None) -> bool:
 def _find_colour(values: Mapping[str, str], parent: _State) -> tuple[_Colour | None, bool]:
     """Return the colour of the text (None if it is unknown), and True if it is transparent.
 
-    Letters that are filled with a background count as visible.
+    Letters that are filled with a background (``background-clip: text``) count as visible.
     """
     value = values.get("color")
     if value is None or value in ("inherit", "unset", "currentcolor"):
@@ -410,7 +417,7 @@ class _Index:
     """An index of a page's elements by name, so that each rule is compared with few elements."""
 
     def __init__(self, page: BeautifulSoup | Tag) -> None:
-        # Elements are numbered in document order.
+        # Elements are numbered in document order. The lists contain the numbers of the elements with a name.
         self._elements: dict[str, list[int]] = {}
         self._tags: list[Tag] = page.find_all(True)
         self._numbers = {id(element): number for number, element in enumerate(self._tags)}
@@ -438,7 +445,7 @@ class _Index:
         return list(filter(selector.match, self._list_candidates(rule)))
 
     def _list_candidates(self, rule: _Rule) -> Iterator[Tag]:
-        """Yield the elements with the rule's key that are inside an element with its rarest name."""
+        """Yield the elements that a rule may match: those with its key, within the scopes of its rarest name."""
         candidates = self._elements.get(rule.key, [])
         rarest = min((self._elements[name] for name in rule.names), key=len, default=candidates)
         begin = 0
@@ -453,14 +460,20 @@ class _Index:
             begin = max(begin, last)
 
     def _find_scope(self, number: int, rule: _Rule) -> int:
-        """Return the number of the element that contains all matches of a rule for a named element; -1 for the page."""
+        """Return the scope of an element with a name of the rule: an element that contains all matches.
+
+        The scope is the element itself or, if the rule has siblings, its parent.
+
+        Returns:
+            The number of the scope, or -1 for the whole page.
+        """
         if not rule.has_siblings:
             return number
         return self._numbers.get(id(self._tags[number].parent), -1)
 
 
 def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) -> _Rule:
-    """Build a rule with the required names and the specificity of its selector.
+    """Build a rule: find the required names and the specificity of a selector.
 
     Arguments of pseudo-classes are ignored. For a selector with escapes no names are required.
     """
@@ -498,7 +511,7 @@ def _list_names(selector: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _parse_sheet(sheet: str) -> tuple[_Rule, ...]:
-    """Return the rules of a style sheet that apply to a screen and set one of the properties in ``_PROPERTIES``."""
+    """Return the rules of a style sheet that apply to a screen and set a property in ``_PROPERTIES``."""
     rules: list[_Rule] = []
     pending = list(tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True))
     while pending:
@@ -521,7 +534,7 @@ def _applies_at_rule(node: tinycss2.ast.AtRule) -> bool:
 
 
 def _applies_to_screen(media: str) -> bool:
-    """Return True if a list of media queries includes the screen of this module."""
+    """Return True if a list of media queries applies to the screen of 1280 by 800 pixels."""
     queries = media.lower().split(",")
     return not media.strip() or any(map(_matches_screen, queries))
 
@@ -545,7 +558,7 @@ def _has_feature(part: str) -> bool:
 
 
 def _compare_screen(dimension: str, number: str, unit: str | None, *, is_minimum: bool) -> bool:
-    """Return True if the screen's width or height is at least the size, or at most the size for a maximum."""
+    """Return True if the screen's width or height is at least the minimum, or at most the maximum."""
     pixels = float(number)
     if unit in ("em", "rem"):
         pixels *= _PIXELS_PER_EM

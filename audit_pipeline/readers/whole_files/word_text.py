@@ -1,7 +1,7 @@
 """The visible text of a Word document's XML, and the size of the skipped text.
 
-Word wraps text in many elements. For elements without a rule the children are read, so that an unknown wrapper loses
-no text. Names are compared without namespaces, because strict and transitional files use different ones.
+Word nests text in many elements. For an element without a rule the children are read, so that no text in an unknown
+element is lost. Names are compared without namespaces, because strict and transitional files use different ones.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ def count_text(element: Element) -> int:
 
 @dataclass(frozen=True)
 class _Look:
-    """The visibility in run properties. A field is None if the properties do not set it.
+    """The properties of a run (a piece of text with one format) that decide if its text is visible.
+
+    A field is None if the properties do not set it.
 
     Attributes:
         is_hidden: The font effect "hidden" is on.
         colour: Six hexadecimal digits, or "auto".
         half_points: Font size.
-        has_background: Shading or highlighting is set.
+        has_background: True if shading or highlighting gives the text a background that is not white.
     """
 
     is_hidden: bool | None = None
@@ -82,7 +84,7 @@ class _Look:
     has_background: bool | None = None
 
     def over(self, base: _Look) -> _Look:
-        """Return this look. Unset fields are taken from ``base``."""
+        """Return a copy of this look with its unset fields taken from ``base``."""
         is_hidden = self.is_hidden
         if is_hidden is None:
             is_hidden = base.is_hidden
@@ -137,7 +139,7 @@ def has_page_colour(document: Element) -> bool:
 
 
 class WordStyles:
-    """The styles of a document, reduced to the visibility of text."""
+    """The styles of a document, as far as they decide if text is visible."""
 
     def __init__(self, root: Element | None) -> None:
         self._styles: dict[str, Element] = {}
@@ -183,11 +185,12 @@ class WordText:
 
     Attributes:
         styles: The styles of the document.
-        read_chunk: Returns the text of an embedded chunk (w:altChunk) by its relationship. Counts unreadable chunks.
-        has_page_colour: The pages have a colour, so that white text is visible.
+        read_chunk: Returns the text of an embedded file (w:altChunk) by the id of its relationship. It counts
+            unreadable files in ``unread``.
+        has_page_colour: True if the pages have a colour, so that white text is visible.
         unread: Number of skipped characters by reason, without white space. ``EMBEDDED`` counts bytes.
         notes: Kind and id of references to footnotes and endnotes, in the order of the text.
-        hidden_notes: Kind and id of hidden references.
+        hidden_notes: Kind and id of hidden references to notes.
     """
 
     styles: WordStyles
@@ -196,12 +199,13 @@ class WordText:
     unread: Counter[str] = field(default_factory=Counter)
     notes: list[tuple[str, str]] = field(default_factory=list)
     hidden_notes: list[tuple[str, str]] = field(default_factory=list)
-    # True for each open field whose result has begun. The code of a field precedes its result.
+    # For each open field: True if its result has begun, False in its code, which precedes the result.
     _fields: list[bool] = field(default_factory=list)
     _has_whole_fields: bool = True
     _beside: list[list[str]] = field(default_factory=list)
     _paragraph: _Look = field(default_factory=_Look)
-    # The number of tables and text boxes around the text. Their backgrounds are not looked up.
+    # The number of tables and text boxes around the text. Their backgrounds are unknown, so that white text in them
+    # counts as visible.
     _unknown_backgrounds: int = 0
 
     def read(self, root: Element) -> str:
@@ -223,7 +227,7 @@ class WordText:
             self._walk(child, pieces, run)
 
     def _skip(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Skip an element without text, or whose text also stands at another position."""
+        """Skip an element that has no text, or whose text is also in another element."""
 
     def _read_letters(self, element: Element, pieces: list[str], run: _Look | None) -> None:
         self._add(_WHITE_SPACE.sub(" ", element.text or ""), pieces, run)
@@ -281,7 +285,7 @@ class WordText:
         style = self.styles.find_look("character", style_id)
         look = direct.over(style).over(paragraph).over(defaults)
         if direct.is_hidden is None:
-            # If both styles set a toggle property, it is off (ISO 29500-1, 17.7.3).
+            # If the styles of paragraph and run both set a toggle property, it is off (ISO 29500-1, 17.7.3).
             is_toggled = bool(style.is_hidden) != bool(paragraph.is_hidden)
             look = _Look(is_hidden=bool(defaults.is_hidden) or is_toggled).over(look)
         for child in element:
@@ -344,7 +348,7 @@ class WordText:
         pieces += PARAGRAPH_GAP, self.read_chunk(get_attribute(chunk, "id") or ""), PARAGRAPH_GAP
 
     def _read_alternatives(self, element: Element, pieces: list[str], run: _Look | None) -> None:
-        """Read the first branch with text. All branches show the same content to newer and older programs."""
+        """Read the first branch with text. The branches have the same content, for newer and for older programs."""
         branches = [child for child in element if local_name(child) in ("Choice", "Fallback")]
         branch = next((branch for branch in branches if count_text(branch)), None)
         if branch is not None:
@@ -363,7 +367,7 @@ class WordText:
 
     def _remember_note_reference(self, reference: Element, pieces: list[str], run: _Look | None) -> None:
         is_hidden = run is not None and run.is_hidden
-        # Word does not show a note with a hidden mark.
+        # Word does not show a note whose reference is hidden.
         notes = self.hidden_notes if is_hidden else self.notes
         notes.append((local_name(reference).removesuffix("Reference"), get_attribute(reference, "id") or ""))
 

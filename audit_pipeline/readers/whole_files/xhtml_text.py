@@ -1,4 +1,4 @@
-"""XHTML as running text."""
+"""Conversion of HTML and XHTML to running text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NONCHARACTERS = dict.fromkeys(range(0xFDD0, 0xFDD3), "\ufffd")
 _GAP = "\n\n"
 SECTION_GAP = "\n\n\n\n"
 
-# Elements around a text or without text. "head" is missing, because browsers end it at the first element that does
-# not belong there, even without an end tag.
+# Elements whose content is not part of the running text. "head" is missing, because browsers end it at the first
+# element that does not belong there, even without an end tag.
 _UNREAD_TAGS = """
 title script style audio video object iframe frameset button select datalist nav rp param
 """
@@ -44,7 +44,7 @@ tbody textarea tfoot thead tr ul xmp
 _UNWANTED = "elements of unwanted types"
 _UNREAD = frozenset(_UNREAD_TAGS.split())
 _BLOCKS = frozenset(_BLOCK_TAGS.split())
-# Preserved white space is encoded as noncharacters while the rest is collapsed.
+# Preserved white space is encoded as noncharacters while other white space is collapsed.
 _KEEP_LINES = {ord("\n"): "\ufdd0"}
 _KEEP_BLANKS = _KEEP_LINES | {ord(" "): "\ufdd1", ord("\t"): "\ufdd2"}
 # XHTML may contain text in CDATA sections, which an HTML parser reads as a comment up to the first ">".
@@ -65,10 +65,11 @@ class Prose:
 
     Attributes:
         text: Paragraphs, separated by an empty line.
-        types: Types of the body and of the elements around all of its content.
+        types: Types of the body, and of each element that contains all of its content (see
+            :func:`find_element_types`).
         heading: The text of the first heading, even if the heading is not part of the text.
         unread: Number of skipped characters by reason, without white space.
-        unwanted_words: Words in elements of unwanted types.
+        unwanted_words: Number of words in elements of unwanted types, which are not part of the text.
     """
 
     text: str
@@ -91,7 +92,7 @@ class Page:
         from audit_pipeline.readers.whole_files.visibility import find_styles  # noqa: PLC0415
 
         with warnings.catch_warnings():
-            # Chapters of an EPUB are XHTML. The HTML parser also reads broken ones.
+            # Chapters of an EPUB are XHTML. The HTML parser also reads broken XHTML.
             warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
             self.soup = BeautifulSoup(_unwrap_character_data(markup).translate(_NONCHARACTERS), "lxml")
         self._styles = find_styles(self.soup, read_style_sheet)
@@ -140,7 +141,7 @@ class Page:
                     separator = _GAP
                 elif node.name in ("td", "th"):
                     separator = "\t"
-                # The separator at the end is below the children on the stack. The children are pushed in reverse.
+                # The separator at the end is below the children on the stack. The first child is on top.
                 stack.append(separator)
                 stack.extend(reversed(node.contents))
                 pieces.append(separator)
@@ -196,7 +197,7 @@ def _count_characters(text: str) -> int:
 
 
 def find_element_types(element: Tag) -> frozenset[str]:
-    """Return the words of an element's epub:type and role, and its classes with a leading dot, in lower case.
+    """Return the types of an element: words of epub:type and role, and classes with a leading dot, in lower case.
 
     The prefix "doc-" of roles is removed.
     """
@@ -226,7 +227,7 @@ def _find_heading(element: Tag) -> str:
 
 
 def _list_top_types(body: Tag) -> frozenset[str]:
-    """Return the types of the body, and of its descendants that contain all content of the body."""
+    """Return the types of the body, and of its descendants that contain all of its content."""
     from bs4 import Tag  # noqa: PLC0415
 
     types = find_element_types(body)

@@ -45,9 +45,9 @@ class BookEntry:
 
     Attributes:
         location: The location of the row.
-        key: The name of the book's file, or its number in the catalogue.
+        key: The name of the book's file, or its number in the catalogue of Project Gutenberg.
         dating: The date of first publication.
-        title: The title, or None. The same holds for the other fields.
+        title: The title, or None if it is missing in the row. The fields below are None if missing, too.
         author: The author.
         language: The language (ISO 639).
         licence: The licence.
@@ -82,7 +82,7 @@ def find_years(prose: str) -> list[int]:
 
 
 def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
-    """Read the entries of a metadata file (.csv or .jsonl), and the rows that cannot be used with the reason.
+    """Return the entries of a metadata file (.csv or .jsonl), and each row that cannot be used, with the reason.
 
     Args:
         path: The file. It must have the column ``published``. Other columns in COLUMNS are optional.
@@ -134,8 +134,8 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
 def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[FetchedItem]:
     """Yield the books in a folder as documents with the names of their files.
 
-    A file without an entry is skipped, because its date is unknown. An entry without a file is a missing part. Hidden
-    files and links out of the folder are not read.
+    A file without an entry in a metadata file is skipped, because its date is unknown. An entry without a file is a
+    missing part. Hidden files and links out of the folder are not read.
 
     Args:
         folder: The folder.
@@ -200,7 +200,7 @@ def _read_book(
 
 
 def apply_entry(entry: BookEntry, document: Document, author: str | None = None) -> Document:
-    """Return the document with the fields of its entry.
+    """Return a copy of the document with dates, title, author and other fields from its metadata entry.
 
     Args:
         entry: The entry. Its fields override those of the document. Dates and group always come from the entry.
@@ -246,7 +246,7 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         encoding: utf-8 or latin-1.
 
     Raises:
-        UnusableDocumentError: If the file has another encoding. The message contains the position of the invalid byte.
+        UnusableDocumentError: If the file has another encoding or is binary.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UnusableDocumentError("in UTF-16; save it as UTF-8")

@@ -1,8 +1,9 @@
-"""Fetching of books from the folder and from Project Gutenberg: one document per book.
+"""Fetching of books from the user's folder and from Project Gutenberg: one document per book.
 
 For Project Gutenberg the steps are: read the catalogue, select books, and fetch plain texts from a mirror. The
 catalogue contains the date of release by Project Gutenberg, but not the date of the work. The header of newer texts
-names the original publication. For other texts the user must supply the year. Otherwise they are skipped.
+names the original publication. For other texts the user must supply the year (``books.dates``). Texts without a year
+are skipped.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _LIFE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |appr
 
 @dataclass(frozen=True)
 class CatalogueBook:
-    """A row of the catalogue.
+    """A row of Project Gutenberg's catalogue.
 
     Attributes:
         number: The number of the book.
-        kind: The kind: Text, Sound, Dataset.
+        kind: The kind, such as Text, Sound or Dataset.
         title: The title.
         author: The first author, or None.
         languages: Its languages.
@@ -63,12 +64,12 @@ class CatalogueBook:
 def fetch_gutenberg(
     settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, book_folder.BookEntry]
 ) -> Iterator[FetchedItem]:
-    """Yield the selected books as documents with their numbers as names.
+    """Yield the selected books of Project Gutenberg as documents. The name of a document is the number of the book.
 
     Args:
-        settings: The settings of the library.
+        settings: The settings for Project Gutenberg.
         client: The client.
-        entries: The entries of the user's file of dates by number. They override the date in a text.
+        entries: The entries of the user's file of dates, by number of the book. They override the date in a text.
     """
     collection = settings.collection
     try:
@@ -93,8 +94,8 @@ def fetch_gutenberg(
 def _fetch_text(client: PoliteClient, number: int, mirror: str) -> FetchedPage:
     """Fetch a book's text from the first existing address of a mirror.
 
-    The addresses are the cache, and the folders of the old layout (1342 is in 1/3/4). The next address is tried only if
-    the server reports that the file is missing.
+    The addresses are in the mirror's cache, then in the folders of the old layout (book 1342 is in 1/3/4). The next
+    address is tried only if the server reports that the file is missing.
     """
     folder = f"{mirror}/{'/'.join(str(number)[:-1]) or '0'}/{number}/{number}"
     for address in (f"{mirror}/cache/epub/{number}/pg{number}.txt", f"{folder}-0.txt"):
@@ -151,14 +152,14 @@ def choose_books(
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
     """Select the books to fetch.
 
-    If ``settings.ids`` is set, the result contains these books in their order. Otherwise it contains the books with one
-    of the languages, subjects and bookshelves. Books with a date come first. The order of the others depends only on
-    their numbers, so that a growing catalogue changes little.
+    If ``settings.ids`` is set, the result contains these books in their order. Otherwise it contains the books with at
+    least one of the languages, one of the subjects and one of the bookshelves. Books in the file of dates come first.
+    Apart from that, the order depends only on the numbers of the books, so that a growing catalogue changes little.
 
     Args:
         catalogue: The catalogue.
-        settings: The settings of the library.
-        dated_numbers: The numbers in the user's file of dates.
+        settings: The settings for Project Gutenberg.
+        dated_numbers: The numbers of the books in the user's file of dates.
 
     Returns:
         At most ``settings.limit`` books, and the skipped rows and books with reasons.
@@ -198,7 +199,7 @@ def _is_selected(book: CatalogueBook, settings: GutenbergSettings) -> bool:
 
 
 def _contains_any_name(names: Iterable[str], selected: Sequence[str]) -> bool:
-    """Return True if a name contains a selected part, regardless of capitals, or if nothing is selected."""
+    """Return True if a name contains one of the selected texts in any case, or if none is selected."""
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
@@ -242,10 +243,10 @@ def _build_items(
 
 
 def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[FetchedItem]:
-    """Yield the books of the folder and of the library.
+    """Yield the books of the user's folder and of Project Gutenberg.
 
     ``published`` is the last possible day of the first publication. ``earliest`` is the first possible day if only the
-    year or the month is known. If the file of dates is broken, the library's earlier documents stay.
+    year or the month is known. If the file of dates is broken, Project Gutenberg's earlier documents stay.
 
     Args:
         settings: The settings of the source.

@@ -19,7 +19,7 @@ GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv
 
 
 class GutenbergSettings(SourceSection):
-    """The selection of books of Project Gutenberg, and the mirror."""
+    """The settings for Project Gutenberg: the selection of books, and the mirror to fetch them from."""
 
     mirror: Url | None = Field(
         default=None, description="base address of a mirror; None: no book of this library is fetched"

@@ -1,9 +1,9 @@
-"""Cleaning of Chinese texts before an audit: the removed characters and lines, and the skipped texts.
+"""Cleaning of Chinese texts before an audit: removal of characters and lines, and rules for skipping texts.
 
 Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
 in ChineseWebText" and do not list the steps. The rules and thresholds here are those of EvalWeb, the tool chain of
 ChineseWebText (Chen et al. 2023): length, share of Chinese characters, repetition within a text. The steps that change
-a text are not from EvalWeb. docs/benchmarks/patentmia.md lists both.
+a text are not from EvalWeb. docs/benchmarks/patentmia.md lists the rules and the steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _PAGE_FURNITURE = re.compile(
     r"|第? ?\d{1,3} ?/ ?\d{1,3} ?页) ?$\n?",
     re.MULTILINE,
 )
-# Control, format (zero-width, direction), private-use and surrogate characters, and the mark of a lost character.
+# Removed are control, format (zero-width, direction), private-use and surrogate characters, and U+FFFD, the mark of a
+# lost character.
 _DROPPED_CATEGORIES = frozenset(("Cc", "Cf", "Co", "Cs"))
 _KEPT_CONTROLS = "\n\t"
 _LOST_CHARACTER = 0xFFFD
@@ -73,11 +74,11 @@ class CleaningRules(SourceSection):
 
 
 class NestedMarkupError(Exception):
-    """A text with markup that is escaped too often, so that its cleaning does not end."""
+    """An error for a text with more than eight layers of escaped markup, which is not cleaned."""
 
 
 class _KeptCharacters(dict[int, int | None]):
-    """A table for str.translate that removes characters by category. Entries are computed on demand."""
+    """A table for str.translate that removes characters by Unicode category. Entries are computed on demand."""
 
     def __missing__(self, code: int) -> int | None:
         is_dropped = code == _LOST_CHARACTER
@@ -91,7 +92,7 @@ _KEPT = _KeptCharacters()
 
 
 def remove_markup(text: str) -> str:
-    """Remove the remains of HTML. Entities become characters, tags of blocks become line ends, other tags are removed.
+    """Remove the remains of HTML. Entities become characters, block tags become line ends, other tags are removed.
 
     Only names of elements count as tags, because a<b is a comparison. Each call removes one layer of escaping.
     """
@@ -141,13 +142,13 @@ def clean(text: str, rules: CleaningRules) -> str:
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
-    """Return the rule that a cleaned text breaks, as 'rule: detail', or None if it breaks no rule.
+    """Return the first rule that a cleaned text breaks, as 'rule: detail', or None if it breaks no rule.
 
     Args:
         text: The cleaned text.
         rules: The rules.
         body: The part of the text that is searched for repetitions. By default the whole text. The claims of a patent
-            must repeat its description by law, so that they are not the noise that the rule removes.
+            must repeat its description by law, so that their repetitions are no sign of a bad text.
     """
     length = len(text)
     if length <= rules.more_than_characters:

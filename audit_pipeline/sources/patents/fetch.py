@@ -1,4 +1,4 @@
-"""Reading of patents from saved pages and exports: one document per publication.
+"""Reading of patents from saved pages of Google Patents and from exports of tables: one document per publication.
 
 The text of a document consists of abstract, description and claims, or of the parts in the settings. Its date is the
 day of publication. The text cannot be older than the priority date, which is stored as ``earliest``. Publications of
@@ -35,7 +35,7 @@ def read_exported_patents(
 ) -> Iterator[Found]:
     """Yield the patents in an exported file or folder, and the skipped rows and files with the reason.
 
-    Rows of other countries are counted. An unreadable file is a missing part without a collection.
+    Rows of other countries are skipped and counted. An unreadable file is a missing part without a collection.
 
     Args:
         root: The file or folder.
@@ -118,7 +118,7 @@ def build_patent(row: Row, parts: Sequence[record.Part], today: date) -> record.
 
 
 def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
-    """Return the date in a column (a date, or yyyymmdd as number or text). Empty if the value is empty or 0."""
+    """Return a tuple with the date in a column (a date, or yyyymmdd as number or text), or () if it is empty or 0."""
     value = values.get(column)
     if isinstance(value, datetime):
         return (value.date(),)
@@ -184,7 +184,7 @@ DATE_KIND = "publication of the patent (its priority date is kept as the earlies
 def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[FetchedItem]:
     """Yield the patents of all inputs.
 
-    Unusable pages and rows are skipped with a reason such as 'reason: detail'.
+    Unusable pages and rows are skipped with a reason of the form 'rule: detail'.
 
     Args:
         settings: The settings.
@@ -212,7 +212,7 @@ def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | No
 def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
     """Return the patent's parts, cleaned and joined.
 
-    The rule of repetitions applies to the description. Without a description it applies to the whole text.
+    The rule ``repeated_share`` applies to the description. Without a description it applies to the whole text.
 
     Raises:
         UnusableDocumentError: If the text breaks a rule of the cleaning.

@@ -63,7 +63,7 @@ def _parse_html(text: str) -> etree._Element:
 
 
 def _find_fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
-    """Yield the elements of a field of this patent. Fields of cited and similar patents are in tables."""
+    """Yield the elements of a field of this patent. Elements in tables are ignored: they belong to other patents."""
     for element in tree.iterfind(f".//*[@itemprop='{name}']"):
         if next(element.iterancestors("tr"), None) is None:
             yield element
@@ -103,8 +103,8 @@ def _find_title(tree: etree._Element) -> str:
 def _find_stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
     """Return the dates of publication, filing and priority in the header, the meta tags and the timeline.
 
-    The timeline describes the whole application. So only the publication with this ``number`` is used. Filing and
-    priority dates of the timeline are used if the header has none. An older priority date is always used.
+    The timeline describes the whole application. So only its publication with this ``number`` is used. Its filing and
+    priority dates are used if header and meta tags have none. An older priority date of the timeline is always used.
     """
     days = {field: _find_days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}
     for content, scheme in _find_meta_tags(tree, "DC.date"):
@@ -132,7 +132,7 @@ def _find_days(tree: etree._Element, field: str) -> list[date]:
 
 
 def _iterate_events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
-    """Yield kind, title and day of the events with a day in the application's timeline."""
+    """Yield kind, title and day of the events in the application's timeline. Events without a day are ignored."""
     for event in _find_fields(tree, "events"):
         values = {name: _first_text(event, name) for name in ("type", "title", "date")}
         if values["date"]:
@@ -168,7 +168,7 @@ def _find_section_text(tree: etree._Element, name: str) -> str:
 
 
 def _extract_original_text(element: etree._Element | None) -> str:
-    """Return the text of an element with a line end around each block. Translations are replaced by the original."""
+    """Return the text of an element, with line ends around each block. The original text replaces translations."""
     if element is None:
         return ""
     pieces: list[str] = []
@@ -194,7 +194,7 @@ def _extract_original_text(element: etree._Element | None) -> str:
 
 
 def _find_original_passages(node: etree._Element) -> list[str]:
-    """Return the original passages in a translated element. Empty for other elements."""
+    """Return the original passages in a translated element, or an empty list for other elements."""
     if "notranslate" not in str(node.get("class") or "").split():
         return []
     return ["".join(map(str, source.itertext())) for source in node.iterfind(".//*[@class='google-src-text']")]

@@ -28,10 +28,10 @@ class Patent:
     Attributes:
         number: The publication number.
         title: The title.
-        parts: The texts before cleaning.
+        parts: The texts of abstract, description and claims, before cleaning.
         published: The date of publication, after the check of dates.
         priority: The priority date, after the check of dates.
-        keys: The keys of the invention: its family, its application, and the applications whose priority it claims.
+        keys: Keys for grouping: of its family, its application, and the applications whose priority it claims.
         url: The address of its page.
     """
 

@@ -1,1 +1,1 @@
-"""Parts that the sources on the web share: the polite client, and the encodings of pages."""
+"""The client that the sources on the web share."""

@@ -1,8 +1,8 @@
 """A polite client for crawls: robots.txt, pauses, retries, and a cache of all pages.
 
-requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. Everything
-else is in an adapter below the cache, so a cached page needs no request and no pause. The adapter adds politeness to
-our HTTP client (audit_pipeline/http). Protego reads robots.txt.
+requests-cache stores each page in a transaction of its own, so a killed crawl resumes from its last page. For pages
+that are not cached, it calls an adapter. The adapter obeys robots.txt, which Protego parses. It sends requests with
+pauses and retries through the project's HTTP client (audit_pipeline/http).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
 
 
 class FetchError(SourceError):
-    """A page that cannot be fetched.
+    """An error for a page that cannot be fetched.
 
     Attributes:
         status: HTTP status of the response, or None without a response.
@@ -67,7 +67,7 @@ class Politeness:
         attempts: Maximum number of attempts per request.
         timeout: Maximum time without data from a server, in seconds.
         most_pause: Maximum pause before a retry, in seconds. If a server requests a longer pause, the request fails.
-        obey_robots: Obey robots.txt.
+        obey_robots: True if robots.txt is obeyed.
     """
 
     contact: str
@@ -112,7 +112,7 @@ class FetchedPage:
 class PoliteClient:
     """A client that requests one page at a time and caches all pages in a folder; a context manager.
 
-    One process at a time can use the folder.
+    Only one process can use the folder at a time.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class PoliteClient:
             folder: Folder of the cache.
             politeness: Identity, pauses and limits of the crawl.
             find_refusal: Function that returns why a response with status 200 is not the page ("the server is
-                busy"), or None for a page. The request is then repeated as after a 503. The function may raise
-                FetchError if a repetition is useless.
+                busy"), or None if it is the page. If there is a reason, the request is repeated as after a 503. The
+                function may raise FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
 
         Raises:
@@ -178,9 +178,9 @@ class PoliteClient:
             max_age: Maximum age of a cached page. An older page is fetched again.
 
         Raises:
-            FetchError: If no attempt was successful. There is no further attempt if the server requests a pause longer
-                than ``most_pause`` or responds with a lasting status other than 200, if the response is too long, if
-                robots.txt forbids the page, or after MAX_FAILURES failed requests in a row.
+            FetchError: If no attempt was successful. There is no further attempt in these cases: the server requests
+                a pause longer than ``most_pause``; it responds with a status such as 404, for which repetition is
+                useless; the response is too long; robots.txt forbids the page; MAX_FAILURES requests in a row failed.
         """
         try:
             response = self._session.get(url, params)
@@ -221,10 +221,10 @@ class _PoliteAdapter(ClientAdapter):
         self._last_failure = ""
 
     def send(self, request: requests.PreparedRequest, *_options: Any, **_named_options: Any) -> requests.Response:
-        """Send a request politely.
+        """Send a request with pauses and retries, if robots.txt allows it.
 
         Raises:
-            FetchError: If there is no page and no redirect.
+            FetchError: If the response is neither a page nor a redirect, or if no request may be sent.
         """
         url = request.url or ""
         if self._n_failures >= MAX_FAILURES:
@@ -258,7 +258,7 @@ class _PoliteAdapter(ClientAdapter):
         self._last_failure = str(error)
 
     def _require_allowed(self, url: str) -> float:
-        """Return the pause that robots.txt requests, in seconds.
+        """Return the minimum pause between two requests in the site's robots.txt, in seconds, or 0.
 
         Raises:
             FetchError: If robots.txt forbids the page or cannot be fetched.
@@ -305,7 +305,7 @@ class _PoliteAdapter(ClientAdapter):
         return response
 
     def _require_page(self, url: str, response: requests.Response) -> None:
-        """Raise an error unless the response is a page or a redirect."""
+        """Raise an error unless the response is a page or a redirect. The error decides if the request is repeated."""
         status = response.status_code
         problem = None
         if faults.is_transient_status(status):

@@ -1,6 +1,7 @@
 """Wikipedia's pages in categories, from the MediaWiki Action API: the day of creation and the current text.
 
-Shi et al. 2024 (section 2.2) use event pages by the day of their creation, without "Timeline of" and "List of" pages.
+As in Shi et al. 2024 (section 2.2), event pages are dated by the day of their creation. Pages whose title begins with
+"Timeline of" or "List of" are left out.
 
 robots.txt is not read, because on Wikimedia's sites it closes /w/ only to search engines. For programs the API's
 etiquette applies: a user agent with a contact, one request at a time, maxlag, and back-off.
@@ -52,7 +53,7 @@ _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[FetchedItem]:
     """Yield the pages in the categories and their subcategories.
 
-    Skipped pages are summarised by reason: their number and the titles of a few.
+    Skipped pages are summarised by reason: their number, and the titles of the first three.
 
     Args:
         settings: The settings.
@@ -94,7 +95,7 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
 
 
 def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
-    """Yield page id and title of each article of the categories, breadth first, without duplicates."""
+    """Yield id and title of each article in the categories and subcategories, breadth first, without duplicates."""
     level: list[str] = []
     for name in settings.categories:
         level.append(name if ":" in name else f"Category:{name}")
@@ -121,7 +122,7 @@ def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[i
 
 
 def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
-    """Yield the pages and subcategories of a category from all parts of the response."""
+    """Yield the pages and subcategories of a category. The API returns them in several responses."""
     query = {"list": "categorymembers", "cmtitle": category, "cmtype": "page|subcat", "cmlimit": "500"}
     next_part: dict[str, str] | None = {}
     while next_part is not None:
@@ -173,7 +174,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
 
 
 def remove_tail_sections(text: str) -> str:
-    """Return the text before its references and links. Headings are separate lines without markup."""
+    """Return the text before sections such as "References" and "See also". Headings are lines without markup."""
     lines: list[str] = []
     for line in map(str.strip, text.split("\n")):
         if line.rstrip(":： ").casefold() in _TAIL_SECTIONS:
@@ -183,10 +184,10 @@ def remove_tail_sections(text: str) -> str:
 
 
 def find_refusal(page: FetchedPage) -> str | None:
-    """Return the reason why a response must not be stored, or None if it is valid.
+    """Return the reason why a response must not be cached and the request must be repeated, or None if it is valid.
 
     Raises:
-        FetchError: If another request would have the same error.
+        FetchError: If a repeated request would have the same error.
     """
     try:
         answer = json.loads(page.content)
@@ -206,7 +207,7 @@ def find_refusal(page: FetchedPage) -> str | None:
 def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[FetchedItem]:
     """Yield the event pages, and the numbers of skipped pages by reason.
 
-    Responses of the API are stored for ``days_kept`` days, so that an interrupted fetch continues there.
+    Responses of the API are stored for ``days_kept`` days, so that an interrupted fetch does not request them again.
 
     Args:
         settings: The settings.
