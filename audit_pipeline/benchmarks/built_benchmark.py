@@ -40,10 +40,10 @@ GROUPING_COLUMNS = ("document_id", "group")
 
 
 def to_export_names(names: Iterable[str], family: str) -> list[str]:
-    """Return the names of documents or groups for an export, in order. Builders of rows read them back unchanged.
+    """Return names of documents or groups that are still the same after an export is read, in order.
 
-    Builders of rows put the family before each name (``family:name``). If all names have this prefix, it is removed. A
-    builder cannot read a name unchanged if it is empty, very long or has white space around it. Such a name is replaced
+    Builders that read rows put the family before each name (``family:name``). If all names have this prefix already, it
+    is removed. Builders change names that are empty, very long or have white space around them. Such a name is replaced
     by 16 digits of its sha256.
     """
     export_names = list(names)
@@ -88,7 +88,7 @@ def _to_string_or_none(value: object) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class BuiltBenchmark:
-    """One built benchmark in the data folder. Its examples are read at the first use."""
+    """A built benchmark in the data folder. The first access to ``examples`` reads them from the disk."""
 
     name: str
     manifest: Mapping[str, Any]

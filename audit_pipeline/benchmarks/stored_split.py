@@ -22,7 +22,7 @@ from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
 SPLIT_VERSION = "3"
 """The version of the assessment code. If it is raised, splits are assessed again before the next evaluation."""
 _ASSESSMENT_TABLES = (BLIND_SCORES, SPLIT_QUALITY)
-"""The tables of an assessment, in the order of writing. If the last one exists, both exist."""
+"""The tables of an assessment, in the order of writing. If the second exists, the first exists, too."""
 
 
 @dataclass(frozen=True, eq=False)
