@@ -77,7 +77,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Reading:
-    """The way in which a builder reads a row. Its functions raise UnusableRowError.
+    """The way in which a builder reads a row. Its functions raise UnusableRowError for rows that cannot be used.
 
     Attributes:
         text: A function that returns the text of a row.

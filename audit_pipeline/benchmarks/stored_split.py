@@ -1,4 +1,4 @@
-"""The stored assessment of a benchmark's split: the differences of members and non-members without any model."""
+"""The stored assessment of a split: the differences of members and non-members, measured without any model."""
 
 from __future__ import annotations
 

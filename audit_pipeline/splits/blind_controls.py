@@ -13,9 +13,9 @@ Intervals are somewhat too narrow. With random labels (400 generated texts, 100 
 average. Its standard deviation is 0.039, but the variance of the scores implies 0.028. So 84 of 100 intervals contain
 0.5, instead of 95. The variance treats the scores as fixed, but each text also trains the classifiers of other texts.
 That doubles the variance if there is no difference to find. More folds or repeated folds do not help. Be careful with
-an interval that barely excludes a limit.
+an interval that barely excludes a limit of the split verdict.
 
-All controls use the same folds by group, so their AUROCs are comparable. The other controls need at least 200 texts.
+All controls use the same folds by group, so their AUROCs are comparable. Every control needs at least 200 texts.
 """
 
 from __future__ import annotations

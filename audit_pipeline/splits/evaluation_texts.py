@@ -1,4 +1,4 @@
-"""The texts of one benchmark's evaluation split, in one order and by side."""
+"""The texts of one benchmark's evaluation split, sorted by group and id, and their positions by side."""
 
 from __future__ import annotations
 

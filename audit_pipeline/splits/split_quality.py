@@ -28,7 +28,7 @@ BETWEEN = "between"
 BOTH = "both"
 
 Row = dict[str, Any]
-"""The columns of SPLIT_QUALITY that differ between measures."""
+"""A row of SPLIT_QUALITY without the columns that have the same value in all rows."""
 
 
 def _build_row(

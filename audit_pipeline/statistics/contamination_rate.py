@@ -64,7 +64,7 @@ CONTRADICTED = (
     "; here that is not so, and there is no interval: the share flagged is beyond what calibration members and "
     "non-members can explain together"
 )
-"""The text that is appended to an assumption if no share of members is compatible with the intervals of all terms."""
+"""The text that is appended to an assumption if no share of members is compatible with flagged share, FPR and TPR."""
 ASSUMPTION_OF_AN_AVERAGE_GROUP = f"{ASSUMPTION}; of this one group too, not only of groups on average"
 
 _HALVINGS = 50

@@ -46,7 +46,7 @@ It consists of the states of the benchmarks (:data:`UpToDate`), and a function t
 table coverage from the other tables.
 """
 Judge = Callable[[Path, DataPaths], Judgement]
-"""The function that judges a data folder by the configuration in a folder (pipeline/coverage.py)."""
+"""A function of a configuration folder and a data folder that returns the judgement of the data folder."""
 
 
 @dataclass

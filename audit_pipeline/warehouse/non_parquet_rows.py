@@ -29,7 +29,7 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""True for each benchmark that is built from its current entry and sources. None or a missing key means unknown."""
+"""By benchmark: True if it is built from its current entry and sources, False if not, None or no key if unknown."""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
@@ -52,7 +52,7 @@ def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
 
 
 def build_lineage_row(entry: Entry) -> Row:
-    """Return an entry as a row of the table lineage."""
+    """Return an entry of the ledger as a row of the table lineage."""
     row = {name: getattr(entry, name) for name in tables.LINEAGE.names if hasattr(entry, name)}
     row["upstream_data_versions"] = tables.canonical_json(entry.upstream)
     row["package_versions"] = tables.canonical_json(entry.packages)

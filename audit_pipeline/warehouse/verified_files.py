@@ -47,7 +47,7 @@ class VerifiedFiles:
     unexplained: list[Path] = field(default_factory=list)
 
     def add(self, table: Table, path: Path, identity: FileIdentity, digest: str, entries: Sequence[Entry]) -> None:
-        """Add a file to the result.
+        """Check a file, and add it to the intact files or to the skipped files.
 
         Args:
             table: The table of the file.

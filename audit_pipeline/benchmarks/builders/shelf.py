@@ -90,7 +90,7 @@ class ShelfSettings(DocumentsSettings):
 
     @property
     def every_length_exact(self) -> bool:
-        """Return True if short documents are skipped."""
+        """Return True if every text has exactly the benchmark's number of words: short documents are then skipped."""
         return self.short == "drop"
 
     @model_validator(mode="after")
