@@ -11,9 +11,13 @@ from audit_pipeline.tables import Split, digest
 
 
 def compute_even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """Compute even quotas of up to ``total`` texts, by collection.
+    """Compute how many texts to take from each collection, as evenly as possible and at most ``total`` in all.
 
-    Quotas differ by at most one text. A smaller collection has its full size as its quota.
+    The numbers differ by at most one text. A collection with too few texts contributes all its texts.
+
+    Args:
+        sizes: The number of available texts of each collection.
+        total: Maximum number of texts in all.
     """
     quotas = dict.fromkeys(sorted(sizes), 0)
     remaining = min(total, sum(sizes.values()))
@@ -26,9 +30,10 @@ def compute_even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def compute_proportional_quotas(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
-    """Compute quotas of ``fraction`` of each collection, in whole texts, by the largest-remainder method.
+    """Compute how many texts make up ``fraction`` of each collection, by the largest-remainder method.
 
-    The sum is ``fraction`` of all texts, rounded half up. Collections with equal remainders are ordered by name.
+    The sum of the numbers is ``fraction`` of all texts, rounded half up. Of collections with equal remainders, the
+    first by name gets the additional text.
     """
     quotas = {name: int(fraction * size) for name, size in sizes.items()}
     remaining = int(fraction * sum(sizes.values()) + 0.5) - sum(quotas.values())
@@ -40,7 +45,7 @@ def compute_proportional_quotas(sizes: Mapping[str, int], fraction: float) -> di
 
 @dataclass(frozen=True)
 class SplitUnit:
-    """The properties of a text that determine its split."""
+    """The properties of a text that determine whether it is in the calibration or the evaluation split."""
 
     group: str
     collection: str
@@ -52,12 +57,12 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
 
     About ``fraction`` of the texts of each label and collection are in the calibration split. Whole groups can make
     the fraction inexact. Groups are chosen in the order of a hash of (seed, family, group), so the order of texts does
-    not matter. An added or removed group moves only the last chosen groups of its own label and collection. Groups with
-    several labels or collections are counted with groups of the same combination.
+    not matter. An added or removed group moves only the last chosen groups of its own label and collection. A
+    group with several labels or collections counts only with other groups of the same labels and collections.
 
     Args:
         texts: The texts of all groups.
-        fraction: The share of the calibration split.
+        fraction: The share of the texts that are in the calibration split.
         seed: The seed of the hash.
         family: The family of the benchmark.
 
@@ -72,7 +77,7 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
         labels[text.group].add(str(text.label))
         collections[text.group].add(text.collection)
 
-    # There are few combinations and many groups, so the digest of each combination is cached.
+    # There are few combinations of collections and many groups, so the digest of each combination is cached.
     digest_collections = cache(lambda *names: digest(list(names)))
     strata: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for group in sizes:
@@ -93,9 +98,10 @@ def assign_splits(texts: Iterable[SplitUnit], *, fraction: float, seed: int, fam
 
 
 def _fill_quota(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
-    """Return the groups that fill ``quota`` texts.
+    """Return groups that together have about ``quota`` texts.
 
-    Groups are taken in order if they fit. One more group is added if the total is then nearer to the quota.
+    A group is taken, in the given order, if the total does not exceed the quota. Then one more group is added if that
+    brings the total nearer to the quota.
     """
     chosen: dict[str, None] = {}
     remaining = quota

@@ -29,8 +29,8 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
-# These keys of the entry change no example, so the digest excludes them. Some are descriptions. In place of relative
-# cutoffs and of the location of rows, the digest includes the resulting dates and the version of the rows.
+# The digest of a benchmark excludes these keys of its entry, because they change no example. Some are descriptions. In
+# place of relative cutoffs and of the location of rows, the digest includes the resulting dates and the rows' version.
 _NOT_IN_DIGEST = (
     "corpora",
     "title",
@@ -68,15 +68,15 @@ class BenchmarkReport(DrawnExamples):
 
     @property
     def failed(self) -> tuple[BenchmarkCheck, ...]:
-        """Return the blocking checks that failed. Numbers computed on the examples would be wrong."""
+        """Return the blocking checks that failed. If there is one, numbers computed on the examples would be wrong."""
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
 
 def compute_benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
     """Compute the sha256 (hex) of everything that determines a benchmark's examples.
 
-    The digest includes the entry with its length, the version of its builder and the versions of its sources. It
-    excludes other lengths of the family, descriptions and the location of rows.
+    The digest includes the benchmark's configuration entry, its length, the version of its builder and the versions of
+    its sources. It excludes the other lengths of the family, descriptions and the location of rows.
     """
     entry = {key: value for key, value in spec.describe_entry().items() if key not in _NOT_IN_DIGEST}
     return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
@@ -104,7 +104,7 @@ def build(
     read: ReadDocuments | None = None,
     code_version: str = "1",
 ) -> BenchmarkReport:
-    """Draw the examples of a benchmark, and write the table, its lineage and its manifest in this order.
+    """Draw the examples of a benchmark, and write their table, its lineage and the manifest in this order.
 
     A failed check raises no error; see ``BenchmarkReport.failed``.
 
@@ -116,8 +116,8 @@ def build(
         code_version: The version of the code, for the ledger.
 
     Raises:
-        DataError: If there is nothing to draw from or a side is empty (also SourceError). An earlier build is then
-            unchanged.
+        DataError: If there is nothing to draw from or a side is empty. An earlier build is then unchanged.
+        SourceError: If a package is unreadable. An earlier build is then unchanged.
     """
     step = LineageStep.now(run_id, "benchmark", code_version)
     inputs = read_inputs(spec, paths, read)
@@ -146,7 +146,7 @@ def build(
 
 
 def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
-    """Compute the digest of a benchmark from its current inputs.
+    """Compute the digest that a benchmark would have if it were built from the inputs as they are now.
 
     Args:
         spec: The benchmark.
@@ -175,10 +175,10 @@ def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of
 def _read_row_versions(
     spec: BenchmarkSpec, paths: DataPaths, file: Path, stamps: tuple[tuple[str, int, int], ...]
 ) -> Mapping[str, str]:
-    """Return the version of the rows in a file or folder. The cache holds one result per state of the files.
+    """Return the version of the rows in a file or folder.
 
-    All rows are read to compute the version. An audit calls this function about six times, and a sensor every half
-    minute.
+    All rows are read to compute the version, so the result is cached until the ``stamps`` of the files change. An audit
+    calls this function about six times, and a sensor every half minute.
     """
     return read_inputs(spec, paths).source_versions
 
@@ -260,7 +260,8 @@ def compute_wanted_digest(
         AuditError: If an input is missing or unreadable.
     """
     if has_remote_rows(spec) and not ask_hub:
-        # Only a build queries the hub. Before the first build there are no versions, so the digest differs once.
+        # Without a query of the hub, only the versions of the current build are known. Before the first build there are
+        # none, so this digest differs from that of the first build.
         versions = {}
         if known_digest is not None:
             versions = read_built(paths, spec.name).manifest.get("source_versions", {})

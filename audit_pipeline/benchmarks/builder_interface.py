@@ -22,9 +22,9 @@ from audit_pipeline.store.store import compute_documents_version
 from audit_pipeline.tables import EXAMPLES, Split, example_id
 
 MATCHED = "matched"
-"""The manifest key for sides that were chosen to be hard to separate without a model."""
+"""The manifest key whose presence means that the sides were chosen to be hard to separate without a model."""
 UNDATED = "undated"
-"""The manifest key for rows whose date is omitted."""
+"""The manifest key for rows whose date is not used, because it is unreadable or not a single day."""
 _MAX_NAMED_ROWS = 20
 
 
@@ -34,8 +34,8 @@ class LabelledText:
 
     Attributes:
         label: 1 for a member, 0 for a non-member, None if membership is unknown.
-        context: The text before it, which the model reads and no detector scores.
-        split: The split, if the builder chooses it. Otherwise the calibration_fraction decides.
+        context: The preceding text, which the model reads and no detector scores.
+        split: The split, if the builder chooses it. If it is None, the entry's ``calibration_fraction`` decides.
     """
 
     document_id: str
@@ -50,7 +50,7 @@ class LabelledText:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], text: str, label: int | None, split: Split | None = None) -> LabelledText:
-        """Return a text of a document, or of a row with the same columns as a document."""
+        """Build a labelled text with the ids, date and language of a document, or of a row with the same columns."""
         return cls(
             document_id=row["document_id"],
             group=row["group"],
@@ -177,8 +177,8 @@ class Builder(Generic[Content]):
     """A way to build benchmarks.
 
     Attributes:
-        version: The version. It is raised if the same input yields other examples.
-        settings: The settings of an entry. The only value of their field ``builder`` is the builder's name.
+        version: The version. It is raised if a change of the code yields other examples from the same inputs.
+        settings: The class of the settings of an entry. Its field ``builder`` accepts only the builder's name.
         read: A function that reads the inputs. It receives the benchmark, the data folder and a function that reads the
             documents of a source.
         draw: A function that draws the examples. It receives the content of the inputs, the benchmark and the run id.

@@ -36,14 +36,14 @@ CONTENT_DIGEST = "content_digest"
 VALUE_COLUMNS = ("text", "context", "label", "split", "published", "language", "collection")
 """The columns of EXAMPLES whose values are part of the content digest."""
 GROUPING_COLUMNS = ("document_id", "group")
-"""The columns of EXAMPLES whose values are arbitrary names. The content digest only includes which texts share one."""
+"""The columns of EXAMPLES with arbitrary names. The content digest only includes which texts share a name."""
 
 
 def to_export_names(names: Iterable[str], family: str) -> list[str]:
-    """Return the names of documents or groups for an export, in order. Builders of rows read them back unchanged.
+    """Return names of documents or groups that are still the same after an export is read, in order.
 
-    Builders of rows put the family before each name (``family:name``). If all names have this prefix, it is removed. A
-    builder cannot read a name unchanged if it is empty, very long or has white space around it. Such a name is replaced
+    Builders that read rows put the family before each name (``family:name``). If all names have this prefix already, it
+    is removed. Builders change names that are empty, very long or have white space around them. Such a name is replaced
     by 16 digits of its sha256.
     """
     export_names = list(names)
@@ -88,7 +88,7 @@ def _to_string_or_none(value: object) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class BuiltBenchmark:
-    """One built benchmark in the data folder. Its examples are read at the first use."""
+    """A built benchmark in the data folder. The first access to ``examples`` reads them from the disk."""
 
     name: str
     manifest: Mapping[str, Any]
@@ -142,7 +142,7 @@ class BuiltBenchmark:
     def overrides(self) -> Overrides:
         """Return the parameters of detectors that the benchmark fixes.
 
-        These are infilling's m, DC-PDD's a and the list of combined detectors.
+        These are m of `infilling`, a of `dc_pdd`, and the list of detectors of `combined`.
         """
         n_future_tokens = self.spec.get("infilling_m")
         if not n_future_tokens:
@@ -210,10 +210,10 @@ def require_matching_control(benchmark: str, benchmark_control: str | None, mode
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
-    """Read the built benchmark of a name.
+    """Read the manifest of the built benchmark with this name. The examples are read later.
 
     Raises:
-        DataError: If it is not built or its manifest is unreadable.
+        DataError: If the benchmark is not built or its manifest is unreadable.
     """
     path = paths.benchmark_manifest(name)
     try:

@@ -128,7 +128,7 @@ def check_no_text_twice(examples: pa.Table) -> BenchmarkCheck:
 def check_exact_lengths(
     examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split
 ) -> BenchmarkCheck:
-    """Check that every text has exactly ``words`` words, and that its row has this number."""
+    """Check that every text has exactly ``words`` words, and that the column ``words`` contains this number."""
     offenders = _find_offender_ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
     return _build_result("exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders)
 
@@ -136,7 +136,7 @@ def check_exact_lengths(
 def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
     """Check that every collection has as many members as non-members. The offenders are collections.
 
-    If this is not ``required``, the check reports the numbers and passes.
+    If ``required`` is False, the check only reports the numbers, and passes.
     """
     sides: Counter[tuple[str, int | None]] = Counter(
         zip(examples.column("collection").to_pylist(), examples.column("label").to_pylist(), strict=True)

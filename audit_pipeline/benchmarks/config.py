@@ -31,7 +31,7 @@ from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 
 def _find_builders() -> dict[str, Builder[Any]]:
-    """Return the builder of every module in builders/ by name. A new module needs no entry here."""
+    """Return the builders of all modules in builders/ by name. A new module is found without being listed here."""
     modules = []
     for module in pkgutil.iter_modules(builders.__path__):
         modules.append(importlib.import_module(f"{builders.__name__}.{module.name}"))
@@ -122,8 +122,8 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
     Args:
         folder: The folder of the file. The default is the configuration folder.
-        today: The day that relative cutoffs count from. The default is the rolled day of the data folder, or today's
-            date (UTC) if no day is stored.
+        today: The day that relative cutoffs count from. The default is the day that is stored in the data folder
+            (days_before_today.py), or today's date (UTC) if no day is stored.
 
     Raises:
         ConfigError: If the file is unreadable. The message names it.
@@ -181,7 +181,7 @@ def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
-    """Return the benchmark of a name. If its cutoffs are relative to today, the day is stored.
+    """Return the benchmark of a name. If its cutoffs are relative to today and no day is stored, store today's date.
 
     Raises:
         ConfigError: If the name is unknown.
@@ -196,7 +196,7 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
 def find_moved_cutoffs(
     old_benchmarks: Mapping[str, BenchmarkSpec], new_benchmarks: Mapping[str, BenchmarkSpec]
 ) -> Mapping[str, list[str]]:
-    """Return the cutoffs that moved when the day was rolled, in words, by benchmark."""
+    """Return, by benchmark, one description of each cutoff whose day differs between the old and the new benchmarks."""
     moves: dict[str, list[str]] = {}
     for name, spec in new_benchmarks.items():
         if name not in old_benchmarks:
@@ -222,7 +222,7 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
 
 
 def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
-    """Return a fault for each family whose pool is an unknown benchmark or the family itself."""
+    """Return a fault for each family that takes its texts (key ``pool``) from an unknown benchmark or from itself."""
     faults: dict[str, Sequence[Fault]] = {}
     for name, family in benchmarks.families.items():
         pool = getattr(family.settings, "pool", None)

@@ -1,7 +1,7 @@
 """Relative cutoffs, such as "90 days before today", and the day that counts as today.
 
 If a cutoff moved at midnight, its benchmark would be stale every day. So a day that is stored in the data folder counts
-as today until the weekly schedule or a user rolls it.
+as today. It is called the rolled day, because the weekly schedule or a user moves it forward ("rolls" it).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | 
     before 31 August is 28 or 29 February.
 
     Raises:
-        ValueError: If the value has no accepted form, or if no calendar has the day.
+        ValueError: If the value has no accepted form, or if the day does not exist or is out of range.
     """
     if isinstance(value, datetime):
         if value.timetz() == datetime.min.timetz():
@@ -87,7 +87,7 @@ def roll_day(paths: DataPaths, day: date) -> bool:
 
 
 def ensure_reference_day(paths: DataPaths) -> date:
-    """Return the rolled day. If no day is stored, store today's date (UTC) and return it."""
+    """Return the stored day that counts as today. If no day is stored, store today's date (UTC) and return it."""
     day = read_rolled_day(paths)
     if day is None:
         day = utc_today()
@@ -96,7 +96,7 @@ def ensure_reference_day(paths: DataPaths) -> date:
 
 
 def read_reference_day(paths: DataPaths) -> date:
-    """Return the day that relative cutoffs count from: the rolled day, or today's date (UTC) if no day is stored."""
+    """Return the day that relative cutoffs count from: the stored day, or today's date (UTC) if no day is stored."""
     return read_rolled_day(paths) or utc_today()
 
 

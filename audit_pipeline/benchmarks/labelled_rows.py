@@ -1,4 +1,4 @@
-"""Published rows: the usable rows of a table that others published, and their labelled texts."""
+"""The conversion of published rows to labelled texts: which rows of a published table are usable, and their labels."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LabelledRows:
         texts: The texts of the usable rows, in order.
         skipped: The unusable rows.
         origin: The location that the rows were read from.
-        version: A digest of their content. It does not depend on the location.
+        version: A digest of the content of the rows. It does not depend on the location.
         left_out: The number of usable rows that the entry does not select, by reason.
         undated: Usable rows whose date is omitted, because it is unreadable, or because it is a month or year and not a
             day.
@@ -77,7 +77,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Reading:
-    """The way in which a builder reads a row. Its functions raise UnusableRowError.
+    """The way in which a builder reads a row. Its functions raise UnusableRowError for rows that cannot be used.
 
     Attributes:
         text: A function that returns the text of a row.
@@ -102,7 +102,7 @@ class Reading:
     has_splits: bool = False
 
     def build_key(self, text: str) -> str:
-        """Return a key that is equal for texts that count as one text on both sides."""
+        """Return the key by which a text is compared with texts of the other side. Equal texts have the same key."""
         if self.has_splits:
             return normalise_text(text)
         return build_comparison_key(text)
@@ -127,7 +127,8 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
     """Read the usable rows of a benchmark from its environment variable, path, hub or package.
 
     Raises:
-        DataError: If the rows are unreadable, a column is missing in all rows, or no row is usable (also SourceError).
+        DataError: If the rows are unreadable, a column is missing in all rows, or no row is usable.
+        SourceError: If the package that holds the rows is unreadable.
     """
     settings = spec.require_settings(RowsSettings)
     part = next(iter(settings.parts), None)
@@ -139,7 +140,7 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
 def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Return every usable row once as an example.
 
-    Rows may all be unlabelled. Unlabelled rows may also accompany labelled rows, or rows for calibration only.
+    Rows may be labelled, unlabelled, or a mixture of both. In a mixture, all labelled rows may be for calibration.
 
     Raises:
         DataError: If all labelled rows have the same label, so that no metric would be defined.
@@ -161,7 +162,8 @@ def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> 
 def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     """Raise DataError if there are labelled rows and all have the same label.
 
-    Known texts for calibration may all have one label, because unlabelled texts are compared with them, as in a shelf.
+    The same label is allowed if all labelled rows are for calibration and others are unlabelled. The unlabelled texts
+    are then compared with the labelled texts, as in a shelf.
     """
     labelled = [text for text in rows.texts if text.label is not None]
     if len(labelled) < len(rows.texts) and all(text.split == "calibration" for text in labelled):
@@ -187,7 +189,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
 
     A text that occurs twice after the same context is used once if both rows have the same label, else not at all. The
     comparison ignores differences in spelling. If chance decides the labels, nearly equal texts count as equal, too.
-    The content of the rows decides which of several equal texts is used. If the rows are equal, it is the first.
+    The content of the rows decides which of several equal texts is used. If the rows are equal, the first is used.
 
     Args:
         file: The rows.
@@ -292,7 +294,7 @@ def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]
 def _has_values(row: Row, where: Where) -> bool:
     for column, value in where:
         cell = row.values.get(column)
-        # A .csv file holds every value as text.
+        # In a .csv file every value is a string.
         if cell != value and str(cell) != str(value):
             return False
     return True

@@ -1,4 +1,4 @@
-"""The export of a benchmark: a folder of Parquet files and a card that reads back as the same benchmark."""
+"""The export of a benchmark: a folder of Parquet files with a card, from which the same benchmark can be built."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from audit_pipeline.store.store import read_documents, read_documents_version
 
 CARD = "README.md"
 FOLDER = "FOLDER"
-"""The placeholder for the path of a data set in a folder."""
+"""The placeholder in the card for the path of a data set that is not on the hub."""
 COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "text": (pa.string(), "the text that is audited"),
     "context": (pa.string(), "text before it, which a model reads and no detector scores; null: none"),
@@ -126,7 +126,8 @@ def export(
 ) -> dict[str, str]:
     """Write benchmarks of one family as a data set into a new folder.
 
-    The files are written next to the folder, read back as a user would, compared, and then moved into place.
+    The files are written next to the folder and read as a user would read them. If the result is the same benchmarks,
+    the files are moved into the folder.
 
     Args:
         benchmarks: The benchmarks, each with its split quality (SPLIT_QUALITY).
@@ -135,10 +136,10 @@ def export(
         hub: The name that the data set will have on the hub, or None if it stays in its folder.
 
     Returns:
-        The content digests by name of the benchmark.
+        The content digest of each benchmark, by name.
 
     Raises:
-        DataError: If the files do not read back as the same benchmarks.
+        DataError: If the files, read again, do not yield the same benchmarks.
     """
     digests = {}
     for built in benchmarks:
@@ -189,7 +190,7 @@ def _read_document_metadata(built: BuiltBenchmark, paths: DataPaths) -> dict[str
         try:
             is_same = source in sources and read_documents_version(paths, source) == source_version
         except DataError:
-            # The source is removed or unreadable. The export then has no metadata of its documents.
+            # If a source was removed or is unreadable, the export has no metadata of its documents.
             continue
         if is_same:
             for row in read_documents(paths, source).select(["document_id", *_DOCUMENT_COLUMNS]).to_pylist():
@@ -200,7 +201,7 @@ def _read_document_metadata(built: BuiltBenchmark, paths: DataPaths) -> dict[str
 def _build_entries(
     files: Mapping[BuiltBenchmark, Mapping[str, str]], place: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Build the entries of config/benchmarks.yaml that read the benchmarks back.
+    """Build the entries of config/benchmarks.yaml that read the exported benchmarks.
 
     Lengths with the same splits share one entry.
     """

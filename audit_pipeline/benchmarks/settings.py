@@ -83,7 +83,7 @@ class ExtractionSettings(StrictSettings):
 
     @property
     def step(self) -> int | None:
-        """Return the number of characters from one window to the next, or None if the first windows are tiled."""
+        """Return the number of characters from one window to the next, or None if ``stride`` is not ``chars:N``."""
         return int(self.stride.removeprefix(CHARS)) if self.stride.startswith(CHARS) else None
 
     @property
@@ -115,7 +115,7 @@ class FamilySettings(StrictSettings):
     """The settings of every family, regardless of its builder."""
 
     takes_any_length: ClassVar[bool] = False
-    # True if the builder determines the design, so that nobody declares it.
+    # True if the design follows from the builder, so that no person has to state it.
     design_follows: ClassVar[bool] = False
     # The origin of the labels, if there are labels.
     labels_from: ClassVar[LabelSource] = "publisher"
@@ -127,7 +127,7 @@ class FamilySettings(StrictSettings):
         EntryReference(("combined",), "one-pass detector"),
         EntryReference(("corpora",), "corpus"),
     )
-    # Fields of later versions. An entry's description omits them at their default, so that digests do not change.
+    # Fields that were added later. ``describe_entry`` omits them at their default, so that digests do not change.
     added: ClassVar[frozenset[str]] = frozenset(
         {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title", "corpora", "design_stated_by"}
     )
@@ -289,7 +289,7 @@ class BenchmarkSpec:
         """Return the length in words.
 
         Raises:
-            TypeError: If the texts have any length. No builder that cuts texts accepts that.
+            TypeError: If the texts have any length. Builders that cut texts do not accept such entries.
         """
         if self.words is None:
             raise TypeError(f"the texts of {self.name} have any length; this builder needs one length")
@@ -329,14 +329,14 @@ class BenchmarkSpec:
 
     @property
     def has_relative_cutoff(self) -> bool:
-        """Return True if a cutoff is relative to today, so that it moves when the day is rolled."""
+        """Return True if a cutoff is relative to the day that counts as today, and so moves with that day."""
         return bool(self.relative)
 
     def describe_entry(self) -> dict[str, Any]:
         """Return the entry as JSON values.
 
-        ``words`` is the benchmark's length, or null for any length. Fields of later versions are omitted at their
-        default.
+        ``words`` is the benchmark's length, or null for any length. Fields that were added in later versions of the
+        program (``FamilySettings.added``) are omitted at their default.
         """
         entry = {"family": self.family, **self.settings.model_dump(mode="json"), "words": self.words}
         for name in self.settings.added:

@@ -1,4 +1,4 @@
-"""The stored assessment of a benchmark's split: the differences of members and non-members without any model."""
+"""The stored assessment of a split: the differences of members and non-members, measured without any model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
 SPLIT_VERSION = "3"
 """The version of the assessment code. If it is raised, splits are assessed again before the next evaluation."""
 _ASSESSMENT_TABLES = (BLIND_SCORES, SPLIT_QUALITY)
-"""The tables of an assessment, in the order of writing. If the last one exists, both exist."""
+"""The tables of an assessment, in the order of writing. If the second exists, the first exists, too."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,14 @@ UnitName = Literal["whitespace", "jieba"]
 
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")
 _LATIN_START = re.compile(r"^[A-Za-z0-9]")
-# jieba splits texts at all other characters. Its time grows with the square of the length of a run of these characters.
-# So long runs are cut into pieces. Usual texts have no such runs.
+# jieba splits texts at all characters except these. Its time grows with the square of the length of an unbroken
+# sequence of them. So long sequences are cut into pieces. They do not occur in usual texts.
 _LONG_RUN = re.compile(r"[\u4E00-\u9FD5a-zA-Z0-9+#&._%-]{2000}")
 
 
 @dataclass(frozen=True)
 class WordUnit:
-    """A word unit.
+    """A definition of a word: how a text is split into words, and how words are joined to a text.
 
     Attributes:
         name: The name in config/benchmarks.yaml.
@@ -34,10 +34,10 @@ class WordUnit:
 
 
 def get_word_unit(name: UnitName) -> WordUnit:
-    """Return the word unit of a name.
+    """Return the word unit with this name.
 
-    `whitespace` splits at white space and joins with single spaces, as in WikiMIA. Line breaks are no evidence of
-    membership, so classifiers must not see them.
+    `whitespace` splits at white space and joins with single spaces, as in WikiMIA. Line breaks are lost on purpose:
+    they are no evidence of membership, so classifiers must not see them.
     `jieba` segments Chinese text. It joins words without spaces, except between two Latin words.
     """
     if name == "whitespace":

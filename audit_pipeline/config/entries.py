@@ -100,8 +100,8 @@ def _parse_yaml(text: str, filename: str) -> YamlFile:
 def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
     """Yield the keys below a node that occur twice in their mapping.
 
-    The YAML parser would silently use the last one. If a user copies an entry and does not rename the copy, the first
-    entry would be lost without an error.
+    The YAML parser would silently use the last value of such a key. If a user copies an entry and does not rename the
+    copy, the first entry would be lost without an error.
     """
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
@@ -330,7 +330,7 @@ class EntryFile(Generic[E]):
         raise BrokenFileError(Problem(path, None, message))
 
     def _group_repeated_keys(self, path: Path, file: YamlFile) -> Mapping[str, Sequence[Fault]]:
-        """Group repeated keys by the entry that they are in.
+        """Return the faults of repeated keys by the name of the entry that contains the keys.
 
         Raises:
             BrokenFileError: If a repeated key is in no entry.

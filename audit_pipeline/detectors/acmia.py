@@ -47,7 +47,7 @@ def compute_norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     """Compute NormAC: l(beta) of each token's first occurrence, standardised by the distribution at that temperature.
 
     The standard deviation is raised to at least 1e-6, as for all detectors here. The authors add 1e-10 instead. A
-    score is NaN if its standard deviation is not finite. Otherwise division by infinity would yield the valid score 0.
+    score is NaN if its standard deviation is not finite, because division by infinity would yield the valid score 0.
 
     Returns:
         A float64 array of shape (n_distinct_tokens,).

@@ -43,13 +43,13 @@ def format_as_text(detector: Detector) -> str:
 
 
 def list_all_needs(detector: Detector) -> list[str]:
-    """Return the summaries of all requirements: those of every setting, then those of some settings only."""
+    """Return the summaries of all data that a detector reads: first for every setting, then for some settings only."""
     optional = [f"for some settings: {need.summary}" for need in detector.optional_needs]
     return [*list_need_summaries(detector.needs), *optional]
 
 
 def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
-    """Yield the name of each parameter with four texts: default, ``--grid`` values, accepted values and meaning."""
+    """Yield the name of each parameter and the cells of its table row: default, grid, accepted values and meaning."""
     for name, parameter in detector.parameters.items():
         swept = "not swept"
         if len(parameter.values) > 1:

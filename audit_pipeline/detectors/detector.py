@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def from_score(cls, value: float) -> Outcome:
-        """Return the outcome of a score. A value that is not finite is a failure whose reason quotes the value."""
+        """Return the outcome of a score. If the value is not finite, it is a failure whose reason quotes the value."""
         value = float(value)
         if math.isfinite(value):
             return cls(value, "ok", None)
@@ -75,7 +75,7 @@ class Parameter:
         default: The value of the default setting.
         grid: The values that are scored with the option ``--grid``.
         description: The meaning of the parameter, for the list of detectors.
-        requirement: A phrase that describes the accepted values, for messages.
+        requirement: The accepted values as a phrase for error messages.
         accepts: A function that returns True if a value is accepted.
         quiet: True omits the parameter from the label of a setting if it has its default. Parameters of ablations are
             quiet, because their default is the published detector.

@@ -196,7 +196,7 @@ class TextStatistics:
 
 
 class _Rows:
-    """One record batch of the table: values and offsets of each column, in Arrow's memory."""
+    """One record batch of a token-statistics table: values and offsets of each column, in Arrow's memory."""
 
     def __init__(self, batch: pa.RecordBatch, has_statistic: Callable[[str], bool]) -> None:
         self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()

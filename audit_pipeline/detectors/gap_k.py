@@ -15,7 +15,7 @@ from audit_pipeline.detectors.min_k import WINDOW, K, compute_moving_means, find
 
 
 def compute_standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
-    """Compute (l_t - max log p) / sigma_t of each token, with sigma^2 clamped at the floor.
+    """Compute (l_t - max log p) / sigma_t of each token, with sigma^2 raised to at least ``variance_floor``.
 
     A gap is 0 if the token is the argmax. If the floor is 0, a sigma of 0 yields a value that is not finite.
 

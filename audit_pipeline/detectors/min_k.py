@@ -24,9 +24,9 @@ from audit_pipeline.tables import SIGMA_FLOOR
 
 
 def count_selected(n: int, k: float) -> int:
-    """Return how many of n tokens k selects: max(1, int(n * k)).
+    """Return the number of tokens that the share k of n tokens selects: max(1, int(n * k)).
 
-    n * k is a float64 product, so int(90 * .7) is 62.
+    n * k is a float64 product, which may be slightly below a whole number: int(90 * .7) is 62.
     """
     return max(1, int(n * k))
 
@@ -34,8 +34,8 @@ def count_selected(n: int, k: float) -> int:
 def compute_lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.float64]:
     """Compute for each k the mean of the ``count_selected(n, k)`` lowest of n >= 1 values.
 
-    One sort and one running sum serve every k. If a value is not finite, every mean is NaN. Otherwise a sort would move
-    NaN to the end, which a small k does not read.
+    One sort and one running sum serve every k. If a value is not finite, every mean is NaN. Without this rule, the sort
+    would move NaN to the end, and a small k would never read it.
 
     Returns:
         A float64 array of shape (len(ks),).
@@ -94,12 +94,12 @@ def compute_z_scores(
 
 
 def score_lowest_means(values: npt.ArrayLike, settings: Sequence[Settings]) -> list[Outcome]:
-    """Score each setting by the mean of the share ``k`` of the lowest values. There must be n >= 1 values."""
+    """Score each setting by the mean of the lowest values, whose share is ``k``. There must be n >= 1 values."""
     return outcomes(compute_lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
 
 
 def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> list[Outcome]:
-    """Score each setting by its lowest windows. k is a share of the n - window + 1 windows."""
+    """Score each setting by the mean of the lowest moving means. ``k`` is their share of all moving means."""
 
     def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
         window = int(shared["window"])

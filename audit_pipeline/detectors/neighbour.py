@@ -12,14 +12,14 @@ from audit_pipeline.detectors.loss import compute_mean_logprob
 from audit_pipeline.detectors.min_k import is_count
 
 NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
-"""The statistics of each neighbour that the model was run on, in order. There is at least one neighbour."""
+"""The requirement of the statistics of the text's neighbours, in order. There is at least one neighbour."""
 
 
 def _score_neighbours(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """Compute mean l(x) minus the mean, over the first n neighbours, of mean l(neighbour).
+    """Score each setting by mean l(x) minus the mean of l over the tokens of a neighbour, averaged over n neighbours.
 
-    This is the loss difference of Mattern et al., negated. Neighbours without a scored token are ignored. One running
-    sum serves every n.
+    This is the loss difference of Mattern et al., negated. Neighbours without a scored token are ignored. The first
+    n other neighbours are used. One running sum serves every n.
     """
     means = [compute_mean_logprob(neighbour) for neighbour in statistics.get_extra(NEIGHBOURS) if len(neighbour)]
     sums = np.cumsum(np.array(means, dtype=np.float64))

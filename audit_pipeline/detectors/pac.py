@@ -26,7 +26,7 @@ class Copying(NamedTuple):
     Attributes:
         alpha: The share of words that are swapped in a copy.
         n: The number of copies.
-        seeds: The source of random numbers: `text` (a seed from the text) or `stream` (one stream for the whole file).
+        seeds: The source of random numbers: `text` (a seed from the text) or `stream` (one stream for all texts).
     """
 
     alpha: float
@@ -40,7 +40,7 @@ class Copying(NamedTuple):
 
 
 COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra passes (copies with words swapped)")
-"""The statistics of all n copies of the text, by copying settings."""
+"""The requirement of the statistics of all n copies of the text, by copying settings."""
 
 
 def compute_polarized_distance(logprob: npt.ArrayLike) -> float:

@@ -103,7 +103,7 @@ def expand_settings(
     Args:
         detector: The detector to score.
         grid: True for every combination of the parameters' grids, False for the default setting.
-        overrides: Fixed values of parameters. A grid sweeps only the other parameters.
+        overrides: Fixed values of parameters. A grid varies only the other parameters.
 
     Raises:
         ConfigError: If the detector lacks a parameter in ``overrides`` or does not accept its value.
@@ -185,8 +185,13 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
 def is_default(detector_name: str, parameters: str, overrides: Overrides | None = None) -> bool:
     """Return True if ``parameters`` is the label of the default setting.
 
-    ``overrides`` contains defaults that a benchmark fixes. Scores that a user provides may be of a detector outside the
-    registry. Such a detector has no parameters, so its default label is ``{}``.
+    Users may provide scores of a detector that is not in the registry. Such a detector has no parameters, so its
+    default label is ``{}``.
+
+    Args:
+        detector_name: The name of the detector.
+        parameters: The label of a setting.
+        overrides: The defaults that a benchmark fixes, by detector.
     """
     if detector_name not in REGISTRY:
         return parameters == canonical_json({})

@@ -96,7 +96,7 @@ def compute_assessed_split(
         seed: The seed of the folds.
 
     Raises:
-        DataError: As :func:`select_labelled_examples` raises it.
+        DataError: In the cases of :func:`select_labelled_examples`.
         ConfigError: If the design is unknown.
     """
     labelled = select_labelled_examples(examples)

@@ -7,15 +7,15 @@ which differs between folds if groups have unequal sizes. So the log odds of all
 scale, and are pooled.
 
 A control counts as not computed if its classifier learned nothing. Such a classifier has no features, predicts the
-same for every text, or knows no word of 90% of the texts. Its AUROC of 0.5 would be meaningless.
+same for every text, or knows no word of more than 90% of the texts. Its AUROC of 0.5 would be meaningless.
 
 Intervals are somewhat too narrow. With random labels (400 generated texts, 100 draws) the pooled AUROC is 0.50 on
 average. Its standard deviation is 0.039, but the variance of the scores implies 0.028. So 84 of 100 intervals contain
 0.5, instead of 95. The variance treats the scores as fixed, but each text also trains the classifiers of other texts.
 That doubles the variance if there is no difference to find. More folds or repeated folds do not help. Be careful with
-an interval that barely excludes a limit.
+an interval that barely excludes a limit of the split verdict.
 
-All controls use the same folds by group, so their AUROCs are comparable. The other controls need at least 200 texts.
+All controls use the same folds by group, so their AUROCs are comparable. Every control needs at least 200 texts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Folds:
     """The cross-validation folds of labelled examples.
 
     Attributes:
-        parts: The training positions and the held-out positions of each fold.
+        parts: The positions of the training texts and of the held-out texts of each fold.
         labels: The labels, of shape (n_examples,).
         reason: The reason if the folds cannot be used.
     """
@@ -97,8 +97,8 @@ def compute_blind_control(
 ) -> BlindControl:
     """Compute the control of words for labelled examples.
 
-    The result does not depend on the order of the examples. The control needs 200 examples and 5 groups per side.
-    Otherwise a fold may lack texts of a side in groups that the classifier has not seen.
+    The result does not depend on the order of the examples. The control needs 200 examples and 5 groups per side. With
+    fewer groups, a side would have no text in the held-out part of some fold.
 
     Args:
         example_ids: The id of each example.
@@ -123,7 +123,7 @@ def compute_blind_control(
 
     @cache
     def count_all_terms() -> Matrix:
-        # The import is local because other importers of this module need not wait for scikit-learn.
+        # The import is local, so that modules that import this module do not wait for scikit-learn.
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
         from audit_pipeline.splits.term_counts import count_terms  # noqa: PLC0415
@@ -157,8 +157,8 @@ def split_folds_by_group(
 ) -> Folds:
     """Split labelled examples (labels 0 or 1) into folds that keep each group together.
 
-    The result does not depend on the order of the examples. It has no folds if there are fewer than 200 examples or
-    if a side has fewer than 5 groups.
+    The result does not depend on the order of the examples. If there are fewer than 200 examples, or if a side
+    has fewer than 5 groups, the result has no folds and gives the reason.
 
     Raises:
         DataError: If the arguments differ in length.
@@ -175,7 +175,7 @@ def split_folds_by_group(
             return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     sorted_groups = np.asarray(groups, dtype=object)[canonical]
-    # The import is local because other importers of this module need not wait for scikit-learn.
+    # The import is local, so that modules that import this module do not wait for scikit-learn.
     from audit_pipeline.splits.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
 
     folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
@@ -192,8 +192,8 @@ def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description:
     """Fit a logistic regression of membership in each fold and return the out-of-fold scores.
 
     Args:
-        folds: The folds. If they cannot be used, the result has no scores and their reason.
-        compute_features: The features. It is called once per fold, one fold after the other.
+        folds: The folds. If they cannot be used, the result has no scores, and the reason of the folds.
+        compute_features: The function that computes the features of a fold. It is called once per fold.
         feature_description: A description of the features for ``BlindControl.method``.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
@@ -211,7 +211,7 @@ def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description:
         classifier.fit(features[0], folds.labels[training])
         if len(held_out):
             scores[held_out] = classifier.decision_function(features[1])
-        # The features of two folds need not be in memory at the same time.
+        # Without this line, the features of two folds would be in memory at the same time.
         del features
     if all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
         reason = "it learned nothing: all texts of a fold get the same prediction"
@@ -239,7 +239,7 @@ _MAX_DEVIATIONS = 4.0
 
 @dataclass(frozen=True)
 class ControlAuroc(Measurement):
-    """The AUROC of a control.
+    """The AUROC of a blind control.
 
     Attributes:
         name: The name of the control.
@@ -409,7 +409,7 @@ def build_dense_features(rows: Floats) -> FoldFeatures:
         count = np.maximum(1, known.sum(axis=0))
         mean = np.where(known, learnt, 0.0).sum(axis=0) / count
         spread = np.sqrt((np.where(known, learnt - mean, 0.0) ** 2).sum(axis=0) / count)
-        # A constant column has no information. An infinite spread prevents that rounding errors create any.
+        # A constant column has no information. An infinite spread makes it 0, instead of magnified rounding errors.
         spread[spread <= 1e-9 * np.maximum(1.0, np.abs(mean))] = np.inf
 
         def standardise(values: Floats) -> Floats:

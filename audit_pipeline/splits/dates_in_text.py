@@ -37,8 +37,8 @@ _MONTH_NAME = re.compile(
 def find_years_and_months(text: str) -> tuple[list[int], list[int]]:
     """Find the years (1500 to 2099) and the months (1 to 12) that a text mentions, with repetitions.
 
-    Years are in the order of the text. Months are the names in the order of the text, then the numbers. The module
-    docstring lists the forms that are read.
+    Years are in the order of the text. Months that are written as names come first, in the order of the text, then
+    months that are written as numbers. The module docstring lists the forms that are read.
     """
     normalised = unicodedata.normalize("NFKC", text)
     normalised = _HAN_YEAR.sub(lambda match: match.group().translate(_HAN_DIGITS), normalised)

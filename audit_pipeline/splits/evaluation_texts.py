@@ -1,4 +1,4 @@
-"""The texts of one benchmark's evaluation split, in one order and by side."""
+"""The texts of one benchmark's evaluation split, sorted by group and id, and their positions by side."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
     """Return the labelled examples of the evaluation split.
 
     Raises:
-        DataError: As :func:`read_examples` raises it.
+        DataError: In the cases of :func:`read_examples`.
     """
     table = read_examples(examples, ("example_id", "text", "label", "split", "group"))
     table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
@@ -169,7 +169,7 @@ class EvaluationTexts:
         """Sample at most ``max_per_side`` texts of each side by a hash of their ids.
 
         Returns:
-            The sampled texts, and the full number of texts of each side that was sampled.
+            The sampled texts, and for each side that was reduced its original number of texts.
         """
         ids = self.columns["example_id"]
         chosen: list[int] = []
@@ -198,7 +198,7 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
         split: A function that splits a text into words.
 
     Raises:
-        DataError: As :func:`read_examples` raises it, and if the examples belong to no benchmark or to several.
+        DataError: In the cases of :func:`read_examples`, and if the examples belong to no benchmark or to several.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
     table = read_examples(examples, names)

@@ -62,7 +62,7 @@ class Matched:
         after: The AUROC on the chosen texts.
         at_random: The AUROC on a random sample of the same size.
         after_by_all: The AUROC on the chosen texts of a classifier that is trained on all texts.
-        beyond_caliper: The number of pairs that differ by more than the caliper.
+        beyond_caliper: The number of pairs that differ by more than ``CALIPER``.
     """
 
     indices: tuple[int, ...]
@@ -169,7 +169,11 @@ class _Pool:
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
-    """Return the positions of 10% more than ``per_side`` texts per side, and their log odds of membership."""
+    """Select 10% more than ``per_side`` texts of each side, by the rounds of the module docstring.
+
+    Returns:
+        The positions of the selected texts, and their log odds of membership.
+    """
     max_characters = blind_controls.MOST_CHARACTERS // len(pool.texts)
     lengths = (1, 3) if blind_controls.is_unspaced(pool.language) else (3, 5)
     features = blind_controls.build_character_features([text[:max_characters] for text in pool.texts], lengths)
@@ -225,7 +229,7 @@ def _match_nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side
     distances = np.abs(traits[members][:, None, :] - traits[nonmembers][None, :, :])
     is_beyond = np.asarray((distances > CALIPER).any(axis=2))
     cost = distances.sum(axis=2) + 1.0 - topics[members] @ topics[nonmembers].T + _CALIPER_PENALTY * is_beyond
-    # Rounding prevents that the last bits of a matrix product decide between equal costs.
+    # Costs are rounded, so that the last bits of a matrix product do not decide between equal costs.
     rows, columns = linear_sum_assignment(np.round(cost, 9))
     nearest = np.argsort(np.round(cost[rows, columns], 9), kind="stable")[:per_side]
     rows = rows[nearest]

@@ -233,7 +233,7 @@ def _normalise_separator(separator: str) -> str:
 SIZES = (7, 13)
 """The n of the n-grams, in words, as in MIMIR."""
 LIMITS = (0.2, 0.8)
-"""The shares of n-grams for which split_quality counts the texts above, as in MIMIR."""
+"""The limits of the share of n-grams: split_quality counts the texts above each limit, as in MIMIR."""
 
 
 def compute_word_overlap(

@@ -28,7 +28,7 @@ BETWEEN = "between"
 BOTH = "both"
 
 Row = dict[str, Any]
-"""The columns of SPLIT_QUALITY that differ between measures."""
+"""A row of SPLIT_QUALITY without the columns that have the same value in all rows."""
 
 
 def _build_row(
@@ -45,10 +45,10 @@ def _build_row(
 
     Args:
         measure: The name of the measure.
-        part: The part of the measure: a control, a size of n-grams, a unit of length, or `all`.
+        part: The case that the value belongs to, such as a control, a size of n-grams, a unit of length, or `all`.
         side: The texts that are measured: members, nonmembers, both or between.
         value: The value, or None if it could not be measured.
-        n: The number of texts that the value rests on.
+        n: The number of texts that the value is computed from.
         method: How the value was measured, or why it could not be measured.
         interval: The 95% interval of the value.
         verdict: The verdict on the split by this value.
@@ -67,7 +67,10 @@ def _build_row(
 
 
 def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return the numbers of texts, groups and texts per collection of each side, and of uneven collections."""
+    """Return the numbers of texts, groups and texts per collection of each side.
+
+    The last row is the number of collections whose two sides differ in their number of texts.
+    """
     rows = []
     counts: dict[str, dict[str, int]] = {MEMBERS: {}, NONMEMBERS: {}}
     for side, places in texts.sides.items():
@@ -88,7 +91,7 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return the number of texts of each side per month or year of their documents."""
+    """Return the number of texts of each side by the month or year in which their documents were published."""
     unit, bins = evaluation_texts.bin_dates(texts.columns["published"])
     rows = []
     for side, places in texts.sides.items():
@@ -214,8 +217,8 @@ class _NearDuplicateCounts:
 
     Attributes:
         within: The number of pairs within a side, by side and by ONE_GROUP or DIFFERENT_GROUPS.
-        similarities: The similarity of each pair with one text on each side.
-        involved: The positions of the texts in these pairs, by side.
+        similarities: The similarity of each pair between the sides (one text on each side).
+        involved: The positions of the texts in the pairs between the sides, by side.
     """
 
     within: Mapping[tuple[str, str], int]

@@ -88,7 +88,7 @@ class _BatchCounts(NamedTuple):
 
     Attributes:
         terms: The distinct terms of each text in the order of the text, for all texts one after the other.
-        counts: How often the text has each of ``terms``.
+        counts: How often each of ``terms`` occurs in its text.
         sizes: The number of distinct terms per text, of shape (n_texts,).
     """
 

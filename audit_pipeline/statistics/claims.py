@@ -29,7 +29,7 @@ ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 WHOEVER_RAN_THIS = "whoever ran this"
 """The source of a benchmark design that the user states on the command line."""
 USER_OF_CHECK = "the user of corpus-audit check"
-"""The beginning of the source of statements that ``check`` takes from its options. The option names are appended."""
+"""The source of statements that a user makes with options of ``check``. The option names are appended."""
 
 MIN_TEXTS_PER_SIDE = 20
 """The number of texts per side below which an AUROC is reported with a warning, regardless of its interval."""
@@ -140,8 +140,8 @@ def find_extraction_claim(reproduced: int) -> ExtractionClaim:
     """Return the claim that follows from the number of reproduced passages.
 
     Args:
-        reproduced: The number of reproduced passages that are evidence of memorisation. Passages that the report sets
-            apart (see ``SET_APART_IN_WORDS``) are not counted.
+        reproduced: The number of reproduced passages that are evidence of memorisation. Passages with another
+            explanation (see ``SET_APART_IN_WORDS``) are not counted.
     """
     return "reproduced" if reproduced else "not reproduced"
 
@@ -189,10 +189,10 @@ def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: flo
     Args:
         level: The claim level.
         stated_by: The source of the statement about the origin of the two sides.
-        blind_auroc: The blind control's AUROC, which can contradict the statement, or None if it was not computed.
+        blind_auroc: The AUROC of the blind control, which tests the statement, or None if it was not computed.
 
     Returns:
-        The source, or None if the level claims nothing or rests on more than a statement.
+        The source. None if the level claims nothing, or if a blind control has tested the statement.
     """
     if level in (None, "screening only") or blind_auroc is not None:
         return None
@@ -200,7 +200,7 @@ def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: flo
 
 
 def format_claim_level(level: str, stated_by: str | None) -> str:
-    """Return the claim level with the source of its statement, see :func:`find_claim_source`."""
+    """Format the claim level, followed by the source of the statement that it rests on (:func:`find_claim_source`)."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 

@@ -64,7 +64,7 @@ CONTRADICTED = (
     "; here that is not so, and there is no interval: the share flagged is beyond what calibration members and "
     "non-members can explain together"
 )
-"""The text that is appended to an assumption if no share of members is compatible with the intervals of all terms."""
+"""The text that is appended to an assumption if no share of members is compatible with flagged share, FPR and TPR."""
 ASSUMPTION_OF_AN_AVERAGE_GROUP = f"{ASSUMPTION}; of this one group too, not only of groups on average"
 
 _HALVINGS = 50
@@ -86,7 +86,7 @@ NO_SPREAD = GroupSpread(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class MeasuredThreshold:
-    """The properties of a threshold, measured on calibration texts.
+    """A threshold with its error rates, which were measured on calibration texts.
 
     Attributes:
         threshold: The threshold that all calibration texts chose.
@@ -157,7 +157,7 @@ def measure_threshold(threshold: Threshold, calibration: ScoredTexts) -> Measure
 
 
 def select_assumption(measured: MeasuredThreshold, n_groups: int) -> str:
-    """Return the assumption of the corrected share of a unit with ``n_groups`` groups."""
+    """Return the sentence about the assumption behind the corrected share of a unit with ``n_groups`` groups."""
     if n_groups > 1:
         return ASSUMPTION
     return ASSUMPTION_OF_AN_AVERAGE_GROUP if measured.spread is None else ASSUMPTION_OF_ONE_GROUP
@@ -329,7 +329,14 @@ def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tu
 def _compute_shares(
     weights: Floats, codes: Places, groups: npt.NDArray[Any], n_groups: Counts
 ) -> tuple[Floats, Floats, Floats]:
-    """Compute the share of each unit and the ends of its interval."""
+    """Compute the flagged share of each unit and the ends of its interval.
+
+    Args:
+        weights: How much each text counts as flagged, from 0 to 1, of shape (n_texts,).
+        codes: The number of each text's unit, of shape (n_texts,).
+        groups: The group of each text, of shape (n_texts,).
+        n_groups: The number of groups of each unit, of shape (n_units,).
+    """
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
     low, high = compute_clopper_pearson_bounds(np.minimum(flagged, n), n)

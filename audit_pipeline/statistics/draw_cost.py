@@ -23,7 +23,7 @@ def compute_log_draws(log_p: float, p: float = 0.5) -> float:
 
 
 def compute_log_cost_of_draws(log_p: float, tokens: int, price_per_million: float) -> float:
-    """Return the log of the cost of the draws for p = 0.5.
+    """Return the log of the cost of the draws that yield a suffix at least once with probability 0.5.
 
     Args:
         log_p: The log of the probability of the suffix, in nats.

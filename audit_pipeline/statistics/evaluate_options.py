@@ -48,11 +48,11 @@ class EvaluateOptions:
 
     Attributes:
         scores: File with the columns score and label. The columns group, detector and text are used if present.
-        texts: File that was scored, if the table has no texts. The blind control needs them.
+        texts: File with the scored texts, if ``scores`` has no texts. The blind control needs them.
         text_column: Column of the text in ``texts``. None: text, else input, else the only column.
-        out: Folder for warehouse and report. None: FILE_findings, next to the file.
+        out: Folder for warehouse and report. None: a folder next to ``scores``, named after it with ``_findings``.
         model: Model name written to the findings.
-        benchmark: Benchmark name written to the findings. None: the name of the file.
+        benchmark: Benchmark name written to the findings. None: the name of the file ``scores`` without suffix.
         design: How members and non-members were chosen. None: unstated, or unlabelled if no text is a member.
         headline: Headline detector, named before any result is seen. None: see :func:`choose_headline_detector`.
         language: Language of the texts, as ISO 639-1.

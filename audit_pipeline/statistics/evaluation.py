@@ -71,7 +71,7 @@ def compare_aurocs(
         first: The AUROC of one detector.
         second: The AUROC of another detector on the same examples.
         sides: The groups of the examples by side.
-        meaning: The beginning of the method.
+        meaning: The beginning of ``Comparison.method``.
     """
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
@@ -103,7 +103,7 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
     """
     defaults = [column for column in columns if column.is_default]
     defaults.sort(key=lambda column: column.detector == blind.NAME)
-    # Comparisons on the same texts share their groups and AUROCs.
+    # Groups and AUROCs are computed once for all pairs of detectors that are compared on the same texts.
     couples_by_texts: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
     for i, j in combinations(range(len(defaults)), 2):
         couples_by_texts[(defaults[i].scored & defaults[j].scored).tobytes()].append((i, j))
@@ -167,8 +167,8 @@ class Evaluation:
 def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: Pair, run_id: str) -> Evaluation:
     """Compute all metrics of all detectors and settings, and of the blind control, on the evaluation split.
 
-    A detector is evaluated on the texts that it has scored. The column ``n_not_scored`` has the number of the other
-    texts. An undefined metric is null, with the reason in ``method``.
+    A detector is evaluated on the texts that it has scored. The column ``n_not_scored`` has the number of texts without
+    a score. An undefined metric is null, with the reason in ``method``.
 
     Args:
         scores: The scores (schema SCORES). Rows of other pairs are ignored.
@@ -178,7 +178,7 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
         run_id: The id of the run, written to the table.
 
     Raises:
-        DataError: If :func:`build_score_columns` raises it, or if the split was assessed on other texts.
+        DataError: In the cases of :func:`build_score_columns`, and if the split was assessed on other texts.
     """
     labelled = select_labelled_examples(examples)
     columns = build_score_columns(scores, examples, pair)

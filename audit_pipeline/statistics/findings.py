@@ -53,7 +53,7 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
         run_id: The id of the run, written to the tables.
 
     Raises:
-        DataError: If :func:`evaluate` raises it.
+        DataError: In the cases of :func:`evaluate`.
     """
     compared = relabel_for_comparison(examples)
     is_relabelled = compared is not examples

@@ -225,9 +225,10 @@ class MeasuredAuroc(Measurement):
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     """Measure the AUROC of a ROC curve, with its interval by group.
 
-    An AUROC that differs from 0 or 1 by less than half a pair of groups has the interval of 0 or 1. The inner end of
-    that interval is the exact bound of k independent pairs with the same order, 0.025 ** (1/k) (Clopper and Pearson).
-    The variance is not used in this case, because a few texts in the opposite order show nothing about other groups.
+    Let n be the number of pairs of a group of members and a group of non-members. An AUROC within 0.5 / n of 0 or 1 has
+    the same interval as 0 or 1. Its inner end is the exact bound of k independent pairs of groups with the same order,
+    0.025 ** (1/k) (Clopper and Pearson). The variance is not used in this case, because a few texts in the opposite
+    order show nothing about other groups.
 
     Args:
         curve: The ROC curve.
@@ -271,6 +272,6 @@ def measure_auroc_of_scores(scores: npt.ArrayLike, labels: npt.ArrayLike, groups
     """Measure the AUROC of scores with its interval by group.
 
     Raises:
-        DataError: If :func:`compute_roc_points` raises it.
+        DataError: In the cases of :func:`compute_roc_points`.
     """
     return measure_auroc(compute_roc_points(scores, labels), GroupedSides(groups, labels))

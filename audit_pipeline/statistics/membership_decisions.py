@@ -79,7 +79,7 @@ class _Examples:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """A detector at its default setting.
+    """The texts that a detector scored at its default setting.
 
     Attributes:
         detector: Name of the detector.
@@ -185,7 +185,7 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
 
 
 def _iterate_default_settings(scores: pa.Table, examples: _Examples, pair: Pair) -> Iterator[_Setting]:
-    """Yield the default setting of each detector, sorted by detector."""
+    """Yield the scored texts of each detector at its default setting, sorted by detector."""
     example_ids = examples.table["example_id"]
     for setting in iterate_settings(cast_to_columns(scores, SCORES), example_ids, example_ids, pair):
         if not setting.is_default:

@@ -40,7 +40,7 @@ class PassageSearch:
     Attributes:
         documents: Number of documents to search.
         too_short: Number of documents with fewer than ``tokens`` tokens.
-        tokens: The minimum length of a document.
+        tokens: The minimum length of a searched document, in tokens.
         problem: Why no document can be searched, or None.
     """
 
@@ -59,7 +59,7 @@ class PossibleConclusions:
 
 
 def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
-    """List the conclusions that a comparison and a search allow, in the order of their requirements."""
+    """List the conclusions that a planned comparison and a planned search allow, and suggestions for stronger ones."""
     suggestions: list[str] = []
     if search.problem is None and search.too_short:
         suggestions.append(

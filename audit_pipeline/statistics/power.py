@@ -90,7 +90,7 @@ class PowerReport:
     """The number of texts that an audit needs.
 
     Attributes:
-        goal: The effect to detect.
+        goal: The effect to detect, with error rate and power.
         auroc: The AUROC of the detector.
         tpr: The TPR at the FPR, or None if the non-members are too few to resolve the FPR.
         source: The source of AUROC and TPR.
@@ -316,7 +316,7 @@ def power_report_from_scores(
 
 
 def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
-    """Compute the number of texts that an audit needs, for normal scores of equal spread with that AUROC.
+    """Compute the number of texts that an audit needs, if scores are normal with equal spread and this AUROC.
 
     Raises:
         DataError: If the AUROC is not between 0 and 1.

@@ -1,7 +1,7 @@
 """The metrics of scores and labels. Each metric is declared once and computed from the ROC curve.
 
 A text is called a member if its score is at least a threshold. The thresholds are the distinct scores and +infinity,
-which calls no text a member. Tied texts therefore always pass a threshold together.
+which calls no text a member. Texts with equal scores are therefore always called the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RocPoints:
         false: Number of non-members at or above each threshold, of shape (t + 1,).
         true: Number of members at or above each threshold, of shape (t + 1,).
         threshold: The thresholds in descending order from +infinity, of shape (t + 1,).
-        threshold_index: The index of the first threshold that each example passes, from 1 to t, of shape (n,).
+        threshold_index: The index of the first threshold that each example reaches, from 1 to t, of shape (n,).
     """
 
     false: Floats
@@ -172,7 +172,7 @@ def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, f
     """Compute all metrics of a detector's scores, by name.
 
     Raises:
-        DataError: If :func:`compute_roc_points` raises it.
+        DataError: In the cases of :func:`compute_roc_points`.
     """
     curve = compute_roc_points(scores, labels)
     return {name: METRICS[name].compute_value(curve) for name in OF_SCORES}

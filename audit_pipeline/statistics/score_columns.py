@@ -19,12 +19,12 @@ HELD_OUT_COMPARISON = "audited texts (membership unknown) are compared with held
 
 
 def is_against_held_out(method: str | None) -> bool:
-    """Return True if a metric compares audited with held-out texts, according to its method."""
+    """Return True if a metric compares audited with held-out texts, according to its column ``method``."""
     return (method or "").startswith(HELD_OUT_COMPARISON)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """Label unlabelled examples, so that metrics compare audited texts with held-out texts.
+    """Return the examples with labels by which metrics compare audited texts with held-out texts.
 
     Audited texts get label 1 and held-out texts get label 0. All of them are moved to the evaluation split. The AUROC
     then measures how well a detector separates the two sides. Without training it is 0.5, except for chance.
@@ -106,7 +106,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> lis
     """Build the score columns of a pair, sorted by detector and parameters.
 
     Raises:
-        DataError: If :func:`iterate_settings` or :func:`select_labelled_examples` raises it.
+        DataError: In the cases of :func:`iterate_settings` and :func:`select_labelled_examples`.
     """
     labelled = select_labelled_examples(examples)
     labelled_ids = pa.array(labelled.example_ids, pa.string())

@@ -66,7 +66,7 @@ class OrderTest:
 def run_sharded_permutation_test(
     canonical_log_likelihoods: npt.ArrayLike, permuted_log_likelihoods: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
 ) -> OrderTest:
-    """Run the test of whether the published order of each shard is likelier than its other orders.
+    """Test whether the published order of each shard is likelier than its other orders.
 
     The test is refused with fewer than 10 shards or 100 random orders in all, or if a log-likelihood is not finite. A
     t-test of fewer than 10 skewed differences does not hold, and the mean of few orders is noise.

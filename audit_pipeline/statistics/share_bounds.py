@@ -94,8 +94,8 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
         weights: The number of units (such as characters) per entry, of shape (n,). The result then counts units.
 
     Returns:
-        The effective size. It is n if each group has one text. It is 0 if all of several texts belong to a single
-        group, because the variance between groups is then unknown.
+        The effective size. It is n if each group has one text. It is 0 if there are several texts and a single group,
+        because the variance between groups is then unknown.
     """
     values = np.asarray(hits, dtype=np.float64)
     codes = encode_groups(groups)
@@ -127,8 +127,8 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
 def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
     """Compute the share of flagged texts with its 95% interval.
 
-    With one text per group the interval is that of Clopper and Pearson, otherwise that of the effective size. Several
-    texts of a single group have no interval. The share of no text is undefined.
+    With one text per group the interval is that of Clopper and Pearson, otherwise that of the effective size. If
+    several texts are all of one group, there is no interval. If there is no text, the share is undefined.
 
     Args:
         flags: Numbers from 0 to 1, of shape (n,).

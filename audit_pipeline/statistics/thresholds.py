@@ -96,7 +96,7 @@ class Threshold:
 
     Attributes:
         rule: The rule.
-        alpha: The false-positive rate, or None for the largest accuracy.
+        alpha: The false-positive rate that the rule allows, or None for the largest accuracy.
         threshold: The threshold, or None if the rule is refused.
         reason: Why the rule is refused, or None.
         method: How the threshold was chosen, in words.
@@ -192,7 +192,7 @@ def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -
 def find_marginal_rank(n: int, alpha: float) -> int | None:
     """Return ceil((n + 1)(1 - alpha)), or None if it exceeds n.
 
-    The decimal digits of alpha are used exactly, without the rounding of floating point.
+    The decimal digits of alpha are used exactly, without floating-point rounding.
     """
     rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
@@ -258,7 +258,7 @@ _RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float]
     "marginal": (find_marginal_rank, min_marginal_groups),
     "certified": (find_certified_rank, min_certified_groups),
 }
-"""Two functions per rule that selects an order statistic: one returns the rank, the other the minimum of groups."""
+"""Two functions per rule: one returns the rank of the order statistic, the other the minimum number of groups."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class CalibrationCheck:
 
     Attributes:
         rule: The rule.
-        alpha: The false-positive rate.
+        alpha: The false-positive rate that the rule allows.
         splits: Number of random splits.
         n_groups: Number of groups of non-members.
         mean_fpr: The mean false-positive rate over the splits, or None if the rule is refused.

@@ -46,7 +46,7 @@ class TwinComparison:
 
     Attributes:
         reason: Why the test is refused, or None. A refused test has no numbers.
-        p_value: The probability of a sum of ranks at least as large under the draw.
+        p_value: The probability that a random draw of the published versions has a sum of ranks at least as large.
         superiority: The share of an item's secret versions that score lower than the published version, averaged over
             items. Ties count half. It is 0.5 without training, and 1 if the published version always ranks first.
         superiority_low: The lower end of the 95% interval of ``superiority``.
@@ -100,7 +100,7 @@ def compute_rank_shares(scores: npt.ArrayLike) -> Floats:
 def compare_twins(
     shares: Sequence[Sequence[Floats]], published: Sequence[int], *, alpha: float = ALPHA
 ) -> TwinComparison:
-    """Run the test of N items by several detectors together.
+    """Test whether the published versions of N items score above their secret versions, by several detectors together.
 
     The statistic is the mean share over items and detectors. An item has the same published version for all detectors.
     Their shares are therefore averaged per version, and the p-value needs no correction for the number of detectors.
@@ -313,7 +313,7 @@ def find_detectable_rank_share(alternatives: Sequence[int]) -> float:
 
 
 def _limit_detectable(share: float, deviation: float) -> float:
-    """Return the share, or a number above 1 if no share is detectable. The fewer the data, the larger the number."""
+    """Return the share if it is finite, else a number above 1. The fewer the data, the larger is that number."""
     if math.isfinite(share):
         return share
     return max(compute_detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))

@@ -1,4 +1,7 @@
-"""The build of the warehouse data/audit.duckdb from the ledger, its files, JSON documents and the configuration."""
+"""The build of the warehouse data/audit.duckdb.
+
+Its rows come from the ledger, the Parquet files that the ledger lists, JSON documents and the configuration.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ STORAGE_VERSION = "v1.3.0"
 
 # The type is quoted, because a Callable with a type of duckdb is never freed, and duckdb warns about it at exit.
 Judgement = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
-"""The planner's judgement of a data folder.
+"""The judgement of a data folder by pipeline/coverage.py.
 
 It consists of the states of the benchmarks (:data:`UpToDate`), and a function that computes the rows of the
 table coverage from the other tables.
 """
 Judge = Callable[[Path, DataPaths], Judgement]
-"""The function that judges a data folder by the configuration in a folder (pipeline/coverage.py)."""
+"""A function of a configuration folder and a data folder that returns the judgement of the data folder."""
 
 
 @dataclass
@@ -111,7 +114,7 @@ def build_warehouse_file(
 
 @contextmanager
 def _building_folder(warehouse: Path) -> Iterator[Path]:
-    """Yield a folder next to the warehouse for the files of a build. It holds the lock of builds.
+    """Yield a temporary folder next to the warehouse for the files of a build, and hold the lock of builds meanwhile.
 
     Folders of killed builds are deleted first.
     """
@@ -123,7 +126,10 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
 
 
 def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> WarehouseReport:
-    """Fill a new file. If a run replaces a file meanwhile, start again, because rows and entries would not match."""
+    """Fill a new warehouse file.
+
+    If a run replaces a Parquet file meanwhile, start again, because the rows would not match the ledger's entries.
+    """
     for _ in range(3):
         new.write_bytes(_build_empty_database(tables))
         ledger = read_ledger(paths)
@@ -162,7 +168,7 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
 def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
     """Return the bytes of a database file with empty tables, views and macros, in the format of STORAGE_VERSION.
 
-    Creating it takes most of the time of a small build, so a process creates it once.
+    Creating the file takes most of the time of a small build, so the result is cached.
     """
     with tempfile.TemporaryDirectory() as folder, open_in_memory() as connection:
         file = Path(folder) / "empty.duckdb"
@@ -174,7 +180,7 @@ def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
-    """Insert the rows of Parquet files in one statement. If parts of a cache share a key, the first row counts."""
+    """Insert the rows of Parquet files. If several files of a cache have rows with the same key, the first is used."""
     listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
     columns = []
     for name, sql in build_column_expressions(table).items():
@@ -194,7 +200,9 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
 
 
 def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
-    """Replace the warehouse. A .wal file of the old warehouse would make the new one unreadable, so it is renamed.
+    """Replace the warehouse by the new file.
+
+    A .wal file of the old warehouse would make the new warehouse unreadable, so it is renamed.
 
     Returns:
         The new path of the .wal file, or None if there was none.

@@ -29,7 +29,7 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""True for each benchmark that is built from its current entry and sources. None or a missing key means unknown."""
+"""By benchmark: True if it is built from its current entry and sources, False if not, None or no key if unknown."""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
@@ -40,7 +40,7 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Ta
 
 
 def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
-    """Insert the entries and outcomes of the ledger. If a run wrote a partition twice, its last entry counts."""
+    """Insert the entries and outcomes of the ledger. If a run wrote a partition twice, only its last entry is used."""
     last_entries = {}
     for entry in ledger.entries:
         last_entries[entry.table, entry.partition, entry.run_id] = entry
@@ -52,7 +52,7 @@ def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
 
 
 def build_lineage_row(entry: Entry) -> Row:
-    """Return an entry as a row of the table lineage."""
+    """Return an entry of the ledger as a row of the table lineage."""
     row = {name: getattr(entry, name) for name in tables.LINEAGE.names if hasattr(entry, name)}
     row["upstream_data_versions"] = tables.canonical_json(entry.upstream)
     row["package_versions"] = tables.canonical_json(entry.packages)
@@ -194,7 +194,7 @@ def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tu
             built = {key: manifest[key] for key in ("family", "words", "design", "description")}
             on_request = bool(manifest["spec"].get("on_request", False))
         except (DataError, KeyError, AttributeError):
-            # The unreadable manifest is reported with the other files.
+            # ``load_other_rows`` reports the unreadable manifest already.
             continue
         rows.append({"benchmark": name, **built, "on_request": on_request})
     return rows, specs.problems

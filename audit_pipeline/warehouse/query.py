@@ -27,8 +27,8 @@ _READ_ONLY = (
 def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     """Open a connection to the current warehouse. It keeps its snapshot while the warehouse is rebuilt.
 
-    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would reuse the
-    instance that this process has per path, and with it the old snapshot of an earlier connection.
+    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would reuse this process's
+    database instance of the path, and so the old snapshot of an earlier connection.
 
     Raises:
         DataError: If the warehouse is missing or unreadable.

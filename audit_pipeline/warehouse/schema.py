@@ -40,7 +40,10 @@ class Definition:
 
 @cache
 def list_tables(*, include_text: bool) -> tuple[Table, ...]:
-    """Return all tables in the order of creation. Without text, columns that quote audited texts are empty."""
+    """Return all tables in the order of creation.
+
+    If ``include_text`` is False, columns that quote audited texts stay empty.
+    """
     if include_text:
         return _WAREHOUSE_TABLES
     return tuple(table.without_text() for table in _WAREHOUSE_TABLES)
@@ -64,7 +67,7 @@ _WAREHOUSE_TABLES = tuple(table for table in TABLES.values() if table.in_warehou
 OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
 """The tables to which every run adds a file."""
 DERIVED = tuple(table for table in _WAREHOUSE_TABLES if table.storage == "derived")
-"""The tables that sql/fills/ computes from others, in this order. They spare views from reading all scores."""
+"""The tables that sql/fills/ computes from others, in this order. With them, views need not read all scores."""
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 _CURRENT = (
@@ -151,8 +154,8 @@ def fill_derived_tables(
 
     Args:
         connection: The connection to the new warehouse.
-        loaded_files: The entries of the loaded files.
-        missing_files: The entries whose file is missing or was skipped.
+        loaded_files: The ledger entries of the loaded files.
+        missing_files: The ledger entries whose file is missing or was skipped.
         entries: All entries of the ledger.
         left_out: The reasons for skipping files, by path.
         paths: The data folder.
@@ -182,12 +185,17 @@ def fill_derived_tables(
 
 
 def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
-    """Fill the table of keys, and return the number of duplicate rows by table, for tables with duplicates."""
+    """Fill the table ``keys``, which describes the key of each table.
+
+    Returns:
+        The number of duplicate rows of each table that has any.
+    """
     doubled: dict[str, int] = {}
     keys: list[list[object]] = []
     for table in tables:
         key = table_sql.build_key_sql(table)
-        # Counting hashes takes a third of the time. Possible hash collisions are counted again by value.
+        # Counting by hash takes a third of the time of counting by value. If it finds duplicates, the values are
+        # counted, because hashes may collide.
         if not table_sql.is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
         keys.append([table.name, ", ".join(table.key), table_sql.is_key_enforced(table), doubled.get(table.name, 0)])

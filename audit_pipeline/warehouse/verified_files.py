@@ -33,8 +33,8 @@ class VerifiedFiles:
         by_table: The intact files by table, in path order.
         identities: The identities of files that a run may replace and of parts of the cache, at the time of their
             verification.
-        explained: The entries of the intact files that the ledger explains.
-        missing: The entries whose file is missing or corrupt.
+        explained: The ledger entries of the intact files. Parts of the cache may have none.
+        missing: The ledger entries whose file is missing or corrupt.
         left_out: The skipped files.
         unexplained: The files without a ledger entry.
     """
@@ -47,7 +47,7 @@ class VerifiedFiles:
     unexplained: list[Path] = field(default_factory=list)
 
     def add(self, table: Table, path: Path, identity: FileIdentity, digest: str, entries: Sequence[Entry]) -> None:
-        """Add a file to the result.
+        """Check a file, and add it to the intact files or to the skipped files.
 
         Args:
             table: The table of the file.
@@ -65,7 +65,7 @@ class VerifiedFiles:
             self.identities[path] = identity
 
     def _find_fault(self, table: Table, path: Path, digest: str, entries: Sequence[Entry]) -> str | None:
-        # Any entry may explain the file: after a killed run, the file is the file of an earlier run.
+        # All entries are compared, not only the last, because a killed run may leave the file of an earlier run.
         for entry in reversed(entries):
             if entry.file_sha256 == digest:
                 self.explained.append(entry)

@@ -1,4 +1,7 @@
-"""The controlled builder: members and held-out texts of a control that was trained here. Its labels are certain."""
+"""The controlled builder: members and held-out texts of a control, whose labels are certain.
+
+A control is a pair of models that were trained on this machine on randomly drawn texts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _AUDITED_ROLES = ("member", "held_out")
 
 
 class ControlledSettings(FamilySettings):
-    """Settings of the members and held-out texts of a control (config/controls.yaml). Chance decided the members."""
+    """Settings of the members and held-out texts of a control (config/controls.yaml). Chance chose the members."""
 
     design_follows: ClassVar[bool] = True
     labels_from: ClassVar[LabelSource] = "training"
@@ -50,11 +53,11 @@ class ControlledSettings(FamilySettings):
 def read_controlled_texts(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[pa.Table]:
-    """Read the texts of the control.
+    """Read the texts that the models of the control were trained on or that were held out from the training.
 
     Raises:
-        DataError: If the control is not trained.
-        ConfigError: If the length or the unit differs from the control's.
+        DataError: If the models of the control are not trained.
+        ConfigError: If the length or the word unit differs from the control's.
     """
     name = spec.require_settings(ControlledSettings).control
     manifest = read_control(name, paths)

@@ -32,7 +32,8 @@ from audit_pipeline.tables import CORPUS_OVERLAP, MEMBER, NON_MEMBER, OverlapVer
 class FoundInCorpusSettings(FamilySettings):
     """Settings of texts that occur word for word in a corpus, compared with texts that do not occur in it.
 
-    Texts between the two are skipped. The labels are valid only for models that were trained on that corpus.
+    Texts that occur in it only in part are skipped. The labels are valid only for models that were trained on that
+    corpus.
     """
 
     takes_any_length: ClassVar[bool] = True
@@ -63,7 +64,7 @@ class FoundInCorpusSettings(FamilySettings):
 
     @property
     def partition(self) -> str:
-        """Return the partition of CORPUS_OVERLAP with the search of the pool in the corpus."""
+        """Return the partition of CORPUS_OVERLAP with the results of searching the corpus for the pool's texts."""
         return f"{self.pool}|{self.corpus}"
 
     @property
@@ -90,11 +91,11 @@ SearchedPool: TypeAlias = tuple[pa.Table, Mapping[str, Mapping[str, Any]]]
 def read_searched_pool(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[SearchedPool]:
-    """Read the texts of the pool and the search result of each text.
+    """Read the texts of the pool (the benchmark whose texts are used) and the search result of each text.
 
     Raises:
         DataError: If the pool is not built, or if the search is missing, is stale or did not read the whole corpus.
-        ConfigError: If the texts differ in length from the entry.
+        ConfigError: If the pool's texts have another length than the entry requests.
     """
     settings = spec.require_settings(FoundInCorpusSettings)
     versions = read_versions(spec, paths)
@@ -120,7 +121,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     """Return the versions of the pool and of its search, without reading texts or rows.
 
     Raises:
-        DataError: If the pool is not built or not searched for.
+        DataError: If the pool is not built, or if the corpus was not searched for its texts.
     """
     settings = spec.require_settings(FoundInCorpusSettings)
     pool = read_built(paths, settings.pool)
@@ -136,7 +137,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
 
 
 def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Return members and non-members as examples, in the pool's order. Other texts are counted by reason.
+    """Return members and non-members as examples, in the pool's order. Skipped texts are counted by reason.
 
     Raises:
         DataError: If a side is empty.
@@ -186,7 +187,7 @@ def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> t
     """
     verdict: OverlapVerdict = finding["verdict"]
     if verdict == "not found" and finding["templates"]:
-        # The search omits phrases that many texts of the pool share. So they may be in the corpus.
+        # The search omits phrases that many texts of the pool share. So the corpus may contain those of this text.
         return None, "with phrases that were not searched for"
     if verdict == "not found":
         return NON_MEMBER, None
@@ -197,7 +198,7 @@ def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> t
 
 
 def _select_mixed_strata(texts: list[LabelledText], left_out: Counter[str]) -> Iterator[LabelledText]:
-    """Yield the texts of every collection and year of publication that has both labels."""
+    """Yield the texts whose collection and year of publication have both members and non-members."""
     labels: dict[tuple[str, int], set[int | None]] = defaultdict(set)
     for text in texts:
         if text.published is not None:

@@ -100,7 +100,9 @@ def read_labelled_rows(
 
 
 def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
-    """Read the fields of LabelledText that a row's columns set. A null leaves the value of the benchmark's entry.
+    """Read context, split, collection and language from a row's columns, as fields of LabelledText by name.
+
+    If the value is null or the column is not set, the result omits the field. The benchmark's entry then determines it.
 
     Raises:
         UnusableRowError: If a value is not a valid string or not a split.
@@ -123,7 +125,7 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
 
 
 def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Return the examples of :func:`labelled_rows.examples_from_rows`.
+    """Return every usable row once as an example (:func:`labelled_rows.examples_from_rows`).
 
     The manifest records if the publisher matched the two sides.
     """

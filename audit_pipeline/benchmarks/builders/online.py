@@ -34,7 +34,10 @@ _LABELS = (NON_MEMBER, MEMBER)
 
 
 class OnlineSettings(LabelColumnSettings):
-    """Settings of inputs of one member text and one non-member text, in chunks with full context."""
+    """Settings of inputs that join one member text and one non-member text.
+
+    Every input is divided into chunks. The context of a chunk is the whole part of its input before it.
+    """
 
     takes_any_length: ClassVar[bool] = False
 
@@ -72,7 +75,7 @@ class JoinedText:
     """An input: two texts, one of each side, as one text.
 
     Attributes:
-        group: The group of all chunks.
+        group: The group that all chunks of the input belong to.
         text: The joined text.
         border: The position in ``text`` at which the second text begins.
         first: The first text.
@@ -92,7 +95,8 @@ def read_online_rows(
     """Read the rows of all lengths that are joined to inputs. A split with {words} is read once per length.
 
     Raises:
-        DataError: If rows are unreadable, a column is missing in all rows, or no row is usable (also SourceError).
+        DataError: If rows are unreadable, a column is missing in all rows, or no row is usable.
+        SourceError: If the package that holds the rows is unreadable.
     """
     settings = spec.require_settings(OnlineSettings)
     label_values = dict(settings.label_values)
@@ -132,11 +136,12 @@ def _concatenate_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Return the chunks of ``spec.words`` words of every input, each with the preceding part of its input as context.
 
-    Every document is in at most one input, with one of its lengths, which are equally likely. Non-members and members
-    are paired in an order that depends on the seed, until one side is used up. The order of rows does not matter.
+    Every document is in at most one input. If it has texts of several lengths, one of them is chosen by a hash.
+    Non-members and members are paired in an order that depends on the seed, until one side is used up. The order of
+    rows does not matter.
 
-    Chunks do not overlap, and no chunk belongs to both sides. A repeated chunk becomes one example, and a chunk that
-    occurs on both sides becomes none. These chunks remain in the contexts of later chunks.
+    Chunks do not overlap, and no chunk crosses the border between the two texts. A repeated chunk becomes one example,
+    and a chunk that occurs on both sides becomes none. The contexts of later chunks still include such chunks.
 
     Raises:
         DataError: If a side has no text.
@@ -173,7 +178,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
     """Return the chunks of ``words`` words of an input, in order.
 
-    The context of a chunk and its text together are the beginning of the input.
+    The context of a chunk is the part of the input before it.
     """
     chunks: list[LabelledText] = []
     border = joined_text.border
@@ -204,7 +209,7 @@ def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> li
 def _choose_text_per_document(
     texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out_counts: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
-    """Return one text per document, by side and in the order of pairing."""
+    """Return one text per document, by label, in the order in which members and non-members are paired."""
     by_document: dict[str, list[LabelledText]] = defaultdict(list)
     for text in texts:
         by_document[text.document_id].append(text)
@@ -241,7 +246,7 @@ def _join_sides(
 
 
 def _iterate_word_spans(part: str, offset: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end (exclusive) of every word of ``part``, plus ``offset``."""
+    """Yield the first position of every word of ``part`` and the position after it, both increased by ``offset``."""
     position = 0
     for word in unit.split(part):
         position = part.index(word, position)

@@ -41,11 +41,11 @@ class KnownTexts(StrictSettings):
 
 
 class ShelfSettings(DocumentsSettings):
-    """Settings of texts of unknown membership: windows that tile each document.
+    """Settings of texts of unknown membership: consecutive windows of each document.
 
     Documents in ``held_out`` cannot be in the training data. Documents in ``members`` certainly are. The windows of
-    these documents are labelled. They calibrate thresholds and p-values and are not audited. With ``evaluates: known``
-    the benchmark consists of these labelled windows only.
+    both have labels, calibrate thresholds and p-values, and are not audited. With ``evaluates: known`` the benchmark
+    consists of these labelled windows only.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
@@ -90,7 +90,7 @@ class ShelfSettings(DocumentsSettings):
 
     @property
     def every_length_exact(self) -> bool:
-        """Return True if short documents are skipped."""
+        """Return True if every text has exactly the benchmark's number of words: short documents are then skipped."""
         return self.short == "drop"
 
     @model_validator(mode="after")
@@ -120,13 +120,14 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
 
     Windows of exactly ``spec.words`` words tile each document from its first word. If a document has more than
     windows_per_document windows, a hash of (seed, family, document, position) selects that many. Words after the last
-    whole window are not used. A document shorter than a window is skipped, or used whole with `short: keep`. A text
-    that occurred before, in the order of document ids, is skipped, regardless of its spelling. A text on two sides is
-    used on neither side.
+    whole window are not used. A document shorter than a window is skipped, or used whole with `short: keep`. If a text
+    occurs several times, only its first occurrence in the order of document ids is used. Spelling does not matter in
+    this comparison. A text on two sides is used on neither side.
 
-    Held-out texts have the label 0, known members the label 1, and both are in the calibration split. Unknown documents
-    of other sources than the shelf's are skipped. All other texts have no label and are in the evaluation split. With
-    ``evaluates: known``, unknown documents are skipped and the known texts are in the evaluation split.
+    Held-out texts have the label 0, known members the label 1, and both are in the calibration split. All other texts
+    have no label and are in the evaluation split. Documents that are neither held out nor known members are skipped if
+    the entry's ``sources`` does not name their source. With ``evaluates: known`` they are always skipped, and the
+    labelled texts are in the evaluation split.
 
     Args:
         documents: The documents of all sources (schema DOCUMENTS, in any order).
@@ -170,7 +171,7 @@ def _draw_texts(
     documents_left_out: Counter[str],
     texts_left_out: Counter[str],
 ) -> list[LabelledText]:
-    """Return the texts that are on one side only. The function updates both counters."""
+    """Return the texts of all documents that are on one side only. The function updates both counters."""
     unit = get_word_unit(settings.unit)
     labels_of_text: dict[str, set[int | None]] = {}
     texts: dict[str, LabelledText] = {}

@@ -47,7 +47,8 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     """Read both sides as labelled rows, members first.
 
     Raises:
-        DataError: If a side is unreadable, a column is missing in all rows, or no row is usable (also SourceError).
+        DataError: If a side is unreadable, a column is missing in all rows, or no row is usable.
+        SourceError: If the package that holds the rows is unreadable.
     """
     settings = spec.require_settings(SidesSettings)
     members = read_origin(settings, settings.members, spec.words, paths.downloads)
@@ -71,7 +72,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
 
 
 def _name_side(side: str, file: RowFile) -> RowFile:
-    """Return the rows with their side in their locations, because both files often have the same name."""
+    """Add the name of the side to the location of every row, because both files often have the same name."""
     rows = []
     for row in file.rows:
         rows.append(replace(row, location=f"{side} {row.location}"))

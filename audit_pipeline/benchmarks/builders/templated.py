@@ -75,8 +75,8 @@ class RowTemplate:
 class ItemTemplates:
     """The templates of an item: its question, and its answer if it has one.
 
-    ``corpus-audit overlap`` and ``items`` use :func:`build_question_context` for the rows of a file, too. So an item
-    of a benchmark and a row of a file have the same question, answer and verdict.
+    The commands ``overlap`` and ``items`` also use :func:`build_question_context` for the rows of a file. So an item
+    has the same question, answer and verdict in a benchmark and in a file.
     """
 
     def __init__(self, template: str, answer: str | None) -> None:
@@ -161,7 +161,8 @@ def read_templated_rows(
     Items with the same first words are different documents, because items often share an instruction.
 
     Raises:
-        DataError: If the rows are unreadable, a column is missing in all rows, or no item is usable (also SourceError).
+        DataError: If the rows are unreadable, a column is missing in all rows, or no item is usable.
+        SourceError: If the package that holds the rows is unreadable.
     """
     settings = spec.require_settings(TemplatedSettings)
     templates = ItemTemplates(settings.template, settings.answer)

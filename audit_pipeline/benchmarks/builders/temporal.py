@@ -27,7 +27,7 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 
 def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list[int]:
-    """Draw the first words of up to ``count`` non-overlapping windows of ``length`` words.
+    """Draw the positions of up to ``count`` non-overlapping windows of ``length`` words in a document.
 
     There are k = min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely. To
     achieve this, the document is shortened so that each window has one word. Then k positions are drawn without
@@ -43,7 +43,7 @@ def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list
         seed: The seed.
 
     Returns:
-        The positions in random order.
+        The position of the first word of each window, in random order.
     """
     count = min(count, n_words // length)
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
@@ -95,7 +95,7 @@ class TemporalSettings(DocumentsSettings):
 
     @property
     def cutoff_dates(self) -> tuple[date, date]:
-        """Return the days before which members, and from which non-members, are published."""
+        """Return two days: members are published before the first, non-members on the second or later."""
         return self.member_before, self.nonmember_from
 
     @property
@@ -200,7 +200,11 @@ def _draw_all_windows(
 def _match_pool(
     pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
 ) -> tuple[list[LabelledText], dict[str, Any]]:
-    """Return the texts of the pool that are hard to separate, and the effect of the choice as JSON values."""
+    """Choose ``per_side`` texts of each side that are hard to separate.
+
+    Returns:
+        The chosen texts, and the effect of the choice as JSON values for the manifest.
+    """
     # The import is local because it takes a second and few entries request matching.
     from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 
@@ -244,7 +248,7 @@ def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> 
         return NON_MEMBER, "undated"
     if published < settings.member_before:
         return MEMBER, None
-    # A text can be known before its publication if it was written earlier. So the earliest day decides.
+    # The model may have read a text before its publication if the text existed earlier. So the earliest day decides.
     if (document["earliest"] or published) >= settings.nonmember_from:
         return NON_MEMBER, None
     return NON_MEMBER, "published between the cutoffs"
@@ -275,7 +279,10 @@ def _draw_document_windows(
 def _select_windows(
     windows: Sequence[LabelledText], spec: BenchmarkSpec, settings: TemporalSettings, left_out_counts: Counter[str]
 ) -> list[LabelledText]:
-    """Select the windows of both sides, members first, by collection. Documents take turns in an order of the seed."""
+    """Select the windows of both sides, members first, by collection.
+
+    Documents take turns in an order that depends on the seed.
+    """
     collections = sorted({window.collection for window in windows})
     queues = _queue_windows(windows, spec, settings)
     sizes: dict[int, dict[str, int]] = {}

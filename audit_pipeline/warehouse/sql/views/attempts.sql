@@ -7,7 +7,7 @@ WITH entries AS (
             WHEN 'chat_documents' THEN 'asked' ELSE 'detectors' END AS kind,
         min(lineage.started_at) AS started_at, max(lineage.settings) AS settings_used,
         max(lineage.model_fingerprint) AS model_fingerprint,
-        -- The answers of all runs count. A run without new answers concludes from those of earlier runs.
+        -- chat_answers is ignored here: a run without new answers uses those of earlier runs, so all answers count.
         coalesce(bool_or(runs.is_current AND "table" <> 'chat_answers'), FALSE) AS is_current
     FROM lineage LEFT JOIN runs USING ("table", "partition", run_id)
     WHERE contains("partition", '|') AND "table" IN (
@@ -25,7 +25,7 @@ WITH entries AS (
         FROM evaluations WHERE detector <> 'blind_control' GROUP BY ALL
     ) GROUP BY ALL
 ), concluded AS (
-    -- A run of an earlier version has its answer in a later run, which is named after it.
+    -- If a run stored no answer, a later run computed it. The id of that run is answer- and the id of the first run.
     SELECT benchmark, model, regexp_replace(run_id, '^answer-', '') AS run_id, any_value(headline) AS headline,
         max(CASE sign WHEN 'stands out' THEN coalesce(standing_out, 1) WHEN 'nothing found' THEN 0 END) AS found
     FROM pair_answers GROUP BY ALL
@@ -75,7 +75,7 @@ WITH entries AS (
     FROM entries ASOF LEFT JOIN plans ON plans.benchmark = entries.benchmark
         AND plans.model = entries.model AND entries.started_at > plans.sealed_at
 ), drawn AS (
-    -- Only audited documents: held-out documents that two benchmarks share are no second attempt.
+    -- Only audited documents are compared: held-out documents that two benchmarks share are no second attempt.
     SELECT DISTINCT benchmark, document_id FROM examples WHERE split = 'evaluation' AND label IS DISTINCT FROM 0
 ), shared AS (
     SELECT DISTINCT drawn.benchmark, other.benchmark AS other FROM drawn JOIN drawn AS other USING (document_id)

@@ -23,7 +23,7 @@ WITH headline AS (
     FROM evaluations WHERE is_default GROUP BY ALL
 ), blind AS (SELECT * FROM headline WHERE detector = 'blind_control')
 SELECT headline.model, headline.benchmark, headline.detector, headline.parameters,
-    -- A missing answer is computed by a separate run, which is named after the run of the findings.
+    -- If a run stored no answer, a later run computed it. The id of that run is answer- and the id of the first run.
     (headline.model, headline.benchmark, headline.run_id, headline.detector, headline.parameters) IN (
         SELECT (model, benchmark, regexp_replace(run_id, '^answer-', ''), detector, parameters) FROM pair_answers
         WHERE detector IS NOT NULL

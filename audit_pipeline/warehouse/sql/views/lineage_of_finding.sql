@@ -9,7 +9,7 @@ WITH RECURSIVE chain AS (
         edge.upstream_table, edge.upstream_partition, edge.upstream_version, edge.upstream_run_id
     FROM chain JOIN lineage_edges AS edge
         ON edge."table" = chain."table" AND edge."partition" = chain."partition" AND edge.run_id = chain.written_by
-    -- No chain is this long. The limit stops a loop of entries that name each other.
+    -- No chain has 12 steps. The limit stops endless loops, in case lineage entries name each other.
     WHERE chain.step < 12
 ), links AS (
     -- Evaluation, scores and token statistics all read the examples. The view has one row for them, after all readers.

@@ -18,8 +18,8 @@ WITH searched AS (
         OR coalesce(found.log_p_top_40, CASE WHEN found.outside_top_40 IS NULL THEN found.log_p END) >= ln(0.001))
     GROUP BY ALL
 ), texts AS (
-    -- The search uses the ids of examples as document ids of a benchmark of rows.
-    -- The first day on which the text can have existed. So a text of 1998 is not later than a model of May 1998.
+    -- If a benchmark consists of published rows, the search for passages uses the example id as the document id.
+    -- The first day on which the text can have existed: a text of 1998 is not later than a model of May 1998.
     SELECT examples.benchmark, examples.example_id, least(examples.published, documents.earliest) AS published,
         unnest(list_distinct([examples.document_id, examples.example_id])) AS document_id
     FROM examples LEFT JOIN documents ON documents.document_id = examples.document_id
