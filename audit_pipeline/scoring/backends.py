@@ -26,7 +26,7 @@ class HeldModel:
     """
 
     def __init__(self) -> None:
-        """Hold no model."""
+        """Create a holder that holds no model yet."""
         self._held: tuple[object, Backend] | None = None
         self.base = HeldBase()
 

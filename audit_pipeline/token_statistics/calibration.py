@@ -1,4 +1,4 @@
-"""Speed of models on this machine: measured rates, the faster library for products, and the sizes of batches."""
+"""Speed of models on this machine: measured rates, the faster library for matrix products, and batch sizes."""
 
 from __future__ import annotations
 

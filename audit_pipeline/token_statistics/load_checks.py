@@ -1,7 +1,7 @@
-"""The checks of a model at loading: fast ways of running it must give the logits of the plain way.
+"""The checks of a model at loading: fast ways of running it must give the logits of a plain forward pass.
 
-A check compares a fast result with its reference by the relative deviation (root mean square). Its tolerance is what
-rounding explains, in the model's dtype.
+A check compares a fast result with its reference by the relative deviation (root mean square). The tolerance is the
+deviation that rounding in the model's dtype explains.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ForwardPass = Any
 
 CHECK_VERSION = 6
 
-# Largest relative deviation between two ways to the same logits that rounding explains.
+# Largest relative deviation that rounding explains between two computations of the same logits.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 # If rounding was measured, this multiple of the measured deviation is tolerated.
 _ROUNDING_FACTOR = 4.0
@@ -45,7 +45,7 @@ _COMPILED_TOLERANCE = 1e-4
 # between two measurements: rounding reached 1.6 in 23 tiny models. Falcon's eager ALiBi, which is wrong, reached 11.
 _ATTENTION_TOKENS = 64
 _ATTENTION_FACTOR = 4.0
-# Small enough that the two texts of the branch check run in several batches.
+# Token budget of the branch check, small enough that its two texts run in several batches.
 _FEW_BRANCH_TOKENS = 64
 # Lengths of the two texts with which branches and prefixes are checked.
 _TEXT_LENGTHS = (24, 17)

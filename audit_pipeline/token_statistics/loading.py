@@ -67,7 +67,7 @@ def load_forward_pass(
 def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
     """Load a model into this process, for work that does not run in batches of windows.
 
-    A model that runs on workers is loaded here as well.
+    A model that runs on Ray workers is additionally loaded into this process.
 
     Raises:
         ModelError: If the model's weights are not available on this machine.
