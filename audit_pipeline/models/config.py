@@ -286,7 +286,7 @@ class Models(Entries[ModelEntry]):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems of the entries."""
+        """Return the problems of all broken entries."""
         return self.entries.problems
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:

@@ -47,7 +47,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class EndpointHistory:
-    """The models of one address.
+    """The models that have run at one endpoint.
 
     Attributes:
         names: Digests as names of the models, in the order of their first probes. The last is the current model.

@@ -47,7 +47,7 @@ class Limits:
     max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
-        """Return these limits if they make sense for a model.
+        """Return these limits if they can apply to a model and its reference model.
 
         Raises:
             ConfigError: If the model runs locally, or a cost limit lacks a price.
@@ -195,7 +195,7 @@ class Budget:
             budgets: Budgets whose sum the limits apply to. This budget is one of them.
             limits: Limits.
             most: Maximum usage of the attempt.
-            setting: Template of the setting that raises a limit.
+            setting: Template for the name of the setting that a user can raise, for error messages.
         """
         n_requests = 0
         n_tokens = 0

@@ -68,11 +68,11 @@ class WeightFiles:
         return strays
 
     def list_unread(self, *, compare_times: bool) -> list[str]:
-        """Return the names of weight files in the folder that are not read. Newer files are marked.
+        """Return the names of weight files in the folder that are not read. Newer files of other formats are marked.
 
         Args:
-            compare_times: Include newer files of other formats. Files from the hub have the times of their download,
-                which carry no information.
+            compare_times: True to include files of other formats that are newer than the read files. Files from the hub
+                have the times of their download, which carry no information.
         """
         unread: list[str] = []
         other_formats: list[Path] = []
@@ -92,7 +92,7 @@ class WeightFiles:
         return unread
 
     def describe_choice(self, unread: Sequence[str], model: str) -> str:
-        """Return the sentence about the files that are read and those that are not."""
+        """Return a sentence for the user about the files that are read and those that are not."""
         return f"{model}: weights are read from {shorten_names(self.names)}; not read: {shorten_names(unread)}"
 
 

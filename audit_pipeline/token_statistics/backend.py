@@ -96,7 +96,7 @@ class Backend(Protocol):
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Run the windows of ``work`` and yield their results as they arrive, in any order.
 
-        Each window is yielded once. If an error ends the run, the results yielded before stay valid.
+        Each window is yielded once. If an error ends the run, the results that were yielded before it stay valid.
         """
         ...
 

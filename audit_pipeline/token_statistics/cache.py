@@ -146,7 +146,7 @@ class PartCache:
                         yield path, table
 
     def _read_part_columns(self, path: Path, columns: Sequence[str], select: _Select) -> pa.Table | None:
-        """Return the ``columns`` of the selected rows of a part. Set a damaged part aside and return None."""
+        """Return the ``columns`` of the selected rows of a part. If it is damaged, rename it and return None."""
         with suppress(DamagedError):
             return read_part(path, columns, select)
         self.unreadable.append(set_aside(path))
@@ -206,7 +206,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
     for part in list_parts(folder):
-        # A missing part was set aside by another process.
+        # A missing part was renamed or removed by another process.
         with suppress(FileNotFoundError):
             try:
                 is_unwanted = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
@@ -220,7 +220,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
-    """Yield the damaged parts of ``folder``. Check all bytes with ``whole``, else only the footers."""
+    """Yield the damaged parts of ``folder``. If ``whole`` is True, check all bytes, else only the footers."""
     for part in list_parts(folder):
         try:
             if not whole:
@@ -236,7 +236,7 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
 
 
 def set_aside(part: Path) -> Path:
-    """Rename a damaged part so that it is never read, and return its new path. Another process may do the same."""
+    """Rename a damaged part so that it is never read, and return its new path. Another process may also do so."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         part.replace(aside)

@@ -1,4 +1,4 @@
-"""Statistics from cached logits: a new kind of statistic needs no forward pass."""
+"""Computation of statistics from cached logits, so that a new kind of statistic needs no forward pass."""
 
 from __future__ import annotations
 

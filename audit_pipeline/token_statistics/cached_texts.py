@@ -51,7 +51,7 @@ class Caches:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Return the damaged parts that were set aside."""
+        """Return the damaged parts, which were renamed (:func:`cache.set_aside`)."""
         parts: list[str] = []
         for cache in self._open.values():
             parts += map(str, cache.unreadable)
@@ -225,7 +225,7 @@ def plan(
 def describe_plan(
     texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
 ) -> CachePlan:
-    """Return the plan of a run over ``prepared``, which comes from ``texts`` texts."""
+    """Return the plan of a run over ``prepared``, which was prepared from ``texts`` texts."""
     branched = 0
     for number, text in enumerate(prepared.encoded):
         if prepared.wants_branches(number):

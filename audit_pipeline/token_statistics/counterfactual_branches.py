@@ -114,13 +114,13 @@ def assign_rows(branches: Branches, row_tokens: int) -> Ints:
     total = ends - branches.offsets[starts]
     tokens_per_row = -(-total // -(-total // row_tokens))
     row_in_window = (branches.offsets[:-1] - branches.offsets[starts][owner]) // tokens_per_row[owner]
-    # A long branch can skip a number. np.unique closes the gaps.
+    # A long branch can cause a gap in the row numbers, which np.unique closes.
     _, rows = np.unique(np.stack([owner, row_in_window]), axis=1, return_inverse=True)
     return rows.astype(np.int64)
 
 
 def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
-    """Yield the branch numbers of each batch of rows, in the order of the rows.
+    """Yield the branch numbers of each batch of rows, row by row.
 
     A batch has at most ``token_budget`` padded tokens; a longer row is a batch of its own. Rows of similar length and
     prefix share a batch. ``MASK_ENTRIES_PER_TOKEN`` limits the mask and ``PREFIX_TOKENS_PER_TOKEN`` the prefixes, both
@@ -135,7 +135,8 @@ def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> It
     by_row = np.split(np.argsort(rows, kind="stable"), np.cumsum(np.bincount(rows))[:-1])
     begin = 0
     while begin < len(order):
-        # The longest rows come first, so the first row sets the padded length. The longest prefix sets that of all.
+        # The longest rows come first, so the first row sets the padded length. The longest prefix in a batch sets the
+        # prefix length of all its rows.
         length = int(lengths[order[begin]])
         fitting = order[begin : begin + max(1, token_budget // length)]
         prefix = np.maximum.accumulate(prefixes[fitting])

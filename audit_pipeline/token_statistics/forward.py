@@ -43,19 +43,19 @@ class ForwardPass:
         vocab_size: Number of token ids that the model has.
         load_check: Results of earlier load checks of this model on this machine. Without them the checks run now, which
             takes some seconds.
-        compiles: Compile the layers of the decoder.
+        compiles: True to compile the layers of the decoder.
 
     Attributes:
         device: Device that receives the token ids.
         logits_device: Device that computes the logits.
         checked: Results of the load checks.
-        equal_lengths: Only windows of equal length share a batch, because padding changes the logits.
+        equal_lengths: True if only windows of equal length share a batch, because padding changes the logits.
         length_step: Length beyond which the model encodes positions in another way (LongRoPE), or None. The padded
-            length of a batch decides. Windows on different sides of it never share a batch.
-        packed: Branches run as one packed pass over the keys and values of their text. Otherwise each branch runs
-            separately.
-        shared_prefix: The keys and values of a prefix are computed once for all texts after it. Otherwise the prefix
-            runs again with every text.
+            length of a batch counts. Windows up to this length never share a batch with longer ones.
+        packed: True if branches run as one packed pass over the keys and values of their text. Otherwise each branch
+            runs separately.
+        shared_prefix: True if the keys and values of a prefix are computed once for all texts after it. Otherwise the
+            prefix runs again with every text.
         tokens_run: Number of tokens that have passed the model, including padding, without branches.
         branch_tokens_run: Number of tokens of branches that have passed the model, including padding.
 
@@ -422,7 +422,7 @@ def _split_branches_by_window(batch: Sequence[Window], branches: Branches, momen
 def _split_statistics_by_window(
     batch: Sequence[Window], lengths: Sequence[int], columns: Mapping[str, npt.NDArray[Any]]
 ) -> list[WindowResult]:
-    """Split columns by window. ``lengths`` are the numbers of scored tokens."""
+    """Split columns by window. ``lengths`` are the numbers of scored tokens per window."""
     results = []
     begin = 0
     for window, length in zip(batch, lengths, strict=True):

@@ -1,4 +1,4 @@
-"""The layers of a model on this machine: their devices, the library for their products, compilation and threads."""
+"""The layers of a model on this machine: their devices, the library for matrix products, compilation and threads."""
 
 from __future__ import annotations
 

@@ -56,12 +56,12 @@ class LoadCheck:
     """The results of the load checks of a model on a machine.
 
     Attributes:
-        onednn: oneDNN multiplies the linear layers faster than torch's default library (calibration.py).
-        split: Decoder and head can run separately.
-        equal_lengths: Only windows of equal length may share a batch.
-        packed: Branches can run as one packed pass over the keys and values of their text.
-        shared_prefix: The keys and values of a prefix can be computed once for all texts after it.
-        compiled: Compiled formulas reduce the logits (compiled_reductions.py).
+        onednn: True if oneDNN multiplies the linear layers faster than torch's default library (calibration.py).
+        split: True if decoder and head can run separately.
+        equal_lengths: True if only windows of equal length may share a batch.
+        packed: True if branches can run as one packed pass over the keys and values of their text.
+        shared_prefix: True if the keys and values of a prefix can be computed once for all texts after it.
+        compiled: True if compiled formulas reduce the logits (compiled_reductions.py).
         tokens_per_second: Measured speed on a GPU; None on a CPU.
     """
 
@@ -97,7 +97,7 @@ def describe_machine(device: str) -> Mapping[str, object]:
 
 
 def check_model(forward: ForwardPass) -> LoadCheck:
-    """Run all load checks of a model. Each check runs the model as the checks before it allow.
+    """Run all load checks of a model. Each check already uses the fast ways that passed earlier checks.
 
     Raises:
         ModelError: If the logits are not numbers, or if the requested attention gives other logits than the default.

@@ -58,7 +58,7 @@ def plan_prefixed(
 ) -> cached_texts.CachePlan:
     """Plan the work of :func:`compute_prefixed` without the tokens of the prefix. It needs only the tokenizer.
 
-    If the prefix runs again with every text (:func:`is_prefix_rerun`), its tokens come in addition.
+    If the prefix runs again with every text (:func:`is_prefix_rerun`), the caller must add its tokens.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
     return cached_texts.describe_plan(len(texts), prepared, cached_texts.estimate_bytes_to_write(model, prepared, 0))

@@ -138,7 +138,7 @@ class _Best:
 
 
 class _TopK(_Best):
-    """The best tokens and their log-probabilities."""
+    """The ``TOPK_ENTRIES`` most likely tokens and their log-probabilities."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(TOPK_ENTRIES, target)
@@ -148,7 +148,7 @@ class _TopK(_Best):
 
 
 class _Mass(_Best):
-    """The log of the total probability of the best tokens."""
+    """The log of the total probability of the ``BEST_TOKENS`` most likely tokens."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(BEST_TOKENS, target)
@@ -212,10 +212,10 @@ class _Drawn:
 
 
 def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
-    """Compute the log-probability of a logit under each of ``DECODINGS``: [n, len(DECODINGS)].
+    """Compute the log-probability of the target under each of ``DECODINGS``: [n, len(DECODINGS)].
 
     Args:
-        target_logit: The logit: [n].
+        target_logit: Logit of the target: [n].
         ranked: The largest logits of each row in descending order: [n, k].
         log_sums: Log of the sum of exp(logit / temperature) over the vocabulary: [n, len(GRID_TEMPERATURES)].
     """
@@ -236,7 +236,7 @@ def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: t
                 continue
             smallest_logit = ranked.gather(1, rank.unsqueeze(1)).squeeze(1)
             drawn_mass = mass.gather(1, rank.unsqueeze(1)).squeeze(1)
-            # A token that is tied with the last can be drawn.
+            # A token whose logit equals the smallest drawn logit can be drawn, too.
             columns.append(torch.where(target_logit >= smallest_logit, log_p - drawn_mass.log().float(), -torch.inf))
     return torch.stack(columns, dim=1)
 
@@ -417,7 +417,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``mean`` and ``std`` are mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
     - ``max_logprob`` and ``argmax_id`` are log p of the mode, and the mode.
     - ``rank`` is the number of tokens with a strictly larger logit than the target.
-    - ``topk`` gives the ``TOPK`` best tokens in descending order, as ``topk_id`` and ``topk_logprob``.
+    - ``topk`` gives the ``TOPK_ENTRIES`` best tokens in descending order, as ``topk_id`` and ``topk_logprob``.
     - ``log_mass_40`` is the log of the total probability of the ``BEST_TOKENS`` best tokens.
     - ``log_sum_p2`` is the log of the sum of p^2 over the vocabulary.
     - ``log_sum_sqrt_p`` is the log of the sum of sqrt(p) over the vocabulary, with p at least ``P_FLOOR``.
@@ -433,7 +433,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     Args:
         logits: Logits of n positions. They are reduced in float32.
         target: The tokens that came next: [n].
-        scratch: Buffers.
+        scratch: Buffers that are reused between calls.
         wanted: Names of the statistics.
     """
     n_kept = sum(count for name, count in KEPT_VALUES.items() if name in wanted)

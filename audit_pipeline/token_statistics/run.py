@@ -70,7 +70,7 @@ class RunSummary:
         tokens_computed: Number of tokens of texts that ran for own rows or branches.
         passes: Number of windows.
         seconds: Time without loading the model.
-        unreadable_parts: Damaged parts of the cache that were set aside.
+        unreadable_parts: Damaged parts of the cache, which were renamed.
         texts_branched: Number of texts whose branches ran.
         branch_tokens: Number of tokens of these branches, including padding.
         texts_from_logits: Number of the texts in ``texts_from_cache`` with rows that were computed from cached logits.

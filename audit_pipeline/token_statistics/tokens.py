@@ -104,7 +104,7 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
         ModelError: If the tokenizer gives ids that the model does not have.
     """
     encoded: list[EncodedText] = []
-    # Pieces bound the memory that the tokenizer's own lists take.
+    # Texts are encoded in pieces, to limit the memory of the tokenizer's lists.
     for start in range(0, len(texts), _TEXTS_PER_CALL):
         encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_PER_CALL]))
     return encoded
@@ -294,7 +294,7 @@ def build_batch_arrays(
 
     Returns:
         Token ids [windows, length], padded with 0. Per window, the flat positions of the logits that predict its scored
-        tokens. Per window, these tokens.
+        tokens. Per window, the ids of its scored tokens.
     """
     ids = np.zeros((len(batch), length), dtype=np.int64)
     ids[:, : len(prefix_ids)] = prefix_ids

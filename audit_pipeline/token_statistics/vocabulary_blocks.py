@@ -23,7 +23,7 @@ KEPT_TYPE = torch.float16
 
 Reduced = Mapping[str, torch.Tensor]
 """Statistics of ``n`` positions by name. Each is a tensor [n] on the device of the logits, with these exceptions:
-``topk_id`` and ``topk_logprob`` are [n, TOPK_ENTRIES], statistics of temperatures are [n, len(BETAS)], and ``logits``
+``topk_id`` and ``topk_logprob`` are [n, TOPK_ENTRIES], statistics per temperature are [n, len(BETAS)], and ``logits``
 is [n, V] in float16 in main memory."""
 
 
@@ -69,7 +69,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
+    """The sum of exp(logit) over the blocks so far, stored as exp(``largest`` + ``log_sum``): [n] each.
 
     The two stay separate until the end. If one token has nearly all probability, ``log_sum`` is close to 0, and adding
     it to ``largest`` would lose its digits.
@@ -160,7 +160,7 @@ class Logits(Protocol):
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
         """Return the logits of the tokens ``begin:end``: [n, end - begin], float32. The caller may change them.
 
-        ``buffer`` is a tensor of that shape that may hold them.
+        They may be written into ``buffer``, a tensor of that shape.
         """
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -330,7 +330,8 @@ def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
-    """Return the head of a language model if it is a plain linear layer. For None, decoder and head run together."""
+    """Return the head of a language model if it is a plain linear layer, else None: decoder and head then run
+    together."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:
         return None
