@@ -61,7 +61,7 @@ ORDER BY row_index
 
 @dataclass(frozen=True, eq=False)
 class ExternalScores:
-    """The tables of a user's scores, with information about the rows that they lack.
+    """The tables of a user's scores, with information about rows of the file that are missing in them.
 
     Attributes:
         scores: The scores (schema SCORES).

@@ -77,7 +77,7 @@ def read_group(row: TextRow) -> str | None:
 
 @dataclass(frozen=True)
 class Separation:
-    """The AUROC of a detector setting on a file's labelled texts, with its interval by group."""
+    """The AUROC of a detector setting on a file's labelled texts, with an interval over groups of texts."""
 
     detector: str
     parameters: str

@@ -98,7 +98,7 @@ class Shots:
 
 
 def _index_by_value(values: Sequence[str]) -> dict[str, int]:
-    """Return the index of the first occurrence of each value. Earlier shots are in more prefixes than later shots."""
+    """Return the index of the first occurrence of each value, because earlier shots are in more prefixes."""
     index_by_value: dict[str, int] = {}
     for index, value in enumerate(values):
         index_by_value.setdefault(value, index)

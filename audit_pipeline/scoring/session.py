@@ -487,7 +487,7 @@ class Statistics:
 
 
 def build_audit_selection(overrides: Overrides) -> Selection:
-    """Return the detectors and settings of an audit: all detectors except those on request.
+    """Return the detectors and settings of an audit: all detectors except those that run only on request.
 
     Each detector is scored at all settings of its grid and at the benchmark's default, which ``overrides`` contains.
     Three kinds of parameters have fewer values than in the grid:

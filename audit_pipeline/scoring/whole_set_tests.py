@@ -91,7 +91,7 @@ def run_order_test(
         shards: Number of shards. By default a tenth of the number of items, from 10 to 50, or more if the shards do not
             fit into the model's context.
         permutations: Number of random orders per shard. A small shard has fewer orders.
-        rule: The rule of the test.
+        rule: The rule for the p-value, see :func:`run_sharded_permutation_test`.
         separator: The string between the items of a shard.
         order_by_chance: True if the publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
             *screening only*, because the order may carry meaning.

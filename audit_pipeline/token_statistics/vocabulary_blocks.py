@@ -330,8 +330,7 @@ def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
-    """Return the head of a language model if it is a plain linear layer, else None: decoder and head then run
-    together."""
+    """Return the head of a language model if it is a plain linear layer. Otherwise decoder and head run together."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:
         return None

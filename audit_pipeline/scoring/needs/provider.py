@@ -64,9 +64,9 @@ class ScoringScope:
         location: The location of the cache.
         paths: The data folder.
         benchmark: The benchmark of the texts, or None for a user's file. Requirements may use its calibration split.
-        in_context: Some texts follow a context.
-        in_parts: The texts are scored in several calls, as for a long file.
-        user_inputs: The inputs of the waiting user, or None in an audit.
+        in_context: True if some texts follow a context.
+        in_parts: True if the texts are scored in several calls, as for a long file.
+        user_inputs: The inputs of a user who scores a file, or None in an audit.
     """
 
     model: TokenizedModel
@@ -94,7 +94,7 @@ class TextWithStatistics:
 
 
 Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]
-"""A function from a text to the data of a requirement, or None if the cache lacks the data."""
+"""A function from a text to the data of a requirement. It returns None if the cache lacks the data."""
 
 
 class Provider(Generic[T]):
@@ -121,7 +121,7 @@ class Provider(Generic[T]):
     branch_steps: int = 0
     """Length in tokens of the branches that the text pass computes, or 0 for none."""
     passes: int = 0
-    """Maximum number of extra passes per text. Memory for as many texts is needed."""
+    """Maximum number of extra passes per text. Scoring a text needs memory for this number of additional texts."""
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         """Store the scope.

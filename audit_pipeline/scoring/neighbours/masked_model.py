@@ -1,4 +1,4 @@
-"""The proposer that takes neighbours from a masked language model, as in the papers."""
+"""The proposer that takes neighbours from a masked language model, as Mattern et al. (2023) do."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class MaskedModelProposer:
             for token, p_token in zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True):
                 replacement = self._find_replacement(masked, token)
                 if replacement is not None:
-                    # If p_original is 1, the difference is a rounding error. The order of candidates then holds.
+                    # If p_original is 1, the difference is only rounding. The limit keeps the order of the candidates.
                     scores.setdefault(replacement, p_token / max(1.0 - p_original, 1e-12))
                 if len(scores) == self._candidates:
                     break
