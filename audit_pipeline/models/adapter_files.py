@@ -1,4 +1,4 @@
-"""Files in an adapter's folder: what they declare of its base and its tokenizer."""
+"""Files in an adapter's folder, and what they declare about the adapter's base model and tokenizer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MLX_WEIGHTS = "*adapters.safetensors"
 
 _TOKENIZER = "tokenizer.json"
-# Vocabularies in other forms than tokenizer.json. A folder that holds one of them alone has a tokenizer, too.
+# Vocabulary files other than tokenizer.json. A folder with such a file has a tokenizer, even without tokenizer.json.
 _VOCABULARIES = ("vocab.json", "vocab.txt", "tekken.json", "*.model")
-# Training sets these fields. They do not change how single texts are read.
+# Fields of tokenizer.json that training code sets. They do not change the tokens of a single text.
 _BATCH_FIELDS = ("version", "truncation", "padding")
 _MLX_KEYS = ("fine_tune_type", "lora_parameters", "lora_layers")
 
@@ -48,7 +48,7 @@ def build_mlx_error(folder: Path) -> ModelError:
 
 
 def read_base_revision(folder: Path) -> str | None:
-    """Return the revision of the base that an adapter was trained on, or None if it names none.
+    """Return the revision of the base that an adapter was trained on, or None if its configuration names none.
 
     Raises:
         ModelError: If adapter_config.json cannot be read, or its revision is not text.
@@ -60,7 +60,7 @@ def read_base_revision(folder: Path) -> str | None:
 
 
 def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
-    """Return the adapter's folder if its tokenizer gives other tokens than its base's.
+    """Return the adapter's folder if its tokenizer gives other tokens than the base's tokenizer, else None.
 
     Chat templates, padding and truncation do not change the tokens of a text.
 
@@ -69,7 +69,7 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
         base: Folder of its base. None if the base's tokenizer is in a .gguf, which cannot be compared.
 
     Raises:
-        ModelError: If the folder declares further tokens without a vocabulary that they belong to.
+        ModelError: If the folder declares added tokens that the base lacks, but holds no vocabulary.
     """
     present: list[str] = []
     for pattern in (_TOKENIZER, *_VOCABULARIES):
@@ -80,7 +80,7 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
         return None
     if base is None:
         return adapter
-    # A tokenizer.json holds the whole tokenizer.
+    # A tokenizer.json holds the whole vocabulary, so no other vocabulary file is compared.
     compared = [_TOKENIZER]
     if _TOKENIZER not in present:
         compared = [*present, "merges.txt", "added_tokens.json"]
@@ -93,7 +93,10 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
 
 
 def _read_content(file: Path) -> object:
-    """Return the content that decides how texts are read: the fields of a JSON file, or the bytes of another file."""
+    """Return the part of a tokenizer file that determines the tokens of a text, or None if the file is missing.
+
+    This is the content of a JSON file without batch settings, or the bytes of another file.
+    """
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -111,7 +114,7 @@ def _read_content(file: Path) -> object:
 
 
 def _read_declarations(folder: Path) -> dict[str, object]:
-    """Return the roles and added tokens that tokenizer_config.json declares."""
+    """Return the declarations in tokenizer_config.json: start and end tokens, if texts get them, and added tokens."""
     fields = _read_content(folder / "tokenizer_config.json")
     if not isinstance(fields, dict):
         return {}

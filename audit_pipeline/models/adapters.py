@@ -1,4 +1,4 @@
-"""peft adapters on a base model in memory: attached, checked, and detached without a change to the base."""
+"""Adapters of the library peft: attaching them to a base model in memory, checking and detaching them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_REASON = 200
 
 
 class HeldBase:
-    """The base model that was loaded last, with its current adapter. Models of the same base share its weights."""
+    """A holder of the last loaded base model. Consecutive adapters of the same base share its weights in memory."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -36,10 +36,11 @@ class HeldBase:
     ) -> torch.nn.Module:
         """Return the model in evaluation mode on ``device``, with its adapter.
 
-        The weights of the base stay in memory for the next call. The model of an earlier call must not run any more.
+        The weights of the base stay in memory for the next call. A model that an earlier call returned must not run any
+        more, because its adapter is detached.
 
         Raises:
-            ModelError: As ``load_weights`` raises it, if peft is missing, or if the adapter does not fit its base.
+            ModelError: If ``load_weights`` raises it, if peft is missing, or if the adapter does not fit its base.
         """
         from audit_pipeline.models.weights import load_weights  # noqa: PLC0415 - it imports torch
 
@@ -76,7 +77,7 @@ class HeldBase:
         give_back_memory()
 
     def _detach_adapter(self) -> None:
-        """Restore the base that was loaded. Release it if its adapter cannot be detached or changed it (PiSSA)."""
+        """Detach the current adapter. Release the base if this fails, or if the adapter changed it (PiSSA)."""
         if self._adapted is None:
             return
         try:
@@ -98,7 +99,7 @@ def give_back_memory() -> None:
 
 
 def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
-    """Return peft's model of ``base`` with the adapter in ``folder``. It changes the layers of ``base``."""
+    """Attach the adapter in ``folder`` and return peft's model. The layers of ``base`` are changed in place."""
     from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - an extra
     from safetensors import SafetensorError  # noqa: PLC0415
 
@@ -110,7 +111,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
         try:
             config = PeftConfig.from_pretrained(str(folder))
             config.inference_mode = True
-            # peft would set this name itself, with a warning.
+            # If the name is not set here, peft sets it and warns.
             config.base_model_name_or_path = getattr(base, "name_or_path", None)
             adapted = get_peft_model(base, config)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
@@ -137,7 +138,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
 def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
     """Raise ModelError if the installed peft lacks the adapter's type or settings, or if it is for another task.
 
-    peft drops unknown settings with a warning. The adapter would then compute something else.
+    peft drops unknown settings with a warning. The adapter would then give wrong results.
     """
     import peft  # noqa: PLC0415 - an extra
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
@@ -175,7 +176,10 @@ _NOT_IN_LAYERS = "which acts outside the layers of the model and is not supporte
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
-    """Return True if the base with its changed layers gives the logits of peft's model around it."""
+    """Return True if the base with its adapted layers gives the same logits as peft's wrapper model.
+
+    Otherwise the adapter also acts outside the layers.
+    """
     import torch  # noqa: PLC0415
 
     ids = torch.randint(vocab_size, (1, 16), generator=torch.Generator().manual_seed(0))
@@ -186,7 +190,7 @@ def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
 
 
 def _read_state(model: Any) -> list[object]:
-    """Return the modules with their types, and the address and version of each tensor."""
+    """Return a snapshot that reveals changes: the types of all modules, and each tensor's address and version."""
     state: list[object] = [(name, type(module)) for name, module in model.named_modules()]
     for tensor in (*model.parameters(), *model.buffers()):
         # Tensors that were created in inference mode have no version.

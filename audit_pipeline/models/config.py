@@ -1,4 +1,4 @@
-"""The entries of config/models.yaml: which models are audited, and how their texts are scored."""
+"""The entries of config/models.yaml: which models are audited, and how they score texts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ModelEntry(StrictSettings):
     series: Series | None = Field(
         default=None, description="checkpoints of the model; each becomes a model called name@checkpoint"
     )
-    # Not a key of entries: the position of a model in its series.
+    # Not a key that users write: series.py sets it to the position of a model in its series.
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
@@ -224,7 +224,7 @@ def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
 
 
 def is_model_name(name: str) -> bool:
-    """Return True if a text can name a model: it is not empty and has no '|', which separates partition keys."""
+    """Return True if a text can name a model: it is not empty and has no '|', which divides partition keys."""
     return "|" not in name and bool(name.strip())
 
 
@@ -266,7 +266,7 @@ FILE = EntryFile(
 
 
 class Models(Entries[ModelEntry]):
-    """The models of all usable entries, in the order of the entries. Problems are by entry."""
+    """The models of all valid entries, in the order of the entries. A series contributes several models."""
 
     def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
         self.entries = entries
@@ -277,7 +277,7 @@ class Models(Entries[ModelEntry]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all models. A broken entry counts as one model of its name."""
+        """Return the names of all models. A broken entry contributes its own name."""
         names: list[str] = []
         for entry_name in self.entries.names:
             models = self.entries.get(entry_name, ())
@@ -286,11 +286,11 @@ class Models(Entries[ModelEntry]):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems of the entries."""
+        """Return the problems of all broken entries."""
         return self.entries.problems
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
-        """Return the models with additional ``faults``, by entry name. Their entries count as broken."""
+        """Return the models after the entries named in ``faults`` have been marked as broken."""
         return Models(self.entries.with_faults(faults))
 
 
@@ -304,7 +304,7 @@ def load_models(folder: Path | None = None) -> Models:
 
 
 def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
-    """Return the models that sensors and the weekly audit use. Models of controls know the control's texts only."""
+    """Return the models that sensors and the weekly audit use: all except the models trained for controls."""
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
@@ -314,8 +314,8 @@ def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[M
     A path that exists is one model, even if it contains a comma.
 
     Raises:
-        ConfigError: As :func:`resolve_model`.
-        ModelError: As :func:`resolve_model`.
+        ConfigError: If :func:`resolve_model` raises it.
+        ModelError: If :func:`resolve_model` raises it.
     """
     if "," in name_or_path and not os.path.exists(os.path.expanduser(name_or_path)):
         entries_by_name: dict[str, ModelEntry] = {}
@@ -362,7 +362,7 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
 
 
 def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
-    """Return the entry of a path. The whole path is its name: a partition key that is equal in every folder."""
+    """Return an entry for the model at ``path``. Its name is the absolute path, in every working directory."""
     if escape_unprintable(str(path)) != str(path):
         raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
     try:
@@ -374,10 +374,10 @@ def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntr
 
 
 def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
-    """Return the entry of an adapter's base, as the adapter names it, with the adapter.
+    """Return an entry for the adapter in ``folder`` on the base model that its configuration names.
 
-    If a configured model has that name, hub id or path, its settings apply, such as the start token. A base on the hub
-    has the revision that the adapter names.
+    If a configured model has that name, hub id or path, its settings apply, such as the start token. For a base on the
+    hub, the revision in the adapter's configuration is used.
     """
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
@@ -406,7 +406,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
 
 
 def is_path_or_hub_id(text: str) -> bool:
-    """Return True if ``text`` has the form of a hub id or a path: it can be a model that no entry names."""
+    """Return True if ``text`` has the form of a hub id or a path, so that it can name a model without an entry."""
     return _is_path(text) or HUB_ID.fullmatch(text) is not None
 
 

@@ -1,9 +1,10 @@
-"""Conversion of a model's files into files that load at once: its tokenizer, and the weights of a .gguf.
+"""Conversion of a model's files into files that load quickly: its tokenizer, and the weights of a .gguf.
 
-The fields of a .gguf show if it holds a whole model, and by which rule its tokenizer splits texts before merges. Names
-and patterns are those of llama.cpp (src/llama-vocab.cpp), in the spelling of the models' own tokenizer.json if both
-have the same meaning. Models with unsupported rules are refused. Unsupported are rules that are no patterns (kimi-k2,
-afmoe, superbpe), rules without byte-level BPE, and rules with long lists of letters (deepseek-llm).
+The metadata of a .gguf show if it holds a whole model. They also name the rule by which its tokenizer splits texts into
+pieces before bytes are merged. Names and patterns of the rules come from llama.cpp (src/llama-vocab.cpp). If a model's
+tokenizer.json has an equivalent pattern, its spelling is used. Models with unsupported rules are refused. Unsupported
+are rules that are not regular expressions (kimi-k2, afmoe, superbpe), rules without byte-level BPE, and rules with long
+lists of letters (deepseek-llm).
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def _build_cased_pattern(contractions: str, digits: str) -> str:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """A rule that splits texts into pieces before merges.
+    """A rule by which a tokenizer splits texts into pieces before it merges bytes to tokens.
 
     Attributes:
         patterns: Regular expressions, applied in order. Matches and the text between them become pieces.
-        ignore_merges: A piece that is a token stays whole.
-        adds_start_token: The tokenizer adds a start token if the file does not specify it.
+        ignore_merges: True if a piece that is in the vocabulary becomes one token without merges.
+        adds_start_token: True if the tokenizer adds a start token, unless the .gguf states otherwise.
     """
 
     patterns: tuple[str, ...]
@@ -108,7 +109,7 @@ SPLIT_RULES: Mapping[str, SplitRule] = {name: rule for rule, names in _NAMES.ite
 
 
 def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
-    """Return the fields of a .gguf that holds a whole model, without its long lists.
+    """Return the metadata fields of a .gguf, except long lists, if it holds a whole model.
 
     Raises:
         ModelError: If the file holds no whole model (an adapter, a projector, a part), or if its split rule is unknown.
@@ -175,10 +176,10 @@ FAMILY_START_TOKENS = {
 
 
 def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers and keep them in the folder ``keep_in``. None keeps nothing.
+    """Read tokenizer and configuration with transformers, and keep them in the folder ``keep_in`` unless it is None.
 
     Raises:
-        ModelError: If they cannot be read, or if the tokenizer is not a fast one.
+        ModelError: If they cannot be read, or if the tokenizer is not a fast tokenizer, which character offsets need.
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
@@ -244,8 +245,8 @@ def cache_gguf_parsing() -> Iterator[None]:
     """Cache what the package gguf parses inside this block, and hide its progress bar.
 
     transformers parses a .gguf separately for configuration, tokenizer and weights. It also rebuilds the table of
-    tensor names for every module. Together this takes more than half of a conversion. Its bar of converted tensors
-    ignores transformers' own switch for bars.
+    tensor names for every module. Together this takes more than half of a conversion. The progress bar of converted
+    tensors ignores the switch that hides transformers' other progress bars.
     """
     # This import loads torch, which the rest of this module does not need.
     from transformers import modeling_gguf_pytorch_utils  # noqa: PLC0415
@@ -270,16 +271,16 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """Return the config.json next to an endpoint's tokenizer. Without it, use the tokenizer's vocabulary.
+    """Return the config.json next to an endpoint's tokenizer. Without it, only the vocabulary size is known.
 
-    transformers need not support the architecture of a model on a server.
+    The file is read without transformers, which may not support the architecture of a model on a server.
     """
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
     return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)
 
 
-# State-space models have no limit. A window bounds their memory.
+# Context length in tokens of models without a limit, such as state-space models. It bounds their memory.
 _UNLIMITED_CONTEXT = 4096
 
 

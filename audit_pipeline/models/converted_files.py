@@ -1,4 +1,4 @@
-"""Files of models that are kept in a form that loads at once: tokenizers, and the weights of .gguf files."""
+"""Kept copies of model files that load quickly: tokenizers, and the converted weights of .gguf files."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TextTokenizer:
     """A fast tokenizer without padding and truncation.
 
     Attributes:
-        backend: The tokenizer of the package tokenizers.
-        special_ids: Ids of the tokens that no text contains.
+        backend: The tokenizer object of the package ``tokenizers``.
+        special_ids: Ids of the special tokens (:func:`tokenizer_files.list_special_ids`).
     """
 
     backend: Tokenizer = field(repr=False)
@@ -46,7 +46,7 @@ class TextTokenizer:
         Args:
             texts: The texts.
             add_special_tokens: Add the special tokens that the tokenizer adds by default.
-            special_as_text: Read the spelling of a special token in a text as ordinary characters.
+            special_as_text: True if a special token that is spelled out in a text is read as ordinary characters.
         """
         before = self.backend.encode_special_tokens
         self.backend.encode_special_tokens = special_as_text or before
@@ -74,7 +74,7 @@ class TextTokenizer:
 TOKENIZER_FILE = "tokenizer.json"
 # The manifest describes the kept content and holds the digests of the other files.
 KEPT_MANIFEST = "kept.json"
-# Version of the written files. A change converts all models again.
+# Version of the written files. After a change, all models are converted again.
 _FORM = 2
 _LENGTH = 24
 
@@ -97,7 +97,7 @@ class KeptTokenizer:
 
 
 def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
-    """Return the folder of a model's kept tokenizer. It depends on files and versions of packages."""
+    """Return the folder of a model's kept tokenizer. It changes with the model's files and with package versions."""
     packages = [version(name) for name in ("transformers", "tokenizers", "gguf")]
     form = digest(_FORM, identity.config_digest, *packages)[:_LENGTH]
     return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
@@ -109,14 +109,14 @@ def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
 
 
 def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
-    """Return the folder of a .gguf's converted weights. It depends on the file, the dtype and versions of packages."""
+    """Return the folder of a .gguf's converted weights. It changes with the file, the dtype and package versions."""
     assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
 def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
-    """Write a tokenizer into ``folder``. ``save_config`` writes the model's configuration, if it is not None."""
+    """Write a tokenizer into ``folder``. If ``save_config`` is given, it also writes the configuration."""
     backend = tokenizer.tokenizer.backend
 
     def write(aside: Path) -> None:
@@ -137,8 +137,8 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
 def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
     """Create ``folder`` with the files that ``write`` writes into a folder, and with a manifest.
 
-    The folder is written aside and moved into place, so it is complete or absent. If another process was faster, its
-    copy stays. A damaged copy is replaced.
+    The files are written into a temporary folder, which is then renamed. So ``folder`` is complete or absent. If
+    another process has created it meanwhile, its copy stays. A damaged copy is replaced.
 
     Args:
         folder: Folder to create.
@@ -159,7 +159,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """Return the tokenizer kept in ``folder``, or None if it is missing. Damage gives a warning and None."""
+    """Return the tokenizer kept in ``folder``, or None if it is missing or damaged. Damage also causes a warning."""
     summary = read_manifest_if_whole(folder)
     if summary is None:
         return None
@@ -174,7 +174,7 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
 
 
 def list_kept_folders(paths: DataPaths) -> list[Path]:
-    """Return the folders of all kept tokenizers and converted weights of all versions, in order."""
+    """Return the folders of all kept tokenizers and converted weights, of all package versions, in order."""
     roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
     return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{KEPT_MANIFEST}"))
 
@@ -194,9 +194,9 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
-    """Return the manifest as :func:`read_intact_manifest`, or None if it is missing.
+    """Return the manifest of a folder, or None if it is missing or a file is damaged.
 
-    Damage gives a warning and None.
+    Damage also causes a warning. See :func:`read_intact_manifest`.
     """
     try:
         return read_intact_manifest(folder)

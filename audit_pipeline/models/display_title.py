@@ -53,9 +53,9 @@ def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPat
 
 
 def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the title of an entry's model; ``cards`` as of :func:`read_latest_cards`."""
+    """Return the title of an entry's model. ``cards`` are the result of :func:`read_latest_cards`."""
     card = cards.get(entry.name, {})
-    # The files of this model are not here. Only its card records their format.
+    # The files of a model with ``card`` are not on this machine. Only its card records their format.
     if entry.card is not None and card.get("title"):
         return str(card["title"])
     return format_model_title(entry, card.get("weights_format"))
@@ -79,7 +79,7 @@ def _shorten(name: str) -> str:
 
 
 def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | None) -> Iterator[str]:
-    """Yield the words of the files' name that the title lacks, a revision that is no commit, and the adapter."""
+    """Yield the facts that the title lacks: the adapter or words of the files' name, and a named revision."""
     files_name = _name_files(entry)
     if entry.adapter is not None:
         adapter = entry.adapter.hub or _shorten(str(entry.adapter.path))
@@ -90,11 +90,12 @@ def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | Non
             fact += f" on {files_name}"
         yield fact
     elif files_name:
-        # The number format is a separate fact.
+        # The number format is left out here, because format_model_title adds it.
         format_words = set(_split((weights_format or "").casefold()))
         name_words = [word for word in _split(files_name) if word.casefold() not in format_words]
         new_words = [word for word in name_words if not _is_in(word, shown)]
-        # Users choose the names of folders. Such a name describes the model only if it shares a word with the title.
+        # Users choose the names of folders freely. Such a name describes the model only if it shares a word with the
+        # title.
         is_free = entry.path is not None and entry.path.suffix != ".gguf"
         if new_words and not (is_free and new_words == name_words):
             yield "-".join(new_words)
@@ -103,7 +104,7 @@ def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | Non
 
 
 def _name_files(entry: ModelEntry) -> str | None:
-    """Return the name under which the model's files were published, or None if they have none."""
+    """Return the name under which the model's files were published, or None if there is no such name."""
     if entry.endpoint is not None:
         return entry.endpoint.model.rpartition("/")[2]
     if entry.hub is not None:
@@ -122,7 +123,7 @@ def _split(name: str) -> list[str]:
 
 
 def _is_in(word: str, shown: str) -> bool:
-    """Return True if a title contains a word, regardless of case and of marks between letters."""
+    """Return True if a title contains a word, ignoring case and punctuation."""
     known = set(map(_squash, _split(shown)))
     # Short words, such as "it", occur inside other words.
     return _squash(word) in known or (len(_squash(word)) > 3 and _squash(word) in _squash(shown))
@@ -133,14 +134,14 @@ def _squash(text: str) -> str:
 
 
 def read_gguf_format(file: Path) -> str:
-    """Return the number format of a .gguf, such as ``GGUF Q4_1, 4 bits``, or ``GGUF`` if the file names none.
+    """Return the number format of a .gguf, such as ``GGUF Q4_1, 4 bits``, or ``GGUF`` without a known one.
 
     Only the fields at the beginning of the file are read.
 
     Raises:
         ModelError: If the fields are damaged.
     """
-    # This package imports numpy, which takes time.
+    # The package gguf imports numpy, which takes time.
     from gguf import LlamaFileType  # noqa: PLC0415
 
     try:

@@ -1,8 +1,9 @@
 """The history of models at an endpoint, and the fingerprint of its current model.
 
-Remote weights have no digest. The log-probabilities that the server returned for five fixed texts at the first contact
-replace it. Each run requests them again. If they differ by more than the tolerance, the endpoint has another model.
-That model has another fingerprint, other cache rows, and its pairs are audited again.
+The digest of remote weights is unknown. The log-probabilities that the server returned for five fixed texts at the
+first probe replace it. Each run requests them again. If they differ by more than the tolerance, the endpoint has
+another model. The new model has its own fingerprint and cache rows, and its pairs of model and benchmark are audited
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
 LENGTH = 24
-# Version of the way in which responses are read. A change turns earlier rows into rows of another model.
+# Version of the code that reads responses. After a change, earlier cache rows count as rows of another model.
 _READING = "endpoint 2"
 
 _MIN_TOLERANCE = 0.1
@@ -31,7 +32,7 @@ Values = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of a probe.
+    """The result of a probe: a request for the log-probabilities of the fixed texts.
 
     Attributes:
         values: Log-probabilities of the tokens of the fixed texts, one sequence per text, in nats.
@@ -46,10 +47,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class EndpointHistory:
-    """The models of one address.
+    """The models that have run at one endpoint.
 
     Attributes:
-        names: Names of the models. The last is the current one.
+        names: Digests as names of the models, in the order of their first probes. The last is the current model.
         values: Values of the first probe of the current model.
         server: Name that the server reported at the last probe.
     """
@@ -60,18 +61,19 @@ class EndpointHistory:
 
 
 def find_largest_deviation(values: Iterable[float], others: Iterable[float]) -> float:
-    """Return the largest difference between two sequences of equal length. Equal infinities do not differ."""
+    """Return the largest absolute difference between two sequences of equal length. Equal infinities do not differ."""
     # Equal values are skipped: the difference of two infinities would be NaN.
     return max((float(abs(a - b)) for a, b in zip(values, others, strict=True) if a != b), default=0.0)
 
 
 def is_different_model(values: Values, probe: Probe) -> bool:
-    """Return True if a probe belongs to another model than ``values``: a token differs by more than the tolerance.
+    """Return True if a probe shows another model than ``values``: some token differs by more than the tolerance.
 
     The tolerance is 0.1 nats, or three times the probe's noise if that is more. One model in float32 or float16 with
     different kernels stays below 0.1: at most 0.03 and 0.097 nats were measured over 368 tokens. The same weights at
     another precision exceed it (bfloat16: 2.2; four bits: 0.7), and so do other models. Their rows must not be mixed.
-    Three times the noise covers a server with two answers to one request, because of batch sizes or bfloat16.
+    A server may answer the same request in slightly different ways, because of batch sizes or bfloat16. Three times the
+    noise covers this.
 
     Another number of values also means another model: its tokenizer splits the texts into other tokens.
     """
@@ -82,7 +84,7 @@ def is_different_model(values: Values, probe: Probe) -> bool:
 
 
 def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
-    """Return the history after a probe: with the last model again, or with a new model."""
+    """Return the history with a probe added. If the probe differs from the current model, a new model is appended."""
     if history.names and not is_different_model(history.values, probe):
         # The values of the first probe stay. Otherwise a model could drift away by small steps.
         return replace(history, server=probe.server)
@@ -91,10 +93,11 @@ def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
 
 
 def compute_endpoint_fingerprint(endpoint: Endpoint, tokenizer_fingerprint: str, name: str | None) -> str:
-    """Return the fingerprint of an endpoint's model. ``name`` is None before the first probe.
+    """Return the fingerprint of an endpoint's model.
 
-    It covers all that changes rows: address and model, way of asking, and returned columns. It excludes keys, limits,
-    prices and the number of concurrent requests.
+    The fingerprint changes with everything that changes cache rows: address, model, dialect and returned statistics.
+    API keys, limits, prices and the number of concurrent requests do not change it. ``name`` is the name of the model
+    in the endpoint's history, or None before the first probe.
     """
     key = _build_endpoint_key(endpoint, tokenizer_fingerprint)
     return digest(*key, sorted(endpoint.available_statistics), name)[:LENGTH]
@@ -128,7 +131,7 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
 
 
 def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, probe: Probe, paths: DataPaths) -> bool:
-    """Record a probe. Return True if the address has another model than before."""
+    """Add a probe to the endpoint's history file. Return True if the endpoint has another model than before."""
     path = history_path(endpoint, tokenizer_fingerprint, paths)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):

@@ -1,6 +1,7 @@
 """The identity of a model, independent of its name: digests for cache keys and lineage, and a quick version.
 
-The module also holds the fixed texts that compare two tokenizers, or two states of one model.
+The quick version changes with the settings and file times of a model, and needs no digest of its weights. The module
+also holds the fixed texts by which two tokenizers, or two states of one model, are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TEXTS = (
     "def area(width, height):\n    return width * height  # in square metres\n",
     "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
 )
-"""Prose, numbers, code and another language. A changed text turns the model of every endpoint into another model."""
+"""The fixed texts: prose, numbers, code and German. If one is changed, the model of every endpoint counts as new."""
 COUNTING = " ".join(map(str, range(1, 41)))
 """A text that any model continues correctly after its beginning: nearly every token is the most likely token."""
 
@@ -52,14 +53,15 @@ _NO_CONFIG = "no config.json"
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """The digests of one model with its settings for running.
+    """The digests that identify a model together with its settings for running.
 
     Attributes:
         model_fingerprint: Digest of the weights and of the settings that change numbers.
         tokenizer_fingerprint: Digest of the tokenizer files.
         weights_digest: Digest of the weights. With an adapter, that of its base. None for a model at an endpoint.
         config_digest: Digest of the configuration. With an adapter, that of its base.
-        before: Fingerprints of earlier models at the endpoint. None for weights on this machine.
+        before: Fingerprints of the endpoint's earlier states, including the state before the first probe. Empty if it
+            was never probed. None for weights on this machine.
         adapter_digest: Digest of the adapter, or None.
     """
 
@@ -131,7 +133,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
 
 
 def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
-    """Return ``ModelIdentity.before`` of a model without a request to its server."""
+    """Return ``ModelIdentity.before``, given the fingerprint of the model's ``tokenizer``. The model is not loaded."""
     if entry.endpoint is None:
         return None
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
@@ -160,7 +162,7 @@ def _list_tokenizer_files(folder: Path) -> list[Path]:
 def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
     """Return the digest of exactly the files that are loaded.
 
-    It includes the index only if the index decides between two tensors of one name, or omits a tensor.
+    It includes the index only if the index decides between two tensors of one name, or if it omits a tensor of a shard.
     """
     digests: list[object] = [(path.name, _load_or_compute_digest(path, paths)) for path in weights.paths]
     if weights.shard_by_tensor is not None and weights.find_tensors_beside_index():
@@ -169,7 +171,7 @@ def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """Return the fingerprints of all models of an endpoint in order. The first is that before any probe."""
+    """Return the fingerprints of all models of an endpoint in order. The first is its fingerprint before any probe."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
     return [compute_endpoint_fingerprint(endpoint, tokenizer, name) for name in names]
 
@@ -187,12 +189,12 @@ def _config_digest(path: Path, volatile: Sequence[str] = _VOLATILE_CONFIG) -> st
 
 
 def read_known_digests(paths: DataPaths) -> dict[str, str]:
-    """Return the cached digests of large files, by path, size and time. Return none if the cache cannot be read."""
+    """Return the cached digests of large files by path, size and time. Empty if the cache is missing or damaged."""
     return read_json_if_whole(paths.digest_cache) or {}
 
 
 def find_unnoticed_changes(paths: DataPaths, notify: Callable[[str], None]) -> Iterator[Path]:
-    """Yield the files whose remembered digest is wrong although their size and time are unchanged."""
+    """Yield the files that no longer match their cached digest, although size and modification time are unchanged."""
     for key, digest_then in read_known_digests(paths).items():
         name, size, time_ns = key.rsplit("|", 2)
         path = Path(name)
@@ -222,8 +224,8 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
     return known[key]
 
 
-# These fields change what reports contain about a model, but no number. Several devices add numbers in another order,
-# as another batch or processor does, so 'devices' is one of them.
+# Fields of an entry that change no score. Several devices only add numbers in another order, as another batch size
+# does, so 'devices' is among them. The digest of entry_version covers path and adapter separately.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
     **dict.fromkeys(["devices", "series", "adapter"], True),

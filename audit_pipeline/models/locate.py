@@ -27,7 +27,7 @@ _ADAPTER_PATTERNS = (adapter_files.ADAPTER_CONFIG, "adapter_model*", adapter_fil
 
 
 class HubUnreachableError(ModelError, TransientError):
-    """A hub that does not respond or is too busy. The same request may succeed later."""
+    """The error if the hub does not respond or is too busy. The same request may succeed later."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class LocatedModel:
         entry: The entry of the model.
         folder: Folder in the hub's layout, or the folder of the .gguf file.
         gguf: The .gguf file, or None.
-        commit: Commit of a model of the hub.
-        adapter: Folder of the adapter.
-        own_tokenizer: Folder of the adapter's tokenizer, if it gives other tokens than the base's.
+        commit: Commit of files from the hub, or None.
+        adapter: Folder of the adapter, or None.
+        own_tokenizer: Folder of the adapter if its tokenizer gives other tokens than the base's tokenizer, or None.
     """
 
     entry: ModelEntry
@@ -92,7 +92,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
         stated = adapter_files.read_adapter_config(adapter)
         revision = adapter_files.read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
-        # The revision belongs to the base that the adapter names.
+        # The adapter's revision is that of the base it names, and the entry has another base.
         revision = None
     if entry.card is not None:
         located = _locate_tokenizer_of_card(entry, paths or DataPaths.from_environment())
@@ -126,7 +126,7 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
-    """Return the tokenizer of a model that was kept last, by any version."""
+    """Locate the kept tokenizer of a model that has only a card. The latest copy is used, of any package version."""
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:

@@ -34,7 +34,7 @@ def require_causal(config: Any, name: str) -> None:
 
 
 def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:
-    """Return the error for a ``part`` ('weights') of the model ``name`` at ``source`` that cannot be read."""
+    """Return the error that a ``part`` (such as 'weights') of the model ``name`` cannot be read from ``source``."""
     problem = to_one_line(error)
     if "trust_remote_code" in problem:
         return ModelError(
@@ -73,7 +73,7 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
         name: Name of the model.
         loading: Report of transformers about the loaded tensors.
         parameters: Names of the model's tensors.
-        is_packed: The weights are quantised. Another package reads their scales.
+        is_packed: True if the weights are quantised. Their scales are additional tensors that another package reads.
     """
     kinds = {_mask_layer_numbers(tensor) for tensor in parameters}
     modules = {tensor.rpartition(".")[0] for tensor in parameters}

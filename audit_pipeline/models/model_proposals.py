@@ -103,7 +103,8 @@ def list_candidates(owner: str, api: HfApi | None = None) -> list[ModelInfo]:
     api = api or HfApi()
     remedy = f"correct config/{FILE_NAME}"
     with hub_faults_as_errors(owner, None, remedy, ModelError, TransientError), _limit_hub_timeout():
-        # A short request comes first: the client repeats a listing for longer than a sensor's tick may take.
+        # A short request comes first and fails at once if the hub is unavailable. The client would repeat a failing
+        # listing for longer than a sensor's tick may take.
         get_session().get(f"{api.endpoint}/api/models", params={"limit": 1}).raise_for_status()
         return list(
             api.list_models(
@@ -125,7 +126,7 @@ def _limit_hub_timeout() -> Iterator[None]:
 
 
 def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, ModelEntry]) -> dict[str, ModelEntry]:
-    """Return entries for usable models that no known entry has, by name: the hub id in lower case.
+    """Return new entries for the usable models that no known entry has. Their names are hub ids in lower case.
 
     The comparison of hub ids ignores revisions and case.
     """
@@ -140,7 +141,7 @@ def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, Mod
 
 
 def _is_usable(info: ModelInfo) -> bool:
-    """Return True if weights as safetensors lie next to config.json, in the folder that locate.py searches."""
+    """Return True if the repository's top folder, which locate.py reads, has config.json and safetensors weights."""
     has_weights = False
     has_config = False
     for sibling in info.siblings or []:

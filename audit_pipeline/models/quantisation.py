@@ -20,7 +20,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "awq": ("gptqmodel",),
     "fp8": (),
 }
-# Modules in pyproject.toml's extra. The other ones are built on the machine, against the installed torch.
+# Modules that the extra 'quantised' installs. The other modules must be compiled against the installed torch.
 _IN_EXTRA = {"bitsandbytes", "compressed_tensors"}
 
 
@@ -37,7 +37,7 @@ class Quantisation:
     bits: int | None
 
     def stays_packed(self, device: str) -> bool:
-        """Return True if the weights take as much memory as disk space. Other formats are unpacked when they run."""
+        """Return True if the weights stay quantised in the memory of ``device``. Other formats are unpacked there."""
         return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
 
     def __str__(self) -> str:

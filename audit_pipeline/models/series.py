@@ -65,7 +65,7 @@ class _Member(NamedTuple):
 
 
 def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the fields of the entries of a series, by name: ``name@checkpoint``.
+    """Return the fields of one entry per checkpoint of a series, by entry name (``name@checkpoint``).
 
     Relative paths start at ``config_folder``. A warning lists the folders that are skipped, with reasons.
 
@@ -185,7 +185,7 @@ def _explain_content(folder: Path) -> str | None:
 
 
 def _find_kind(folder: Path) -> str | None:
-    """Return the key for a folder in an entry: 'adapter', 'path', or None if the folder holds no model."""
+    """Return the entry key that loads a folder, 'adapter' or 'path', or None if the folder holds no model."""
     for key in ("adapter", "path"):
         if (folder / _CONFIG_FILES[key]).is_file():
             return key
@@ -212,7 +212,7 @@ def _drop_separators(text: str) -> str:
 
 
 def _read_trainer_state(folder: Path) -> tuple[int, int | None] | None:
-    """Return step and tokens of transformers' trainer_state.json, or None if it is missing, cut short or lacks them."""
+    """Return step and tokens of transformers' trainer_state.json, or None if the file or its step is missing."""
     try:
         state = read_json(folder / "trainer_state.json")
     except (OSError, ValueError):

@@ -19,11 +19,11 @@ class DialectTraits:
     """Properties that all servers of a dialect share.
 
     Attributes:
-        takes_ids: Prompts are sent as token ids. None: the probe finds out.
-        server_adds_start_token: See :class:`Endpoint`.
-        names_ids: Responses contain the ids of the best tokens.
-        gives_rank: Responses contain the rank of the text's own token.
-        has_plugin: The plugin corpus-audit-vllm can compute the moments.
+        takes_ids: True if prompts are sent as token ids. None if only a probe of the server can tell.
+        server_adds_start_token: See :attr:`Endpoint.server_adds_start_token`.
+        names_ids: True if responses contain the ids of the most likely tokens.
+        gives_rank: True if responses contain the rank of each token of the text.
+        has_plugin: True if the plugin corpus-audit-vllm exists for it, which computes mean and standard deviation.
     """
 
     takes_ids: bool | None

@@ -32,7 +32,7 @@ from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
 
 class KnownModel(Protocol):
-    """The properties that decide the token statistics of a model."""
+    """The properties of a model that determine its token statistics."""
 
     @property
     def entry(self) -> ModelEntry:
@@ -57,7 +57,7 @@ class KnownModel(Protocol):
 
 @dataclass(frozen=True)
 class TokenizedModel:
-    """A model that is known but not in memory.
+    """A model whose tokenizer is loaded, but whose weights are not in memory.
 
     Attributes:
         located: Its entry and files.
@@ -93,7 +93,7 @@ class TokenizedModel:
 
     @property
     def quantisation(self) -> Quantisation | None:
-        """Return the number format of packed weights on this machine. None for plain weights and for a .gguf."""
+        """Return the number format of quantised weights on this machine. None for plain weights and for a .gguf."""
         if self.located.gguf is not None:
             return None
         return read_quantisation(self.config_folder)
@@ -164,7 +164,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     if entry.card is None:
         folder = kept_tokenizer_folder(identity, paths)
     converted = None
-    # The tokenizer may run code of the model, which no digest covers. Then nothing is kept.
+    # With trust_remote_code, the tokenizer may run code of the model, which no digest covers. So nothing is kept.
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
@@ -310,7 +310,7 @@ def apply_overrides(
     start_token_policy: str | None = None,
     reference_model: str | None = None,
 ) -> ModelEntry:
-    """Return ``entry`` with the changes of the command line.
+    """Return ``entry`` with the settings that the command line overrides. None keeps a setting.
 
     Raises:
         ModelError: If the changed entry is invalid.

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder in the hub's layout: its unchanged tokenizer.json, or what transformers builds."""
+"""The tokenizer of a folder in the hub's layout: its unchanged tokenizer.json, else a tokenizer by transformers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
 
     If the folder has a tokenizer.json, this file is the tokenizer. transformers rebuilds many classes from vocabulary
     and merges, and drops the file's normaliser and pre-tokenizer. So transformers only provides special tokens, and
-    added tokens that the file lacks. A warning reports if its own tokenizer gives other tokens for the probe texts.
+    added tokens that the file lacks. A warning is given if the tokenizer that transformers builds splits the probe
+    texts into other tokens.
 
     Raises:
         ValueError: If tokenizer.json cannot be used.
-        Exception: As transformers raises it.
+        Exception: If transformers raises it.
     """
     if not (folder / TOKENIZER_FILE).is_file():
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     try:
         backend = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        # This class reads the file and adds the tokens of tokenizer_config.json. A padding token would be one more.
+        # This class reads the file and adds the tokens of tokenizer_config.json. Without pad_token=None, it would also
+        # add a padding token.
         declared = PreTrainedTokenizerFast.from_pretrained(folder, pad_token=None)
         _add_missing_tokens(backend, declared)
         own_ids = _encode_probe_texts(backend)
@@ -59,14 +61,14 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
     roles: dict[str, Any] = {}
     for role in declared.SPECIAL_TOKENS_ATTRIBUTES:
         token = getattr(declared, role) or getattr(built, role)
-        # The class would add a token that the vocabulary lacks.
+        # PreTrainedTokenizerFast would add a token that the vocabulary lacks, so such a role is left out.
         if token and backend.token_to_id(token) is not None:
             roles[role] = token
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=built.model_max_length, **roles)
 
 
 def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of tokens that no text contains: tokens with a role, and tokens marked as special."""
+    """Return the ids of tokens that no text contains: tokens with a role such as bos, and tokens marked as special."""
     ids = set(tokenizer.all_special_ids)
     for number, token in tokenizer.added_tokens_decoder.items():
         if token.special:
@@ -75,7 +77,7 @@ def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 
 
 def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -> None:
-    """Add the tokens of tokenizer_config.json that the file lacks, in the order of their ids."""
+    """Add the tokens of tokenizer_config.json that tokenizer.json lacks to ``backend``, in the order of their ids."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}
     missing = []
     for _, token in sorted(declared.added_tokens_decoder.items()):

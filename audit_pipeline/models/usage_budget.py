@@ -37,7 +37,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a command on all its servers together. None means no limit.
+    """The limits of one command, for all its servers together. None means no limit.
 
     The limits in the entries of the servers apply in addition.
     """
@@ -47,7 +47,7 @@ class Limits:
     max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
-        """Return these limits if they make sense for a model.
+        """Return these limits if they can apply to a model and its reference model.
 
         Raises:
             ConfigError: If the model runs locally, or a cost limit lacks a price.
@@ -76,13 +76,13 @@ class Limits:
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """Return the model and its reference model, in this order, if they have an endpoint."""
+    """Return the entries and endpoints of a model and its reference model. Models without an endpoint are omitted."""
     models = [entry]
     if entry.reference_model is not None:
         # Imported only for a reference model, so that the help of commands starts fast.
         from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-        # The run reports a faulty reference model. An audit continues without it.
+        # A faulty reference model is reported later by the run, and an audit continues without it.
         with suppress(AuditError):
             models.append(resolve_model(entry.reference_model, load_models()))
     return [(model, model.endpoint) for model in models if model.endpoint is not None]
@@ -123,10 +123,10 @@ class Budget:
         price_in: Price of a million prompt tokens.
         price_out: Price of a million output tokens.
         shared: Budget that the server shares with others.
-        entry: Name of the entry in advice.
+        entry: Name of the server's entry, for error messages.
         requests: Number of attempts.
-        used: Tokens of answered attempts, and the maximum usage of all others.
-        reserved: Tokens that are reserved for later.
+        used: Tokens of answered attempts, plus the maximum usage of all unanswered attempts.
+        reserved: Number of tokens that are reserved for later requests.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -171,7 +171,7 @@ class Budget:
         """Reserve tokens for later requests while the block runs.
 
         Raises:
-            BudgetError: If fewer tokens remain.
+            BudgetError: If fewer than ``tokens`` tokens remain.
         """
         self._require_affordable(Usage(tokens))
         self.reserved += tokens
@@ -192,10 +192,10 @@ class Budget:
         """Raise BudgetError if the budgets, their reserved tokens and an attempt could together exceed the limits.
 
         Args:
-            budgets: Budgets that the limits hold for, among them this one.
+            budgets: Budgets whose sum the limits apply to. This budget is one of them.
             limits: Limits.
             most: Maximum usage of the attempt.
-            setting: Template of the setting that raises a limit.
+            setting: Template for the name of the setting that a user can raise, for error messages.
         """
         n_requests = 0
         n_tokens = 0

@@ -15,9 +15,9 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 _OTHER_FORMATS = {".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".ot", ".gguf"}
-# Files of those formats that a trainer writes and that hold no weights.
+# Beginnings of the names of files in these formats that hold the state of a trainer instead of weights.
 _TRAINER_STATE = ("training_args", "optimizer", "scheduler", "scaler", "rng_state", "trainer_state")
-# If a folder holds one file of this name, transformers reads all its *.safetensors instead of the files named above.
+# If a folder holds one file of this name, transformers reads all *.safetensors in it instead of the two files above.
 _DISTRIBUTED_SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 # The first eight bytes of a file are the length of its header. The format limits this length.
 _HEADER_SIZE_BYTES = 8
@@ -45,7 +45,7 @@ class WeightFiles:
         return [self.folder / name for name in self.names]
 
     def find_tensors_beside_index(self) -> list[str]:
-        """Return the tensors in shards that the index assigns to another shard or to none. They are not read.
+        """Return the tensors that a shard holds, but the index assigns to another shard or to none. They are not read.
 
         Raises:
             ModelError: If a header is damaged, or a shard lacks a tensor of the index.
@@ -68,11 +68,11 @@ class WeightFiles:
         return strays
 
     def list_ignored_weight_files(self, *, compare_times: bool) -> list[str]:
-        """Return the names of weight files in the folder that are not read. Newer files are marked.
+        """Return the names of weight files in the folder that are not read. Newer files of other formats are marked.
 
         Args:
-            compare_times: Include newer files of other formats. Files from the hub have the times of their download,
-                which carry no information.
+            compare_times: True to include files of other formats that are newer than the read files. Files from the hub
+                have the times of their download, which carry no information.
         """
         unread: list[str] = []
         other_formats: list[Path] = []
@@ -92,7 +92,7 @@ class WeightFiles:
         return unread
 
     def describe_choice(self, unread: Sequence[str], model: str) -> str:
-        """Return the sentence about the files that are read and those that are not."""
+        """Return a sentence for the user about the files that are read and those that are not."""
         return f"{model}: weights are read from {shorten_names(self.names)}; not read: {shorten_names(unread)}"
 
 
@@ -138,7 +138,7 @@ def read_tensor_names(file: Path) -> list[str]:
     """
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(_HEADER_SIZE_BYTES), "little")
-        # A damaged size must not ask for memory that no file can fill.
+        # A damaged size may be huge, so the format's maximum limits the number of bytes to read.
         header = opened.read(min(size, _MAX_HEADER_BYTES))
     if not header or len(header) < size:
         raise ModelError(f"{file} is cut short: its header is incomplete. Fetch it again.")

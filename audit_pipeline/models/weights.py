@@ -25,7 +25,7 @@ from audit_pipeline.models.quantisation import require_quantisation_package
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files, shorten_names
 
-# Quantised weights keep their published number format. Plain weights are converted to the entry's dtype.
+# Number formats of plain weights, which are converted to the entry's dtype. Quantised weights keep their format.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
 _BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 
@@ -49,9 +49,9 @@ class Fit:
 
     Attributes:
         bytes: Size of the weights in bytes.
-        now: The weights fit into the free memory.
-        ever: The weights fit if nothing else uses memory.
-        sentences: The result as sentences.
+        now: True if the weights fit into the free memory.
+        ever: True if the weights fit when nothing else uses memory.
+        sentences: The result as sentences for the user.
     """
 
     bytes: int
@@ -67,7 +67,7 @@ def require_device(device: str) -> None:
 
 
 def measure_main_memory() -> Memory:
-    """Return the main memory of the machine, limited to the share of this process."""
+    """Return the main memory of the machine, or less if a control group limits this process."""
     memory = psutil.virtual_memory()
     groups = _GROUPS_OF_THIS.read_text(encoding="utf-8") if _GROUPS_OF_THIS.exists() else ""
     return apply_cgroup_limits(Memory(memory.total, memory.available), groups, _GROUPS)
@@ -76,7 +76,7 @@ def measure_main_memory() -> Memory:
 def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
     """Return the part of ``memory`` that the limits of control groups leave to a process.
 
-    Pages of files that are not in use count as free: the kernel releases them before an allocation fails.
+    Inactive pages of the file cache count as free: the kernel releases them before an allocation fails.
 
     Args:
         memory: Memory of the machine.
@@ -84,7 +84,7 @@ def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
         root: Folder of the files with the limits.
     """
     group = Path(groups.rpartition("0::/")[2].strip())
-    # In a container, the path may lie outside the container. The outermost folder is then that of the container.
+    # In a container, the path of the group may not exist. The root folder then holds the container's limits.
     for parent in (group, *group.parents):
         folder = root / parent
         try:
@@ -103,7 +103,7 @@ def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
 
 
 def compute_weight_budget() -> int:
-    """Return the bytes of main memory that layers may use if others lie on disk. The rest is for the forward pass."""
+    """Return the bytes of main memory for layers if other layers lie on disk. The rest is for the forward pass."""
     return int(_FOR_WEIGHTS * measure_main_memory().free)
 
 
@@ -174,7 +174,7 @@ def _build_empty_model(tokenized: TokenizedModel) -> Any:
 
 
 def _read_indexed_tensors(weights: WeightFiles) -> dict[str, Any]:
-    """Return every tensor of the index from its shard. The data is read when it is used."""
+    """Return each tensor by name, from the shard that the index assigns. Its data is read when it is used."""
     opened: dict[str, Any] = {name: safe_open(weights.folder / name, framework="pt") for name in weights.names}
     shard_by_tensor = weights.shard_by_tensor or {}
     slices: dict[str, Any] = {}
@@ -208,7 +208,7 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
 
 
 def _measure_device_memory(device: str, *, spreads: bool) -> tuple[Memory, str]:
-    """Return the memory that weights may use, and the subject of the sentence about it."""
+    """Return the memory that weights may use, and a phrase for the sentence about it, such as 'the GPU has'."""
     if device.startswith("cuda"):
         gpus = measure_gpu_memory()
         if not spreads:
@@ -245,8 +245,8 @@ def load_weights(
 ) -> torch.nn.Module:
     """Load the model in evaluation mode on ``device``, in the entry's dtype.
 
-    With ``devices: auto`` its layers use all devices of that kind, then main memory, then the disk. A .gguf is
-    dequantised once into safetensors in the data folder, and later loads read those files.
+    With ``devices: auto``, its layers are spread over all devices of this type, then main memory, then the disk. A
+    .gguf is dequantised once into safetensors in the data folder, and later loads read those files.
 
     Args:
         tokenized: The model.
@@ -291,7 +291,7 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
                 f"them: free space under {folder.parent}, or remove 'devices' from its entry"
             )
         tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
-    # Without a limit the library would also use the GPUs.
+    # For the device 'cpu', transformers would also use the GPUs if max_memory did not exclude them.
     max_memory = None
     if device == "cpu":
         max_memory = {"cpu": compute_weight_budget()}
@@ -375,7 +375,7 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) ->
                 attn_implementation=attention,
                 use_safetensors=True,
                 output_loading_info=True,
-                # require_same_tensors reports them below.
+                # Tensors of another shape are reported below, by require_same_tensors.
                 ignore_mismatched_sizes=True,
                 **options,
             )

@@ -26,12 +26,12 @@ class HeldModel:
     """
 
     def __init__(self) -> None:
-        """Hold no model."""
+        """Create a holder that holds no model yet."""
         self._held: tuple[object, Backend] | None = None
         self.base = HeldBase()
 
     def ensure_loaded(self, model: TokenizedModel, load: BackendOf) -> Backend:
-        """Return the back end of a model. If another model is held, call ``load`` for it.
+        """Return the back end of a model. Call ``load`` unless this model is held already.
 
         If ``load`` raises an exception, no model is held.
         """
@@ -45,7 +45,7 @@ class HeldModel:
         """Release the model and its memory.
 
         Args:
-            keeps_base: True keeps the weights of the base model in memory.
+            keeps_base: True to keep the weights of the base model in memory.
         """
         self._held = None
         if keeps_base:

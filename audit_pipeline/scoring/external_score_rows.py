@@ -159,7 +159,7 @@ class ScoreRows:
             group, collection, split, published, text and sha256. A missing text or sha256 is empty.
         scores: One row per usable row, in file order: row_index, example_id, detector, parameters, score, and unscored
             (the reason for a missing score).
-        settings: The settings of all rows.
+        settings: The distinct pairs of detector and parameters in the rows.
         has_groups: False if the file has no groups. Each text is then a group of its own.
         skipped: The unusable rows with their reasons.
         not_understood: A sentence about unknown labels, or None if all labels are known.
@@ -304,7 +304,7 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
         scores.append(score)
         reasons.append(reason)
     columns = dict(strings)
-    # The time of day is cut off.
+    # Only the day is kept, without the time of day.
     columns["published"] = pc.utf8_slice_codeunits(strings["published"], 0, 10)
     columns["parameters"] = _convert_to_strings(_dump_objects(parameters), len(rows))
     columns["counted_by"] = counted_by

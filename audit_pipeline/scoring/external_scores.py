@@ -61,7 +61,7 @@ ORDER BY row_index
 
 @dataclass(frozen=True, eq=False)
 class ExternalScores:
-    """The tables of a user's scores, with information about the rows that they lack.
+    """The tables of a user's scores, with information about rows of the file that are missing in them.
 
     Attributes:
         scores: The scores (schema SCORES).
@@ -120,8 +120,8 @@ def read_external_scores(
 ) -> ExternalScores:
     """Read a user's table of scores as the scores of a pair.
 
-    Infinite scores are replaced by values beyond the finite scores of their detector. Texts on both sides and texts
-    that ``texts`` lacks are removed and noted.
+    Infinite scores are replaced by values beyond the finite scores of their detector. Texts that are both member and
+    non-member, and texts that ``texts`` lacks, are removed. Notes report them.
 
     Args:
         file: The table, in a format of readers/formats.py.
@@ -133,8 +133,8 @@ def read_external_scores(
         texts: The file that was scored, if its texts are to be joined by digest.
 
     Raises:
-        DataError: If read_score_rows raises it, if no row is usable, if no digest matches ``texts``, or if all texts
-            are on both sides.
+        DataError: If read_score_rows raises it, if no row is usable, if no digest matches ``texts``, or if every text
+            is both member and non-member.
     """
     rows = read_score_rows(file)
     absent: list[int] = []
@@ -246,7 +246,7 @@ def _find_repetitions(values: Sequence[str]) -> list[int]:
 def _list_text_notes(
     rows: ScoreRows, texts: ExternallyScoredTexts | None, absent: Sequence[int], contradicting: Sequence[int]
 ) -> list[str]:
-    """Return the notes about missing columns, missing texts and texts on both sides."""
+    """Return the notes about missing columns, missing texts, and texts that are both member and non-member."""
     notes: list[str] = []
     if not rows.has_groups:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
@@ -272,7 +272,7 @@ def _format_no_scores(file: Path, counts: Mapping[str, int], notes: Sequence[str
 
 
 def _format_contradiction(texts: pa.Table, positions: Sequence[int]) -> str:
-    """Format the number and locations of texts on both sides. The texts themselves are never quoted."""
+    """Format the number and locations of texts that are both member and non-member, without quoting them."""
     return (
         f"{len(positions):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
         f"are left out: {_format_locations(texts, positions)}"
@@ -352,8 +352,8 @@ def _explain_too_few_groups(
 ) -> str | None:
     """Return the reason why the calibration split must stay empty, or None if there are enough groups for both splits.
 
-    Thresholds need a minimum of non-member groups in the calibration split. An AUROC needs a minimum of groups of each
-    side in the evaluation split.
+    Thresholds need a minimum of non-member groups in the calibration split. An AUROC needs a minimum of groups of
+    members and of non-members in the evaluation split.
     """
     groups_by_label: dict[int | None, set[str]] = {MEMBER: set(), NON_MEMBER: set()}
     for position, (group, label) in enumerate(zip(groups, labels, strict=True)):

@@ -62,11 +62,11 @@ def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> It
 Setting = tuple[str, str]
 
 GROUP = "group"
-"""The column of the book, patent or article that a text belongs to."""
+"""The name of the column with the group of a text, such as its book, patent or article."""
 
 
 ID = "id"
-"""The default column of the user's text ids."""
+"""The default name of the column with the user's text ids."""
 
 
 def read_group(row: TextRow) -> str | None:
@@ -77,7 +77,7 @@ def read_group(row: TextRow) -> str | None:
 
 @dataclass(frozen=True)
 class Separation:
-    """The AUROC of a detector setting on a file's labelled texts, with its interval by group."""
+    """The AUROC of a detector setting on a file's labelled texts, with an interval over groups of texts."""
 
     detector: str
     parameters: str
@@ -311,7 +311,7 @@ def score_file(
 
 @dataclass
 class _ScoreTable:
-    """The builder of the table's rows, with totals over all rows.
+    """The builder of the table of scores, with totals over all its rows.
 
     Attributes:
         session: The scoring session.

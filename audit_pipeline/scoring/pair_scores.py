@@ -110,7 +110,8 @@ def build_highlights(
         token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
         spans = spans_by_text[text_sha256(context + text)]
-        # The positions are converted to positions in the text, and tokens of its context are dropped.
+        # The cached positions count from the start of the context. They are converted to positions in the text, and
+        # tokens of the context are dropped.
         starts = np.maximum(spans["char_start"][-len(statistics) :] - len(context), 0).tolist()
         ends = np.maximum(spans["char_end"][-len(statistics) :] - len(context), 0).tolist()
         excerpt = select_excerpt(text, list(zip(starts, ends, strict=True)), counted)
@@ -206,9 +207,9 @@ def run_other_models(
         model: The audited model.
         pairs: The pairs of the model.
         paths: The data folder.
-        backend_of: Loads a model.
-        notify: Receives the reason if another model could not run. Some detectors then have no scores.
-        on_progress: Receives the progress of the passes.
+        backend_of: A function that loads a model.
+        notify: A callback that receives the reason if another model could not run. Some detectors then have no scores.
+        on_progress: A callback that receives the progress of the passes.
 
     Raises:
         TransientError: If a hub is unreachable. A later call may succeed.

@@ -34,7 +34,7 @@ class Side:
         label: The label of the texts.
         name: The name of the side in messages.
         option: The command-line option for a file of known texts.
-        need: The requirement of detectors that such a prefix satisfies.
+        need: The requirement of detectors that a prefix of such texts satisfies.
     """
 
     label: int
@@ -98,7 +98,7 @@ class Shots:
 
 
 def _index_by_value(values: Sequence[str]) -> dict[str, int]:
-    """Return the index of the first occurrence of each value. Earlier shots are in more prefixes than later shots."""
+    """Return the index of the first occurrence of each value, because earlier shots are in more prefixes."""
     index_by_value: dict[str, int] = {}
     for index, value in enumerate(values):
         index_by_value.setdefault(value, index)
@@ -110,7 +110,7 @@ def _take_first_words(words: str) -> str:
 
 
 def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """Select one labelled text per group of the calibration split, in an order that a hash determines."""
+    """Select the shots of a side: a text per group of the calibration split, in the order of a hash."""
 
     def hash_value(value: str) -> str:
         return digest(benchmark.name, "prefix", value)
@@ -147,8 +147,9 @@ def read_known_texts(
         label_column: Name of the label column.
 
     Raises:
-        ConfigError: If a file has no effect, or if two options read standard input.
-        DataError: If read_texts_of_side raises it, or if a text is in both files.
+        ConfigError: If a file has no effect on the selected detectors, if two options read standard input, or if a text
+            is in both files.
+        DataError: If read_texts_of_side raises it.
     """
     for side in files:
         if side.need not in needs:

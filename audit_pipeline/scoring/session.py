@@ -357,7 +357,7 @@ class Session:
         return lambda progress: on_progress(replace(progress, phase=phase))
 
     def _describe_pass(self, name: str) -> str:
-        """Return which texts a pass reads and which detectors require it."""
+        """Return a phrase for progress messages: the texts that a pass reads, and the detectors that require it."""
         if name == _TEXT_PASS:
             return "the texts themselves, for all detectors"
         [need] = [need for need in self._providers if need.name == name]
@@ -365,7 +365,7 @@ class Session:
         return f"{need.summary}, for {', '.join(dict.fromkeys(users))}"
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """Return the kinds and the additional kinds of the requirements, without duplicates."""
+        """Return ``kinds`` and the kinds of statistics that requirements add, without duplicates."""
         all_kinds = list(kinds)
         for provider in self._list_ready_providers(runs_other_model=False):
             all_kinds += provider.kinds
@@ -487,7 +487,7 @@ class Statistics:
 
 
 def build_audit_selection(overrides: Overrides) -> Selection:
-    """Return the detectors and settings of an audit: all detectors except those on request.
+    """Return the detectors and settings of an audit: all detectors except those that run only on request.
 
     Each detector is scored at all settings of its grid and at the benchmark's default, which ``overrides`` contains.
     Three kinds of parameters have fewer values than in the grid:

@@ -86,13 +86,13 @@ def run_order_test(
         model: The audited model.
         items: The items in their published order.
         paths: The data folder.
-        backend_of: Loads the model if the cache lacks a shard.
+        backend_of: A function that loads the model. It is called only if the cache lacks a shard.
         name: Name of the test set.
         shards: Number of shards. By default a tenth of the number of items, from 10 to 50, or more if the shards do not
             fit into the model's context.
         permutations: Number of random orders per shard. A small shard has fewer orders.
-        rule: The rule of the test.
-        separator: Joins the items of a shard.
+        rule: The rule for the p-value, see :func:`run_sharded_permutation_test`.
+        separator: The string between the items of a shard.
         order_by_chance: True if the publisher shuffled the items. The claim level is then *sound test*. Otherwise it is
             *screening only*, because the order may carry meaning.
         seed: The seed of the random orders.

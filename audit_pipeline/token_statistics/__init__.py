@@ -1,5 +1,6 @@
-"""One forward pass a text, and the statistics that every detector reads.
+"""Token statistics: the numbers that all detectors read, from one forward pass per text.
 
-What belongs here: tokens and windows, the cache, running a model on what the cache lacks. What does not: a model's
-files (models/), servers (extras/servers/), which statistics a detector needs (scoring/).
+This package contains the tokens and windows of texts, the cache of statistics, and the runs of models over texts that
+the cache lacks. It does not contain a model's files (models/), servers (extras/servers/), or the choice of the
+statistics that a detector needs (scoring/).
 """

@@ -18,10 +18,11 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class WindowBranches:
-    """The results of the branches of one window, in the order of their positions.
+    """The results of the branches (counterfactual_branches.py) of one window, in the order of their positions.
 
     Attributes:
-        lengths: Number of tokens per branch, one entry per scored token of the window. 0 without a branch.
+        lengths: Number of tokens per branch, one entry per scored token of the window. It is 0 for a token without a
+            branch.
         logprob: Log-probabilities of the tokens of all branches, in nats.
         z: z-scores of the tokens of all branches.
     """
@@ -40,7 +41,7 @@ class WindowResult:
         values: Statistics by their names in CachedKind.statistics, one value per scored token, in order. Statistics
             that the back end cannot give are absent. None if only branches were run.
         branches: Results of the branches, if they were requested.
-        written: The back end has already written the rows of the window's text to disk.
+        written: True if the back end has already written the rows of the window's text to disk.
     """
 
     window: Window
@@ -51,12 +52,12 @@ class WindowResult:
 
 @dataclass(frozen=True)
 class Work:
-    """The request of a run to a back end.
+    """The windows and statistics that a run requests from a back end.
 
     Attributes:
         prepared: The texts and their windows, with the kinds that each text misses.
-        wanted: Names of the statistics for windows of texts that miss their own.
-        steps: Maximum number of tokens per branch, for windows of texts that miss branches.
+        wanted: Names of the statistics to compute for texts that miss any statistics besides branches.
+        steps: Maximum number of tokens per branch, for texts that miss branches.
         modes: Cached argmax tokens of texts that miss only branches, by text number.
     """
 
@@ -67,7 +68,7 @@ class Work:
 
     @property
     def before(self) -> Sequence[int]:
-        """Return the tokens before all windows. The start token of each window follows them."""
+        """Return the ids of the prefix without its last token, which every window has as its start token."""
         return () if self.prepared.prefix is None else self.prepared.prefix.ids[:-1]
 
     def modes_of(self, window: Window) -> IntArray:
@@ -95,7 +96,7 @@ class Backend(Protocol):
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Run the windows of ``work`` and yield their results as they arrive, in any order.
 
-        Each window is yielded once. If an error ends the run, the results yielded before stay valid.
+        Each window is yielded once. If an error ends the run, the results that were yielded before it stay valid.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The cache of token statistics: Parquet part files that are written once.
 
-The cache needs no server. A part is written aside and moved into place, so it is complete or absent. Two runs write
-different parts. Rows with one key are equal, and readers use the first. A part's name contains the sha256 of its bytes,
-which readers verify. Parts without such a name, or without a column, are refused.
+The cache needs no server. A part is written under a temporary name and then renamed, so it is complete or absent. Two
+runs write different parts. Rows with the same key are equal, and readers use the first. A part's name contains the
+sha256 of its bytes, which readers verify. Parts without such a name, or without an expected column, are refused.
 
 Parts are never merged: a thousand of them cost a run less than a second. Removing texts writes the new part before it
 deletes the old one. So an interruption loses no row of other texts.
@@ -26,7 +26,7 @@ from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha
 
 _DIGITS = 32
 _SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
-# A key has 64 hexadecimal digits. 96 bits distinguish any number of keys, in less than half the memory.
+# Number of a key's 64 hexadecimal digits that are held in memory. These 96 bits suffice to distinguish all keys.
 _KEY_PREFIX_LENGTH = 24
 # A part is read in pieces: decoded it takes several times its size on disk, and few of its rows are needed.
 _READ_ROWS = 4096
@@ -37,7 +37,7 @@ _Select = Callable[[Any], Any]
 
 
 class PartCache:
-    """The rows of one kind of statistics of one model, in ``folder``. The column ``key`` identifies them."""
+    """The cached rows of one model and one kind of statistics, in ``folder``. The column ``key`` identifies a row."""
 
     def __init__(
         self, folder: Path, schema: pa.Schema, *, flush_seconds: float = 10.0, flush_bytes: int = 64 << 20
@@ -58,8 +58,8 @@ class PartCache:
     def missing(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that are not on disk, or whose rows cannot be read.
 
-        Each part is compared once with the digest in its name. A damaged part is set aside, so that its texts run
-        again.
+        Each part is compared once with the digest in its name. A damaged part is renamed and not read any more, so that
+        its texts run again.
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_by_part):
             self._keys_by_part[path] = _shorten_keys(table.column("key"))
@@ -89,7 +89,7 @@ class PartCache:
     def read_by_part(self, keys: Iterable[str]) -> Iterator[pa.Table]:
         """Yield the rows of :meth:`read` one part at a time, for rows that do not fit into memory together.
 
-        A row that is in two parts comes twice.
+        A row that is in two parts is yielded twice.
         """
         requested = pa.array(sorted(set(keys)), pa.string())
         prefixes = _shorten_keys(requested)
@@ -105,7 +105,7 @@ class PartCache:
             yield table
 
     def append(self, rows: pa.Table) -> None:
-        """Add rows. They are written after a time or a number of bytes, whichever comes first."""
+        """Add rows to the pending rows. These are written after ``flush_seconds``, or at ``flush_bytes``."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         if self._pending_bytes >= self._flush_bytes or time.monotonic() - self._last_flush >= self._flush_seconds:
@@ -114,7 +114,8 @@ class PartCache:
     def flush(self) -> None:
         """Write the pending rows as a new part. After an error, such as a full disk, the rows stay pending."""
         if self._pending:
-            # The name stays until the rows are no longer pending. After an interruption they overwrite the same part.
+            # The number of the part is kept until its rows are written. If writing is repeated, it replaces the same
+            # part.
             self._next_part = self._next_part or time.time_ns()
             rows = cast_to_columns(pa.concat_tables(self._pending), self.schema)
             part = write_part(self.folder, rows, self._next_part)
@@ -132,7 +133,7 @@ class PartCache:
     ) -> Iterator[tuple[Path, pa.Table]]:
         """Yield each part that ``is_wanted`` accepts, with the ``columns`` of the rows that ``select`` selects.
 
-        If a removal replaces parts meanwhile, the new parts are included.
+        If another process replaces parts meanwhile, the new parts are included.
         """
         read: set[Path] = set()
         while new_parts := [path for path in list_parts(self.folder) if path not in read]:
@@ -145,7 +146,7 @@ class PartCache:
                         yield path, table
 
     def _read_part_columns(self, path: Path, columns: Sequence[str], select: _Select) -> pa.Table | None:
-        """Return the ``columns`` of the selected rows of a part. Set a damaged part aside and return None."""
+        """Return the ``columns`` of the selected rows of a part. If it is damaged, rename it and return None."""
         with suppress(DamagedError):
             return read_part(path, columns, select)
         self.unreadable.append(set_aside(path))
@@ -199,12 +200,13 @@ def digest_in_name(path: Path) -> str | None:
 def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     """Remove the rows of these texts from the parts of ``folder``.
 
-    A part is replaced by one without these rows. The new part is written before the old one is deleted. A kill in
-    between loses no row, and the next call completes the removal. Damaged parts are set aside.
+    A part is replaced by one without these rows. The new part is written before the old one is deleted. If the process
+    is killed in between, no row is lost, and the next call completes the removal. Damaged parts are renamed
+    (:func:`set_aside`).
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
     for part in list_parts(folder):
-        # A missing part was set aside by another process.
+        # A missing part was renamed or removed by another process.
         with suppress(FileNotFoundError):
             try:
                 is_unwanted = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
@@ -218,7 +220,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
-    """Yield the damaged parts of ``folder``. Check all bytes with ``whole``, else only the footers."""
+    """Yield the damaged parts of ``folder``. If ``whole`` is True, check all bytes, else only the footers."""
     for part in list_parts(folder):
         try:
             if not whole:
@@ -234,7 +236,7 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
 
 
 def set_aside(part: Path) -> Path:
-    """Rename a damaged part so that it is never read, and return its new path. Another process may do the same."""
+    """Rename a damaged part so that it is never read, and return its new path. Another process may also do so."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         part.replace(aside)
@@ -242,7 +244,7 @@ def set_aside(part: Path) -> Path:
 
 
 def _shorten_keys(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the first characters of the keys, in memory of their own."""
+    """Return the first characters of the keys, as a copy that does not keep the whole keys in memory."""
     prefixes = pc.utf8_slice_codeunits(keys, 0, _KEY_PREFIX_LENGTH)
     return prefixes if isinstance(prefixes, pa.ChunkedArray) else pa.chunked_array([prefixes])
 

@@ -1,4 +1,4 @@
-"""Statistics from cached logits: a new kind of statistic needs no forward pass."""
+"""Computation of statistics from cached logits, so that a new kind of statistic needs no forward pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def fill_rows_from_logits(
 ) -> set[int]:
     """Compute missing rows from cached logits, and return the numbers of the filled texts.
 
-    A text is skipped if its logits are missing, do not match its tokens, or give no finite sums. It then needs a pass.
+    A text is skipped if its logits are missing, do not match its tokens, or give a statistic that is not finite. It
+    then needs a forward pass.
 
     Args:
         model: The model.

@@ -35,7 +35,7 @@ def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
 
 
 class Caches:
-    """The part caches under ``paths``. They stay open for several runs, so that each part is read through once."""
+    """The part caches of all models and kinds in a data folder. Several runs share them and read each part once."""
 
     def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
@@ -51,7 +51,7 @@ class Caches:
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Return the damaged parts that were set aside."""
+        """Return the damaged parts, which were renamed (:func:`cache.set_aside`)."""
         parts: list[str] = []
         for cache in self._open.values():
             parts += map(str, cache.unreadable)
@@ -110,7 +110,7 @@ def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLo
 
 
 def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
-    """Return the lists ``names`` of each row by the sha256 of its text. They share the table's memory."""
+    """Return the list columns ``names`` of each row, by the sha256 of its text. Arrays share the table's memory."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for batch in table.to_batches():
         values: dict[str, npt.NDArray[Any]] = {}
@@ -129,7 +129,7 @@ _FROM_LOGITS = frozenset(kind.name for kind in KINDS.values() if kind.is_from_lo
 
 @dataclass(frozen=True)
 class CachePlan:
-    """The work of a run, computed without the model's weights.
+    """The planned work of a run, computed without the model's weights.
 
     Attributes:
         texts: Number of texts.
@@ -150,7 +150,7 @@ class CachePlan:
     branch_tokens: int = 0
 
     def with_further(self, further: CachePlan) -> CachePlan:
-        """Return this plan with the passes of ``further``. The texts of both are equal and count once."""
+        """Return this plan with the tokens, passes and bytes of ``further`` added. Numbers of texts do not change."""
         sizes = Counter(self.bytes_to_write) + Counter(further.bytes_to_write)
         return replace(
             self,
@@ -162,13 +162,15 @@ class CachePlan:
 
 @dataclass
 class Prepared:
-    """The encoded texts that miss a row of some kind. The lists have one entry per such text.
+    """The encoded texts that miss a row of some kind.
+
+    The lists ``keys``, ``encoded`` and ``missing`` have one entry per such text. A text's number is its index in them.
 
     Attributes:
         distinct: Number of distinct texts, including cached ones.
-        keys: Cache keys by kind.
+        keys: Cache keys by kind, per text.
         encoded: The texts.
-        missing: The kinds that are missing.
+        missing: The kinds that are missing, per text.
         windows: Windows of all texts.
         prefix: Prefix of all texts, if any.
     """
@@ -189,7 +191,7 @@ class Prepared:
         return "branches" in self.missing[text]
 
     def without_logit_rows(self, texts: Collection[int]) -> Prepared:
-        """Return the remaining work if cached logits have filled the rows of ``texts``."""
+        """Return the remaining work after cached logits have filled rows of the texts with the numbers ``texts``."""
         remaining = Prepared(self.distinct, [], [], [])
         new_numbers: dict[int, int] = {}
         for text, missing in enumerate(self.missing):
@@ -223,7 +225,7 @@ def plan(
 def describe_plan(
     texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
 ) -> CachePlan:
-    """Return the plan of a run over ``prepared``, which comes from ``texts`` texts."""
+    """Return the plan of a run over ``prepared``, which was prepared from ``texts`` texts."""
     branched = 0
     for number, text in enumerate(prepared.encoded):
         if prepared.wants_branches(number):
@@ -240,7 +242,7 @@ def describe_plan(
 
 
 def add_branches_kind(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
-    """Return ``kinds``, with the branches if ``steps`` is above 0."""
+    """Return ``kinds``, and the kind ``branches`` if ``steps`` is above 0."""
     return (*kinds, "branches") if steps else tuple(kinds)
 
 
@@ -295,7 +297,7 @@ def prepare_single_windows(
     Args:
         kind: Kind of the missing rows.
         absent: Texts without a row, by key.
-        cached: Number of other texts, which have a row.
+        cached: Number of further texts that already have a row.
         prefix: Prefix of all texts, if any.
     """
     texts = list(absent.values())

@@ -1,4 +1,4 @@
-"""Speed of models on this machine: measured rates, the faster library for products, and the sizes of batches."""
+"""Speed of models on this machine: measured rates, the faster library for matrix products, and batch sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SIDE = {"cpu": 1024, "cuda": 8192}
 # A forward pass reaches about this share of the rate of a square matrix product.
 _SHARE_OF_PEAK = 0.7
 
-# Size of the product that compares oneDNN with torch's default library: enough for the full speed of either.
+# Shape of the matrix product that is timed with oneDNN and with torch's default library. Both reach full speed at it.
 _ROWS = 256
 _COLUMNS = 4096
 _REPEATS = 3
@@ -112,7 +112,7 @@ def _measure_operations_per_second(dtype: str, device: str) -> float:
 
 
 def is_model_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
-    """Return True if oneDNN is faster with the shape of weights that holds most of the model's parameters."""
+    """Return True if oneDNN is faster for weights of the shape that most of the model's parameters have."""
     parameters: Counter[torch.Size] = Counter()
     for layer in layers:
         parameters[layer.weight.shape] += layer.weight.numel()

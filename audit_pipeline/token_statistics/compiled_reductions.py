@@ -1,7 +1,7 @@
-"""The reductions of reductions.py over whole rows of logits, compiled for a GPU.
+"""Compiled computation of the statistics of reductions.py, from whole rows of logits on a GPU.
 
-The sweep writes every block several times, and a GPU waits for its memory meanwhile. torch.compile turns the formulas
-into loops that read the logits once and write only the results.
+The function :func:`reductions.sweep` writes every block of logits to memory several times, and a GPU waits meanwhile.
+torch.compile turns the formulas into loops that read the logits once and write only the results.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from audit_pipeline.token_statistics.layer_tuning import set_recompile_limit
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep
 from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch
 
-# Maximum number of logits in memory at once, and of rows among them.
+# Maximum number of logits, and maximum number of rows of logits, that are reduced at once.
 _MAX_LOGITS = 1 << 28
 _MAX_ROWS = 4096
-# The sweep computes these statistics: logits are copied rather than reduced, and log_p_drawn needs sorted rows.
+# Statistics that are left to sweep(): logits are copied rather than reduced, and log_p_drawn needs sorted rows.
 _SWEPT = frozenset({"logits", "log_p_drawn"})
 
 _Formulas = Callable[[torch.Tensor, torch.Tensor], dict[str, torch.Tensor]]
@@ -38,7 +38,7 @@ class CompiledReductions:
         self._compiled: dict[frozenset[str], _Formulas] = {}
 
     def __call__(self, logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
-        """Compute statistics as :func:`sweep`.
+        """Compute the ``wanted`` statistics. Arguments and result are those of :func:`sweep`.
 
         Raises:
             RuntimeError: If torch cannot compile on this machine.

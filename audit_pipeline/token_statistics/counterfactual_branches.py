@@ -1,7 +1,7 @@
 """Counterfactual branches: the model's predictions after one token was replaced by the model's own choice.
 
-The branch of position i reads x*_i in place of x_i, and then the text's own tokens. It shares all tokens before i with
-the text (Raoof et al. 2025, eq. 10 and 11).
+The branch of position i reads the model's most likely token x*_i in place of the text's token x_i. Then it reads the
+text's next tokens. It shares all tokens before i with the text (Raoof et al. 2025, eq. 10 and 11).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Branches:
 
     Attributes:
         ids: Token ids of the windows with their start tokens: [windows, length].
-        window: Number of each branch's window: [B].
-        scored: Number of the replaced token among the scored tokens of the window: [B].
+        window: Index of each branch's window in the batch: [B].
+        scored: Index of the replaced token among the scored tokens of the window: [B].
         start: Position of the replaced token in the sequence: [B].
         length: Number of tokens that are read from ``start`` on, at least 1: [B]. Each of them predicts one token.
-        replacement: Token in place of the replaced one: [B].
+        replacement: Token id that each branch reads at ``start`` instead of the text's token: [B].
     """
 
     ids: Ints
@@ -55,7 +55,7 @@ class Branches:
 
     @cached_property
     def owner(self) -> Ints:
-        """Return the branch of each token of all branches: [tokens]."""
+        """Return the index of the branch that each token of all branches belongs to: [tokens]."""
         return np.repeat(np.arange(len(self)), self.length)
 
     @cached_property
@@ -103,9 +103,9 @@ def list_branches(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray]
 def assign_rows(branches: Branches, row_tokens: int) -> Ints:
     """Return the row of each branch in the model's input: [B], counted from 0 without gaps.
 
-    A row holds branches of one window in the order of their positions, so that the first rows see little of the window.
-    It holds about ``row_tokens`` tokens at most. Branches are never cut, so the last one may exceed the limit. The rows
-    of a window are filled evenly, because padding extends each row to the longest one.
+    A row holds branches of one window in the order of their positions. So the first rows attend to only a small part of
+    the window. Each row holds about ``row_tokens`` tokens at most. Branches are never cut, so the last branch of a row
+    may exceed the limit. The rows of a window are filled evenly, because padding extends each row to the longest one.
     """
     if not len(branches):
         return np.empty(0, dtype=np.int64)
@@ -114,13 +114,13 @@ def assign_rows(branches: Branches, row_tokens: int) -> Ints:
     total = ends - branches.offsets[starts]
     tokens_per_row = -(-total // -(-total // row_tokens))
     row_in_window = (branches.offsets[:-1] - branches.offsets[starts][owner]) // tokens_per_row[owner]
-    # A long branch can skip a number. np.unique closes the gaps.
+    # A long branch can cause a gap in the row numbers, which np.unique closes.
     _, rows = np.unique(np.stack([owner, row_in_window]), axis=1, return_inverse=True)
     return rows.astype(np.int64)
 
 
 def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
-    """Yield the branch numbers of each batch of rows, in the order of the rows.
+    """Yield the branch numbers of each batch of rows, row by row.
 
     A batch has at most ``token_budget`` padded tokens; a longer row is a batch of its own. Rows of similar length and
     prefix share a batch. ``MASK_ENTRIES_PER_TOKEN`` limits the mask and ``PREFIX_TOKENS_PER_TOKEN`` the prefixes, both
@@ -135,7 +135,8 @@ def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> It
     by_row = np.split(np.argsort(rows, kind="stable"), np.cumsum(np.bincount(rows))[:-1])
     begin = 0
     while begin < len(order):
-        # The longest rows come first, so the first row sets the padded length. The longest prefix sets that of all.
+        # The longest rows come first, so the first row sets the padded length. The longest prefix in a batch sets the
+        # prefix length of all its rows.
         length = int(lengths[order[begin]])
         fitting = order[begin : begin + max(1, token_budget // length)]
         prefix = np.maximum.accumulate(prefixes[fitting])
@@ -157,7 +158,7 @@ def halve_batch(rows: Ints, branch_numbers: Ints) -> list[Ints]:
 
 
 class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
-    """The keys and values of one layer for a batch of windows. Branches read the rows of their windows.
+    """The keys and values of one layer for a batch of windows. Each branch reads those of its own window.
 
     The rows are selected when the layer runs, so that memory holds the copy of one layer only.
     """
@@ -190,7 +191,7 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch of R rows as tensors with C columns, padded on the right.
+    """A batch of packed branches as tensors with R rows and C columns, padded on the right.
 
     Attributes:
         ids: Token ids: [R, C].
@@ -198,7 +199,7 @@ class Layout:
         starts: Start position of each token's branch: [R, C].
         branch: Branch of each token, -1 in the padding: [R, C].
         windows: Window of each row: [R].
-        used: Flat positions that hold a token: [tokens].
+        used: Positions in the flattened rows that hold a token: [tokens].
         which: Index of each of these tokens among the tokens of all branches: [tokens].
         prefix: Number of prefix tokens that every row can see.
     """
@@ -320,7 +321,7 @@ class BranchRerun:
 
     Attributes:
         ids: Token ids, padded with 0 on the right: [branches, length].
-        rows: Flat positions of the logits along the branches: [tokens].
+        rows: Positions of the branches' own tokens in the flattened batch: [tokens]. Their logits are reduced.
         which: Index of each of these tokens among the tokens of all branches: [tokens].
     """
 

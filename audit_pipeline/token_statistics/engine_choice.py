@@ -36,7 +36,7 @@ IN_PROCESS = Engine()
 
 
 def choose_engine(name: str | None = None, workers: int | None = None) -> Engine:
-    """Return the engine with this name. None uses CORPUS_AUDIT_ENGINE and CORPUS_AUDIT_WORKERS.
+    """Return the chosen engine. None takes the variable CORPUS_AUDIT_ENGINE or CORPUS_AUDIT_WORKERS instead.
 
     Raises:
         ConfigError: If a value is invalid, or if Ray is not installed.

@@ -25,8 +25,9 @@ from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_t
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
 from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Logits, Reduced, Scratch, find_head
 
-# Matrix products with fewer rows use other kernels. In a model with massive activations, for example at a start token,
-# their rounding moved log-probabilities by 2e-4. A text of one token must use the same kernels alone and in a batch.
+# Minimum padded length in tokens. Matrix products with fewer rows use other kernels. In a model with massive
+# activations, for example at a start token, their rounding moved log-probabilities by 2e-4. A text of one token must
+# use the same kernels alone and in a batch.
 _MIN_LENGTH = 16
 _MOMENTS = ("logprob", "mean", "std")
 
@@ -42,19 +43,19 @@ class ForwardPass:
         vocab_size: Number of token ids that the model has.
         load_check: Results of earlier load checks of this model on this machine. Without them the checks run now, which
             takes some seconds.
-        compiles: Compile the layers of the decoder.
+        compiles: True to compile the layers of the decoder.
 
     Attributes:
         device: Device that receives the token ids.
         logits_device: Device that computes the logits.
         checked: Results of the load checks.
-        equal_lengths: Only windows of equal length share a batch, because padding changes the logits.
+        equal_lengths: True if only windows of equal length share a batch, because padding changes the logits.
         length_step: Length beyond which the model encodes positions in another way (LongRoPE), or None. The padded
-            length of a batch decides. Windows on different sides of it never share a batch.
-        packed: Branches run as one packed pass over the keys and values of their text. Otherwise each branch runs
-            separately.
-        shared_prefix: The keys and values of a prefix are computed once for all texts after it. Otherwise the prefix
-            runs again with every text.
+            length of a batch counts. Windows up to this length never share a batch with longer ones.
+        packed: True if branches run as one packed pass over the keys and values of their text. Otherwise each branch
+            runs separately.
+        shared_prefix: True if the keys and values of a prefix are computed once for all texts after it. Otherwise the
+            prefix runs again with every text.
         tokens_run: Number of tokens that have passed the model, including padding, without branches.
         branch_tokens_run: Number of tokens of branches that have passed the model, including padding.
 
@@ -89,7 +90,7 @@ class ForwardPass:
         else:
             use_onednn = load_check.onednn
         self._linear = layer_tuning.choose_linear_function(onednn=use_onednn)
-        # Found before the model runs: while it runs, every layer looks as if another library held it.
+        # The head is found here because inside running(), every linear layer looks wrapped (is_wrapped).
         self.separate_head = find_head(model, self.config, self._linear)
         if load_check is None:
             self.apply_load_check(LoadCheck(use_onednn, False, True, False, False))
@@ -101,7 +102,7 @@ class ForwardPass:
             load_checks.compile_and_check_layers(self)
 
     def apply_load_check(self, check: LoadCheck) -> None:
-        """Run the model from now on as the results of its load checks allow."""
+        """Use from now on the fast ways of running the model that passed its load checks."""
         self.checked = check
         self.equal_lengths = check.equal_lengths
         self.packed = check.packed
@@ -213,7 +214,7 @@ class ForwardPass:
     def pad_length(self, length: int) -> int:
         """Return the padded length of a batch whose longest sequence has ``length`` tokens.
 
-        Compiled layers accept few lengths: eight between consecutive powers of two.
+        For compiled layers, only few lengths are used: eight between consecutive powers of two.
         """
         if self.equal_lengths:
             return length
@@ -323,7 +324,7 @@ class ForwardPass:
         steps: int,
         cache: Cache | None,
     ) -> list[WindowBranches]:
-        """Compute the branches of a batch. ``cache`` holds the keys and values of its windows; None runs separately."""
+        """Compute the branches of a batch. ``cache`` holds its keys and values. For None, each branch runs alone."""
         ids, _, _ = build_batch_arrays(encoded, batch, self._compute_padded_length(batch))
         branches = counterfactual_branches.list_branches(batch, ids, argmax, steps)
         if cache is None:
@@ -421,7 +422,7 @@ def _split_branches_by_window(batch: Sequence[Window], branches: Branches, momen
 def _split_statistics_by_window(
     batch: Sequence[Window], lengths: Sequence[int], columns: Mapping[str, npt.NDArray[Any]]
 ) -> list[WindowResult]:
-    """Split columns by window. ``lengths`` are the numbers of scored tokens."""
+    """Split columns by window. ``lengths`` are the numbers of scored tokens per window."""
     results = []
     begin = 0
     for window, length in zip(batch, lengths, strict=True):

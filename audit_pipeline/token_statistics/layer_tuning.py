@@ -1,4 +1,4 @@
-"""The layers of a model on this machine: their devices, the library for their products, compilation and threads."""
+"""The layers of a model on this machine: their devices, the library for matrix products, compilation and threads."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def find_longrope_switch(config: Any) -> int | None:
 
 
 def has_local_attention(config: Any) -> bool:
-    """Return True if layers look back a number of cache positions regardless of their mask (GPT-Neo)."""
+    """Return True if some layers attend to a fixed number of cache positions, even against their mask (GPT-Neo)."""
     return "local" in (getattr(config, "attention_layers", None) or ())
 
 

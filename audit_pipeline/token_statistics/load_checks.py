@@ -1,7 +1,7 @@
-"""The checks of a model at loading: fast ways of running it must give the logits of the plain way.
+"""The checks of a model at loading: fast ways of running it must give the logits of a plain forward pass.
 
-A check compares a fast result with its reference by the relative deviation (root mean square). Its tolerance is what
-rounding explains, in the model's dtype.
+A check compares a fast result with its reference by the relative deviation (root mean square). The tolerance is the
+deviation that rounding in the model's dtype explains.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ForwardPass = Any
 
 CHECK_VERSION = 6
 
-# Largest relative deviation between two ways to the same logits that rounding explains.
+# Largest relative deviation that rounding explains between two computations of the same logits.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 # If rounding was measured, this multiple of the measured deviation is tolerated.
 _ROUNDING_FACTOR = 4.0
@@ -45,7 +45,7 @@ _COMPILED_TOLERANCE = 1e-4
 # between two measurements: rounding reached 1.6 in 23 tiny models. Falcon's eager ALiBi, which is wrong, reached 11.
 _ATTENTION_TOKENS = 64
 _ATTENTION_FACTOR = 4.0
-# Small enough that the two texts of the branch check run in several batches.
+# Token budget of the branch check, small enough that its two texts run in several batches.
 _FEW_BRANCH_TOKENS = 64
 # Lengths of the two texts with which branches and prefixes are checked.
 _TEXT_LENGTHS = (24, 17)
@@ -56,12 +56,12 @@ class LoadCheck:
     """The results of the load checks of a model on a machine.
 
     Attributes:
-        onednn: oneDNN multiplies the linear layers faster than torch's default library (calibration.py).
-        split: Decoder and head can run separately.
-        equal_lengths: Only windows of equal length may share a batch.
-        packed: Branches can run as one packed pass over the keys and values of their text.
-        shared_prefix: The keys and values of a prefix can be computed once for all texts after it.
-        compiled: Compiled formulas reduce the logits (compiled_reductions.py).
+        onednn: True if oneDNN multiplies the linear layers faster than torch's default library (calibration.py).
+        split: True if decoder and head can run separately.
+        equal_lengths: True if only windows of equal length may share a batch.
+        packed: True if branches can run as one packed pass over the keys and values of their text.
+        shared_prefix: True if the keys and values of a prefix can be computed once for all texts after it.
+        compiled: True if compiled formulas reduce the logits (compiled_reductions.py).
         tokens_per_second: Measured speed on a GPU; None on a CPU.
     """
 
@@ -97,7 +97,7 @@ def describe_machine(device: str) -> Mapping[str, object]:
 
 
 def check_model(forward: ForwardPass) -> LoadCheck:
-    """Run all load checks of a model. Each check runs the model as the checks before it allow.
+    """Run all load checks of a model. Each check already uses the fast ways that passed earlier checks.
 
     Raises:
         ModelError: If the logits are not numbers, or if the requested attention gives other logits than the default.

@@ -31,10 +31,10 @@ def load_forward_pass(
         paths: Data folder that holds the results of the load checks.
         device: Device of the model. The default is a GPU, if any.
         notify: Function that shows a message to the user.
-        held: A base model that may already be in memory.
+        held: The holder of a base model that may already be in memory.
 
     Raises:
-        ModelError: As :meth:`HeldBase.load` and :class:`ForwardPass` raise it.
+        ModelError: If :meth:`HeldBase.load` or :class:`ForwardPass` raises it.
     """
     device = device or choose_default_device()
     require_device(device)
@@ -67,7 +67,7 @@ def load_forward_pass(
 def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
     """Load a model into this process, for work that does not run in batches of windows.
 
-    A model that runs on workers is loaded here as well.
+    A model that runs on Ray workers is additionally loaded into this process.
 
     Raises:
         ModelError: If the model's weights are not available on this machine.

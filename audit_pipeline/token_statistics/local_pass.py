@@ -23,12 +23,12 @@ Fetch = Callable[[], Sequence[WindowResult]]
 
 @dataclass(frozen=True)
 class _Task:
-    """The results that a window needs.
+    """The results that are computed for a window.
 
     Attributes:
-        needs_statistics: The statistics of its text are missing.
-        needs_branches: The branches of its text are missing.
-        has_cached_modes: The argmax tokens from which its branches start are cached.
+        needs_statistics: True if statistics of its text are missing.
+        needs_branches: True if the branches of its text are missing.
+        has_cached_modes: True if the argmax tokens from which its branches start are cached.
     """
 
     needs_statistics: bool
@@ -39,7 +39,7 @@ class _Task:
 def run_in_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[WindowResult]]:
     """Run all windows that miss results and yield the results of each batch. See :meth:`Backend.run_work`.
 
-    A batch starts before the results of the batch before it are fetched, so that the device always has work.
+    A batch starts before the results of the previous batch are fetched, so that the device always has work.
     """
     previous: Fetch | None = None
     with closing(_start_batches(forward, work)) as batches:

@@ -1,4 +1,4 @@
-"""The version of a model's statistics on a benchmark, and the origin of rows that are made from them."""
+"""The data version of a model's token statistics on a benchmark, and the origin of rows computed from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from audit_pipeline.token_statistics.tokens import window_and_stride
 def build_pair_origin(
     model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
 ) -> RowOrigin:
-    """Return the origin of the rows of a model on a benchmark."""
+    """Return the origin of a model's rows on a benchmark, for the ledger: fingerprints, digest and settings."""
     return RowOrigin(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
@@ -24,7 +24,7 @@ def build_pair_origin(
 
 
 def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
-    """Return the data version of a pair's token statistics: a digest of what they are computed from.
+    """Return the data version of the token statistics of a model on a benchmark: a digest of all their inputs.
 
     The length of branches belongs to the benchmark, so the benchmark's digest covers it.
     """

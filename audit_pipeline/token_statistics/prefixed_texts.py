@@ -1,4 +1,4 @@
-"""Texts after a prefix of other texts: planning, running and reading them."""
+"""Token statistics of texts after a prefix of other texts: planning, computing and reading them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
 def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     """Return True if a text of ``tokens`` tokens fits after ``prefix`` into the model's window.
 
-    The text must also stay on the same side of the model's position border as alone (:func:`crosses_border`).
+    The prefix must also not move the text beyond the model's position border (:func:`crosses_border`).
     """
     fits = len(prefix.ids) + tokens <= window_and_stride(model)[0]
     return fits and not crosses_border(model, prefix, tokens)
@@ -46,7 +46,7 @@ def crosses_border(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 
 
 def is_prefix_rerun(model: TokenizedModel, location: cached_texts.CacheLocation) -> bool:
-    """Return True if the prefix is known to run again with every text, by the load checks (load_checks.py)."""
+    """Return True if the load checks (load_checks.py) found that a prefix must run again with every text."""
     load_check = read_json_if_whole(
         cached_texts.open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
     )
@@ -56,9 +56,9 @@ def is_prefix_rerun(model: TokenizedModel, location: cached_texts.CacheLocation)
 def plan_prefixed(
     model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: cached_texts.CacheLocation
 ) -> cached_texts.CachePlan:
-    """Plan the work of :func:`compute_prefixed` without the prefix itself. It needs only the tokenizer.
+    """Plan the work of :func:`compute_prefixed` without the tokens of the prefix. It needs only the tokenizer.
 
-    If the prefix runs again with every text (:func:`is_prefix_rerun`), its tokens come in addition.
+    If the prefix runs again with every text (:func:`is_prefix_rerun`), the caller must add its tokens.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
     return cached_texts.describe_plan(len(texts), prepared, cached_texts.estimate_bytes_to_write(model, prepared, 0))

@@ -46,16 +46,16 @@ class LogitStatistic(Protocol):
     """A statistic that is computed from the logits themselves."""
 
     def add(self, block: Block) -> None:
-        """Add a block."""
+        """Update the statistic with the next block of the vocabulary."""
         ...
 
     def columns(self, total: Total) -> Reduced:
-        """Return the statistic by name, given the sum over all blocks."""
+        """Return the finished statistic by name. ``total`` is the sum of exp(logit) over all blocks."""
         ...
 
 
 class TargetLogprob:
-    """The log-probability of the target."""
+    """The log-probability of the target: the text's next token."""
 
     def __init__(self, target: torch.Tensor) -> None:
         self._target = target
@@ -78,8 +78,9 @@ class TargetLogprob:
 class _Rank:
     """The number of tokens with a strictly larger logit than the target.
 
-    The target's logit must be known before its block comes. A product of another shape than the block may change its
-    last bit. Then the target is not counted itself, the largest logit has rank 0, and no other logit has rank 0.
+    The target's logit is needed before the sweep reaches its block. It is computed by a product of another shape, so
+    its last bit may differ from the block's. Therefore the target is never counted itself, and only the largest logit
+    has rank 0.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
@@ -137,7 +138,7 @@ class _Best:
 
 
 class _TopK(_Best):
-    """The best tokens and their log-probabilities."""
+    """The ``TOPK_ENTRIES`` most likely tokens and their log-probabilities."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(TOPK_ENTRIES, target)
@@ -147,7 +148,7 @@ class _TopK(_Best):
 
 
 class _Mass(_Best):
-    """The log of the total probability of the best tokens."""
+    """The log of the total probability of the ``BEST_TOKENS`` most likely tokens."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(BEST_TOKENS, target)
@@ -157,7 +158,7 @@ class _Mass(_Best):
 
 
 class _Kept:
-    """The logits themselves."""
+    """The logits themselves, in float16."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         self._values = torch.empty(len(logits), logits.width, dtype=torch.float16)
@@ -170,7 +171,8 @@ class _Kept:
 
 
 _NUCLEUS = 0.9
-# Numbers of largest logits that are ranked. If a row's nucleus is larger, the next number is used, and finally all.
+# Numbers of largest logits that are ranked. If a row's nucleus (the fewest likeliest tokens with probability 0.9) has
+# more tokens, the next number is used, and finally all.
 _RANKED = (256, 8192, 1 << 30)
 _ROWS_RANKED_AT_ONCE = 32
 
@@ -210,10 +212,10 @@ class _Drawn:
 
 
 def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
-    """Compute the log-probability of a logit under each of ``DECODINGS``: [n, len(DECODINGS)].
+    """Compute the log-probability of the target under each of ``DECODINGS``: [n, len(DECODINGS)].
 
     Args:
-        target_logit: The logit: [n].
+        target_logit: Logit of the target: [n].
         ranked: The largest logits of each row in descending order: [n, k].
         log_sums: Log of the sum of exp(logit / temperature) over the vocabulary: [n, len(GRID_TEMPERATURES)].
     """
@@ -234,7 +236,7 @@ def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: t
                 continue
             smallest_logit = ranked.gather(1, rank.unsqueeze(1)).squeeze(1)
             drawn_mass = mass.gather(1, rank.unsqueeze(1)).squeeze(1)
-            # A token that is tied with the last can be drawn.
+            # A token whose logit equals the smallest drawn logit can be drawn, too.
             columns.append(torch.where(target_logit >= smallest_logit, log_p - drawn_mass.log().float(), -torch.inf))
     return torch.stack(columns, dim=1)
 
@@ -250,21 +252,24 @@ LOGIT_STATISTICS = (
 """Names of statistics, with the class that computes them from the logits."""
 
 
-# Roots of shares are multiplied by this factor before they are kept in half precision. Without it, relevant roots would
-# be subnormal numbers, which have few digits.
+# Square roots of probabilities within a block are multiplied by this factor before they are kept in half precision.
+# Without it, relevant roots would be subnormal numbers, which have few digits.
 _KEPT_SCALE = 2.0**15
 _LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
 
 
 class WeighedBlockStatistic(Protocol):
-    """A statistic that is computed from a weighed block. The last one may overwrite the block's tensors."""
+    """A statistic that is computed from a block after :func:`vocabulary_blocks.weigh_block`.
+
+    Only the last statistic that receives a block may overwrite the block's tensors.
+    """
 
     def add(self, block: Block, shares: Shares) -> None:
-        """Add a block."""
+        """Update the statistic with the next block. ``shares`` weigh the earlier blocks and this block."""
         ...
 
     def columns(self, total: Total) -> Reduced:
-        """Return the statistic by name, given the sum over all blocks."""
+        """Return the finished statistic by name. ``total`` is the sum of exp(logit) over all blocks."""
         ...
 
 
@@ -370,7 +375,7 @@ class _AtTemperature:
 
 
 class _Temperatures:
-    """The distribution at each of ``BETAS``: [n, len(BETAS)] each."""
+    """The statistics of :class:`_AtTemperature` for each of ``BETAS``: [n, len(BETAS)] each."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
         self._statistics = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
@@ -394,7 +399,7 @@ WEIGHED_STATISTICS = (
     ({"log_sum_p_beta"}, _Temperatures),
     ({"mean", "std"}, _Moments),
 )
-"""Names of statistics, with the class that computes them from weighed blocks."""
+"""Names of statistics, with the class that computes them from blocks after ``weigh_block``."""
 
 KEPT_VALUES = {"log_sum_sqrt_p": 1, "log_p_drawn": 2}
 """Statistics that keep values per token until the end of the sweep: number of half-precision values per token."""
@@ -412,7 +417,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``mean`` and ``std`` are mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
     - ``max_logprob`` and ``argmax_id`` are log p of the mode, and the mode.
     - ``rank`` is the number of tokens with a strictly larger logit than the target.
-    - ``topk`` gives the ``TOPK`` best tokens in descending order, as ``topk_id`` and ``topk_logprob``.
+    - ``topk`` gives the ``TOPK_ENTRIES`` best tokens in descending order, as ``topk_id`` and ``topk_logprob``.
     - ``log_mass_40`` is the log of the total probability of the ``BEST_TOKENS`` best tokens.
     - ``log_sum_p2`` is the log of the sum of p^2 over the vocabulary.
     - ``log_sum_sqrt_p`` is the log of the sum of sqrt(p) over the vocabulary, with p at least ``P_FLOOR``.
@@ -422,13 +427,13 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``log_p_drawn`` is log p of the target under each of ``DECODINGS``, or minus infinity if it cannot be drawn.
 
     A decoding draws from the ``BEST_TOKENS`` likeliest tokens, or from the fewest likeliest tokens with probability
-    0.9. A token that is tied with the last of them can be drawn. The probability is divided by that of the tokens up to
-    the last.
+    0.9. A token that is tied with the last of them can be drawn. The probability of the target is divided by the total
+    probability of the tokens up to the last.
 
     Args:
         logits: Logits of n positions. They are reduced in float32.
         target: The tokens that came next: [n].
-        scratch: Buffers.
+        scratch: Buffers that are reused between calls.
         wanted: Names of the statistics.
     """
     n_kept = sum(count for name, count in KEPT_VALUES.items() if name in wanted)
@@ -441,7 +446,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
 
 
 def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
-    """Return the statistics of consecutive positions as one."""
+    """Return the statistics of consecutive groups of positions, joined along the positions."""
     joined = {}
     for name in pieces[0]:
         joined[name] = torch.cat([piece[name] for piece in pieces])

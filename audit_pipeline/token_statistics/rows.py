@@ -29,7 +29,7 @@ _WRITTEN_SEPARATELY = frozenset({"logits"})
 
 
 class RowWriter:
-    """Collector of the windows of each text. It passes complete rows to the caches."""
+    """A collector of window results. When all windows of a text have arrived, its rows are added to the caches."""
 
     def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Caches, steps: int) -> None:
         self.texts_done = 0
@@ -43,7 +43,7 @@ class RowWriter:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
 
     def add_empty(self) -> None:
-        """Write rows for texts without a scored token."""
+        """Write empty rows for texts without a scored token."""
         empty: dict[int, list[WindowResult]] = {}
         for number, text in enumerate(self._prepared.encoded):
             if not text.n_scored:
@@ -153,7 +153,7 @@ def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:
-    """Return the lists of a kind from the sweep, with the columns that describe their layout.
+    """Return the statistics of one kind, joined over windows, and the columns that describe their layout.
 
     A statistic that the back end cannot give is an empty list.
     """

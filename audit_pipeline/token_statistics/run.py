@@ -23,7 +23,7 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One of several passes over the same texts: its number, their number, and its name."""
+    """One of several passes over the same texts: pass ``step`` of ``steps``, counted from 1, and its name."""
 
     step: int
     steps: int
@@ -70,10 +70,10 @@ class RunSummary:
         tokens_computed: Number of tokens of texts that ran for own rows or branches.
         passes: Number of windows.
         seconds: Time without loading the model.
-        unreadable_parts: Damaged parts of the cache that were set aside.
+        unreadable_parts: Damaged parts of the cache, which were renamed.
         texts_branched: Number of texts whose branches ran.
         branch_tokens: Number of tokens of these branches, including padding.
-        texts_from_logits: Number of texts of ``texts_from_cache`` with rows from cached logits.
+        texts_from_logits: Number of the texts in ``texts_from_cache`` with rows that were computed from cached logits.
     """
 
     texts: int
@@ -264,7 +264,10 @@ def _read_modes(
 def _make_progress_callback(
     on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
 ) -> Callable[[int, int], None]:
-    """Return a function for finished texts and tokens. It calls ``on_progress`` once per second and at the end."""
+    """Return a callback that receives the numbers of finished texts and tokens.
+
+    It calls ``on_progress`` at most once per second, and at the end.
+    """
     started = last_report = time.perf_counter()
 
     def report(texts_done: int, tokens_done: int) -> None:

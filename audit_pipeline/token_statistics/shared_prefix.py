@@ -1,7 +1,7 @@
-"""Many texts after one prefix, whose keys and values are computed once.
+"""Attention of many texts to one prefix, whose keys and values are computed once.
 
-The model library's own cache would copy the keys and values of the prefix for every text, in every layer. For texts of
-32 words this takes half of a pass. Here the queries of all texts are multiplied with the prefix in one product.
+The cache of transformers would copy the keys and values of the prefix for every text, in every layer. For texts of 32
+words this takes half of a pass. Here the queries of all texts are multiplied with the prefix in one product.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = "corpus_audit_shared_prefix"
 # whole matrix of a long text is never computed.
 _MAX_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 26}
 
-# The library builds masks only for registered names.
+# transformers builds attention masks only for registered names.
 AttentionMaskInterface.register(_NAME, sdpa_mask)
 
 
@@ -55,7 +55,7 @@ class SharedPrefix:
 
 
 class _OwnKeys(DynamicLayer):  # type: ignore[misc]
-    """The cache of one layer. It reports the prefix's length and returns the text's own keys and values."""
+    """A cache of one layer that reports the prefix's length, but returns only the texts' own keys and values."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _attention(
         attention_mask: [texts, 1, length, prefix + length], True for visible tokens. None: all are visible.
         scaling: Factor of the scores. The default is 1 / sqrt(d).
         softcap: Bound of the scores, or None.
-        kwargs: Further arguments of the library, which are not used.
+        kwargs: Further arguments from transformers, which are not used.
 
     Returns:
         The outputs [texts, length, query heads, d], and None in place of the weights.

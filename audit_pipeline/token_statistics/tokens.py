@@ -21,7 +21,7 @@ _TEXTS_PER_CALL = 1024
 
 @dataclass(frozen=True)
 class Prefix:
-    """A prefix of texts.
+    """A prefix that precedes texts in the model's input.
 
     Attributes:
         sha256: Digest of its text.
@@ -39,9 +39,9 @@ class EncodedText:
     Attributes:
         text_sha256: Digest of the text.
         token_id: Token ids without the start token: [n].
-        char_start: First character of each token: [n].
-        char_end: End of each token's characters: [n].
-        start_token_id: Token before the text, or None.
+        char_start: Position of each token's first character in the text: [n].
+        char_end: Position after each token's last character in the text: [n].
+        start_token_id: Id of the token before the text, or None.
         first_scored: Index of the first scored token.
     """
 
@@ -59,7 +59,7 @@ class EncodedText:
 
 
 def window_and_stride(model: KnownModel) -> tuple[int, int]:
-    """Return the tokens per window and the tokens between windows, from the model's entry or its context length."""
+    """Return the length and the stride of windows in tokens, from the model's entry or its context length."""
     window = min(model.entry.window or model.context_length, model.context_length)
     stride = min(model.entry.stride or max(1, window // 2), max(1, window - 2))
     return window, stride
@@ -97,14 +97,14 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     """Encode ``texts`` under the model's start-token policy.
 
     With the policy 'always', the text's own tokens follow one start token, and all of them are scored. With
-    'tokenizer', the tokenizer decides. It then scores the first token only after a start token, as the papers' code
-    does. An endpoint that omits the first log-probability never scores the first token.
+    'tokenizer', the tokenizer decides if a start token is added. Without a start token, the first token is not scored,
+    as in the papers' code. An endpoint that omits the first log-probability never scores the first token.
 
     Raises:
         ModelError: If the tokenizer gives ids that the model does not have.
     """
     encoded: list[EncodedText] = []
-    # Pieces bound the memory that the tokenizer's own lists take.
+    # Texts are encoded in pieces, to limit the memory of the tokenizer's lists.
     for start in range(0, len(texts), _TEXTS_PER_CALL):
         encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_PER_CALL]))
     return encoded
@@ -124,7 +124,7 @@ def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
 
 
 def put_after(prefix: Prefix, text: EncodedText) -> EncodedText:
-    """Return ``text`` after ``prefix``. The prefix's last token is its start token, and all its tokens are scored."""
+    """Return ``text`` as it follows ``prefix``, with all tokens scored. Its start token is the prefix's last token."""
     return replace(text, start_token_id=prefix.ids[-1], first_scored=0)
 
 
@@ -162,7 +162,8 @@ def widen_spans(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32
     """Extend the character ``spans`` [tokens, 2] of a text in place, so that every character belongs to a token.
 
     A tokenizer omits characters that it composes with others, strips or drops. They go to the token before them, and
-    white space goes to the token after it. Tokens that are appended to the text keep no characters.
+    white space goes to the token after it. Tokens that the tokenizer appends to the text, such as an end token, have no
+    characters.
     """
     if not len(spans) or (spans[-1, 1] == len(text) and spans[0, 0] == 0 and (spans[1:, 0] <= spans[:-1, 1]).all()):
         return spans
@@ -293,7 +294,7 @@ def build_batch_arrays(
 
     Returns:
         Token ids [windows, length], padded with 0. Per window, the flat positions of the logits that predict its scored
-        tokens. Per window, these tokens.
+        tokens. Per window, the ids of its scored tokens.
     """
     ids = np.zeros((len(batch), length), dtype=np.int64)
     ids[:, : len(prefix_ids)] = prefix_ids

@@ -16,14 +16,14 @@ LOG_ZERO = -1e9
 # A CPU is fastest while a block stays in its caches. A GPU is fastest with large blocks.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
-# Maximum size of the values per vocabulary token that are kept until the end of a sweep. It limits the positions per
-# sweep.
+# Maximum size in bytes of the values that a sweep keeps for each position and vocabulary token until its end. It limits
+# the positions per sweep.
 _KEPT_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 KEPT_TYPE = torch.float16
 
 Reduced = Mapping[str, torch.Tensor]
 """Statistics of ``n`` positions by name. Each is a tensor [n] on the device of the logits, with these exceptions:
-``topk_id`` and ``topk_logprob`` are [n, TOPK_ENTRIES], statistics of temperatures are [n, len(BETAS)], and ``logits``
+``topk_id`` and ``topk_logprob`` are [n, TOPK_ENTRIES], statistics per temperature are [n, len(BETAS)], and ``logits``
 is [n, V] in float16 in main memory."""
 
 
@@ -69,7 +69,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
+    """The sum of exp(logit) over the blocks so far, stored as exp(``largest`` + ``log_sum``): [n] each.
 
     The two stay separate until the end. If one token has nearly all probability, ``log_sum`` is close to 0, and adding
     it to ``largest`` would lose its digits.
@@ -104,14 +104,14 @@ class Total:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of logits of the tokens from ``begin`` on.
+    """The logits of n positions for b consecutive tokens of the vocabulary.
 
     Attributes:
         begin: First token of the block.
-        logits: Logits [n, b]. Once weighed, minus the row's largest.
+        logits: Logits [n, b]. :func:`weigh_block` subtracts the largest logit of each row.
         largest: Largest logit of each row: [n].
-        buffer: Memory [n, b]. Once weighed, the softmax of the logits: the share of each token in the block's
-            probability.
+        buffer: Memory [n, b]. :func:`weigh_block` fills it with the softmax of the logits: the share of each token in
+            the block's probability.
     """
 
     begin: int
@@ -121,14 +121,18 @@ class Block:
 
 
 def weigh_block(block: Block) -> torch.Tensor:
-    """Weigh a block, in place, and return the log of the sum of exp(logit - the row's largest): [n]."""
+    """Subtract the largest logit of each row and compute the softmax of a block, in place.
+
+    Returns:
+        The log of the sum of exp(logit - the row's largest): [n].
+    """
     block.largest.clamp_(min=LOG_ZERO)
     block.logits.clamp_(min=LOG_ZERO).sub_(block.largest.unsqueeze(1))
     return apply_softmax(block)
 
 
 def apply_softmax(block: Block) -> torch.Tensor:
-    """Fill the buffer of a block whose rows have 0 as their largest logit.
+    """Fill the buffer of a block with the softmax of its logits. The largest logit of each row must be 0.
 
     Returns:
         The log of the sum of exp(logit): [n].
@@ -138,7 +142,8 @@ def apply_softmax(block: Block) -> torch.Tensor:
     return block.buffer.amax(1).log_().neg_()
 
 
-# Number of positions whose target logits are multiplied at once. Their squares are small compared with the vocabulary.
+# Number of positions whose target logits are computed at once, as the diagonal of a square product. Such a square is
+# small compared with the logits of the whole vocabulary.
 _SQUARE = 128
 
 
@@ -155,13 +160,13 @@ class Logits(Protocol):
     def block(self, begin: int, end: int, buffer: torch.Tensor) -> torch.Tensor:
         """Return the logits of the tokens ``begin:end``: [n, end - begin], float32. The caller may change them.
 
-        ``buffer`` is a tensor of that shape that may hold them.
+        They may be written into ``buffer``, a tensor of that shape.
         """
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logit of one token per position: ``tokens`` [n], result [n] in float32.
 
-        The last bit may differ from the token's block.
+        The last bit may differ from the logit that :meth:`block` returns.
         """
 
     def part(self, begin: int, end: int) -> Logits:
@@ -227,7 +232,7 @@ class Head:
         return HeadLogits(self, hidden) if self.called is None else CalledLogits(self, self.called, hidden)
 
     def scale_and_cap(self, logits: torch.Tensor) -> torch.Tensor:
-        """Scale and cap products of the weights, in place."""
+        """Apply ``scale`` and ``softcap`` to products of hidden states and weights, in place."""
         if self.scale != 1.0:
             logits.mul_(self.scale)
         if self.softcap:
@@ -325,7 +330,7 @@ def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
-    """Return the head of a language model if it is a plain linear layer. None: decoder and head run together."""
+    """Return the head of a language model if it is a plain linear layer. Otherwise decoder and head run together."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:
         return None

@@ -197,7 +197,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
 
 
 class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
-    """The provider of the statistics of neighbours: texts that differ from the text in a word.
+    """The provider of the statistics of neighbours: texts that differ from the text in one word or token.
 
     Each text has as many neighbours as the largest ``n`` of the settings, in the order of the proposer.
     """
@@ -217,7 +217,7 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         return self._proposer.kinds
 
     def explain_missing(self) -> str | None:
-        """Return the reason in an audit, after a context, and if the model reports no likeliest tokens."""
+        """Return why there are no neighbours: an audit, texts with a context, or a model without likeliest tokens."""
         # Only a user can choose a proposer.
         if self._scope.in_context or self._scope.user_inputs is None:
             return super().explain_missing() or self.not_run

@@ -1,4 +1,4 @@
-"""Providers of the text after a prefix of known texts (chosen in scoring/prefix_shots.py).
+"""Providers of a text's log-probabilities after a prefix of known texts (chosen in scoring/prefix_shots.py).
 
 The shots of a prefix are texts known to be members, or texts known to be non-members.
 """
@@ -32,7 +32,7 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summa
 from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
 
 GIVEN_AWAY = "given away"
-"""The beginning of the reason of a text without score because its document is in the prefix."""
+"""The beginning of the reason why a text has no score if its document is in the prefix."""
 
 PrefixRequest = tuple[int, str]
 """A number of shots, and a key of JOINS."""
@@ -90,7 +90,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in texts))
 
     def find_limits(self, setting: Settings) -> Settings:
-        """Return the number of shots that fit, if the setting has more."""
+        """Return the number of shots that fit into the model's context, if the setting has more."""
         if self._scope.in_context or isinstance(self._shots, str):
             return {}
         available = min(int(setting["shots"]), len(self._shots.texts))
@@ -99,7 +99,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
 
     @cached_property
     def _obstacles(self) -> Mapping[PrefixRequest, str]:
-        """Return the reasons of the requested prefixes that cannot be made."""
+        """Return the reasons why requested prefixes cannot be made, by prefix."""
         obstacles: dict[PrefixRequest, str] = {}
         for request in self._requested:
             reason = self._find_prefix_obstacle(*request)
@@ -269,7 +269,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return look_up
 
     def _explain_unscored(self, text: str, n_shots: int, join: str) -> UnmetNeed:
-        """Return the reason if the cache lacks a text after a prefix: the prefix leaves no room, or it was not run."""
+        """Return why the cache lacks a text after a prefix: they do not fit into the context, or were not run."""
         [tokens] = prefixed_texts.count_own_tokens(self._model, [text])
         prefix = self._prefixes[n_shots, join]
         if prefixed_texts.has_room(self._model, prefix, tokens):

@@ -28,8 +28,8 @@ SeenIdentities = Mapping[str, tuple[str, str]]
 OnProgress = Callable[[Progress], None]
 
 NO_SEPARATE_PASS = "the text is scored in the context of an input: it has no pass of its own"
-"""The reason of detectors that compare a text with a changed text. They need a pass over the text alone (Zhang et al.
-2025, appendix C)."""
+"""The reason why detectors that compare a text with a changed text do not score it. They need a pass over the text
+without a context (Zhang et al. 2025, appendix C)."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class ScoringScope:
         location: The location of the cache.
         paths: The data folder.
         benchmark: The benchmark of the texts, or None for a user's file. Requirements may use its calibration split.
-        in_context: Some texts follow a context.
-        in_parts: The texts are scored in several calls, as for a long file.
-        user_inputs: The inputs of the waiting user, or None in an audit.
+        in_context: True if some texts follow a context.
+        in_parts: True if the texts are scored in several calls, as for a long file.
+        user_inputs: The inputs of a user who scores a file, or None in an audit.
     """
 
     model: TokenizedModel
@@ -94,7 +94,7 @@ class TextWithStatistics:
 
 
 Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]
-"""A function from a text to the data of a requirement, or None if the cache lacks the data."""
+"""A function from a text to the data of a requirement. It returns None if the cache lacks the data."""
 
 
 class Provider(Generic[T]):
@@ -108,11 +108,11 @@ class Provider(Generic[T]):
     need: Need[T]
     """The requirement."""
     not_run: ClassVar[str] = ""
-    """The reason of a text without score if the lookup finds nothing in the cache."""
+    """The reason why a text has no score if the lookup finds no data of it in the cache."""
     runs_other_model: bool = False
     """True if the provider runs another model. Its pass comes first, since only one model at a time is in memory."""
     source: str | None = None
-    """The first part of the provider's names in ``upstream``."""
+    """The part before the first slash of the provider's names in ``upstream``."""
     kinds: Sequence[Kind] = ()
     """Kinds of extra statistics that the text pass must store."""
     extra_kinds: Sequence[Kind] = ()
@@ -121,13 +121,13 @@ class Provider(Generic[T]):
     branch_steps: int = 0
     """Length in tokens of the branches that the text pass computes, or 0 for none."""
     passes: int = 0
-    """Maximum number of extra passes per text. Memory for as many texts is needed."""
+    """Maximum number of extra passes per text. Scoring a text needs memory for this number of additional texts."""
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         """Store the scope.
 
         Args:
-            scope: What is scored.
+            scope: The texts and the model that are scored.
             settings: The settings of all detectors that have the requirement.
         """
         self._scope = scope
@@ -144,7 +144,7 @@ class Provider(Generic[T]):
 
     @staticmethod
     def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
-        """Return ``upstream`` for a model that is not loaded, from the last known identities.
+        """Return the value of ``upstream`` for a model that is not loaded, from its last known fingerprints.
 
         Returns:
             The versions by name, or None if they are unknown.
@@ -164,7 +164,7 @@ class Provider(Generic[T]):
         raise NotImplementedError
 
     def find_limits(self, setting: Settings) -> Settings:
-        """Return the parameters of a setting that exceed what is possible, each with the largest possible value."""
+        """Return the parameters of a setting that are larger than possible, each with the largest possible value."""
         return {}
 
     @property
@@ -224,7 +224,7 @@ class DerivedTextsProvider(Provider[T]):
         return flat
 
     def explain_missing(self) -> str | None:
-        """Return the reason if texts follow a context: the derived texts would need passes without it."""
+        """Return the reason if texts follow a context. Derived texts would need passes without the context."""
         return NO_SEPARATE_PASS if self._scope.in_context else None
 
     def plan(self, texts: Sequence[str]) -> CachePlan | None:

@@ -1,4 +1,4 @@
-"""The provider of the same text's statistics under a reference model."""
+"""The provider of a text's statistics under a reference model instead of the audited model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from audit_pipeline.token_statistics.run import RunSummary, compute
 class ReferenceProvider(Provider[TextStatistics]):
     """The provider of the text's statistics under the reference model that the audited model's entry names.
 
-    If the reference model cannot be loaded, a waiting user gets an error. A misspelt name must not look like a detector
-    that does not apply.
+    If the reference model cannot be loaded for a user's file, scoring fails. Otherwise a misspelt name would look like
+    a detector that does not apply. In an audit, the detector has no scores and states the reason.
     """
 
     need = REFERENCE_MODEL

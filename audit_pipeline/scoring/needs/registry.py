@@ -29,7 +29,7 @@ PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 
 def list_derived_texts(texts: Sequence[str]) -> list[str]:
-    """Return the derived texts of all requirements, see Provider.list_derived."""
+    """Return the texts that providers derive from ``texts``, for all requirements (Provider.list_derived)."""
     derived_texts: list[str] = []
     for provider in PROVIDERS.values():
         derived_texts += provider.list_derived(texts)
@@ -37,5 +37,5 @@ def list_derived_texts(texts: Sequence[str]) -> list[str]:
 
 
 def is_from_need(upstream: str) -> bool:
-    """Return True if an ``upstream`` name is an input of a requirement, for example a reference model."""
+    """Return True if a name in ``upstream`` is the input of a requirement, for example a reference model."""
     return upstream.partition("/")[0] in {provider.source for provider in PROVIDERS.values()}

@@ -48,7 +48,7 @@ class RenyiProvider(_ListsProvider[PowerSums]):
     not_run = "the sums for Rényi entropies of this order are not cached for the text: run the model on it again"
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        """Require the power sums if a setting has such an order. Otherwise store them as extra statistics."""
+        """Require the power sums if a setting reads them. Otherwise store them only for texts that run anyway."""
         super().__init__(scope, settings)
         if any(setting["alpha"] in ORDERS_OF_POWER_SUMS for setting in settings):
             self.kinds = ("renyi",)
@@ -102,7 +102,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         self.branch_steps = max(1, *(int(setting["m"]) for setting in settings))
 
     def describe_cost(self, texts: Sequence[str]) -> str | None:
-        """Return the number of tokens of the branches, or None if all branches are short or cached."""
+        """Return the number of tokens of the branches, or None if all branches have one token or are cached."""
         if self.branch_steps == 1:
             return None
         tokens = plan(self._model, texts, self._location, branch_steps=self.branch_steps).branch_tokens
@@ -126,8 +126,9 @@ class BranchesProvider(Provider[BranchStatistics]):
             branches = BranchStatistics(m=lengths[sha256], **lists).slice_from(scored.n_context_tokens)
             has_branch = np.diff(branches.offsets) > 0
             is_mode = scored.statistics.argmax_id == scored.statistics.token_id
-            # A branch starts at tokens that are not the mode. If a part of the cache was lost and the text was run
-            # again, near-ties may have resulted in other modes. The branches then do not fit the statistics.
+            # A branch starts only at tokens that are not the mode (the most likely token). If a part of the cache was
+            # lost and the text was run again, near-ties may have resulted in other modes. The branches then do not fit
+            # the statistics.
             return None if (has_branch & is_mode).any() else branches
 
         return look_up

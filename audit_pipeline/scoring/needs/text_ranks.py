@@ -56,7 +56,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
             self._detectors_by_list[detector_list] = [ONE_PASS[name] for name in names]
 
     def explain_missing(self) -> str | None:
-        """Return the reason for texts of a file and texts with a context."""
+        """Return the reason why texts of a file, and texts with a context, are not ranked. None for other texts."""
         if self._scope.in_parts:
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None

@@ -1,1 +1,1 @@
-"""Proposers of neighbours of a text, for the detector `neighbour`. Each module has a proposer."""
+"""Proposers of neighbours (slightly changed copies of a text) for the detector `neighbour`."""

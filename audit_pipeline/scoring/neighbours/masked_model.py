@@ -1,4 +1,4 @@
-"""The proposer that takes neighbours from a masked language model, as in the papers."""
+"""The proposer that takes neighbours from a masked language model, as Mattern et al. (2023) do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.tokens import widen_spans
 SHARE = 0.15
 CANDIDATES = 10
 _LONGEST_WINDOW = 512
-# Some models number positions from the id of the padding token on, so two positions are unavailable.
+# Some models, such as RoBERTa, number positions from the id of the padding token on, so two positions are unavailable.
 _POSITIONS_KEPT_BACK = 2
 _TOKENS_PER_BATCH = 1024
 # Candidates are searched among the most likely tokens. Most of the other tokens are no words.
@@ -56,7 +56,8 @@ class MaskedModelProposer:
     All other characters are unchanged. Long texts are read in windows around the masked word. Weights are read from
     safetensors only, and code of a repository is never run.
 
-    All methods raise ModelError if the files are missing or hold no masked language model with a fast tokenizer.
+    All methods raise ModelError if the files are missing, or if they hold no masked language model with a fast
+    tokenizer.
     """
 
     kinds: Sequence[Kind] = ()
@@ -174,7 +175,7 @@ class MaskedModelProposer:
             for token, p_token in zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True):
                 replacement = self._find_replacement(masked, token)
                 if replacement is not None:
-                    # If p_original is 1, the difference is a rounding error. The order of candidates then holds.
+                    # If p_original is 1, the difference is only rounding. The limit keeps the order of the candidates.
                     scores.setdefault(replacement, p_token / max(1.0 - p_original, 1e-12))
                 if len(scores) == self._candidates:
                     break

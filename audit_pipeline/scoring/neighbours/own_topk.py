@@ -139,7 +139,7 @@ class _Span:
     Attributes:
         begin: Start of the span.
         end: End of the span, exclusive.
-        drops_space: The token's leading space is missing in the text.
+        drops_space: True if the token starts with a space that the text does not contain.
     """
 
     begin: int

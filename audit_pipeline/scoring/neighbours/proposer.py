@@ -11,7 +11,7 @@ from audit_pipeline.tables import Kind, digest, text_sha256
 
 
 class Proposer(Protocol):
-    """A method of making neighbours."""
+    """A method of making neighbours: copies of a text with one replaced word or token."""
 
     @property
     def kinds(self) -> Sequence[Kind]:
