@@ -124,7 +124,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         options.name,
         external_scores.examples,
         data_version=version,
-        # The file is no input of the examples, because several files can score the same texts.
+        # Several files can contain scores of the same texts, so the file is not recorded as an input of the examples.
         upstream={},
         benchmark_digest=version,
     )
@@ -247,7 +247,7 @@ def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None
 
 
 def _require_comparison(file: Path, external_scores: ExternalScores, findings: Findings) -> None:
-    """Raise DataError if the findings compare neither two sides nor groups with held-out groups."""
+    """Raise DataError if the findings neither compare two sides nor test groups against held-out groups."""
     has_metrics = pc.any(pc.is_valid(findings.tables["evaluations"]["value"])).as_py()
     tested_labels = set(findings.tables["group_tests"]["label"].to_pylist())
     has_group_tests = None in tested_labels or (external_scores.names_splits and MEMBER in tested_labels)

@@ -43,7 +43,7 @@ class ProductState:
 
 @dataclass(frozen=True)
 class Step:
-    """A product to make, and the reason."""
+    """A step of a plan: the product to make, and the reason."""
 
     stage: Stage
     partition: str
@@ -112,8 +112,8 @@ class Planner:
         Args:
             scope: The products to bring up to date.
             stages: The stages to plan. By default all.
-            again: A replacement of the scope's ``again``.
-            left_alone: Products that are not made, with reasons.
+            again: Replaces the scope's ``again``: the reasons for making current products again, by stage.
+            left_alone: Products that are not made, with the reasons (see :func:`plan_steps`).
         """
         planned = self.stages
         if stages is not None:
@@ -160,7 +160,7 @@ class Planner:
         return names
 
     def list_sources(self, scope: Scope) -> Iterator[str]:
-        """Yield the sources of the scope, and the sources that stages need for it."""
+        """Yield the sources that the scope names, and those that its stages need."""
         yield from scope.sources
         for stage in self.stages:
             if stage.list_sources is not None:
@@ -271,7 +271,8 @@ def plan_steps(
             state = get_product_state(product)
             reason = _explain(stage, state, made_first)
             if name in skipped and state.problem is None and reason is None:
-                # The existing product is current. Only the attempt to make it again failed.
+                # The existing product is current, and only an attempt to make it again failed. So dependent products
+                # can be made.
                 continue
             problem = skipped.get(name) or state.problem
             problem = problem or _find_obstacle(state.inputs, by_input_name, made_first, blocked)
