@@ -36,7 +36,8 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
             * Audited documents: ``documents`` with a window, ``without_window``, ``reproduced``, and those that
               ``stand_out`` (q ≤ 0.05) by their strongest window. ``reason`` is why documents have no window.
             * Held-out documents: ``held_out``, and ``held_out_reproduced``.
-            * Windows: ``window`` is their number of tokens, and ``set_apart`` the number of predictable windows.
+            * Windows: ``window`` is their number of tokens. ``set_apart`` is the number of predictable windows, which
+              the model can reproduce without having read the document.
             * ``grid`` is True if several lengths were tried. ``asked`` is True if the model was also asked in words
               about the same documents.
     """
@@ -140,7 +141,7 @@ def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
 
 
 def compute_log10_draws(log_p: float | None) -> float | None:
-    """Compute the decimal logarithm of the draws that yield a passage at least once with a chance of 50%.
+    """Compute log10 of the number of draws that yield a passage at least once with a probability of 50%.
 
     Args:
         log_p: Log-probability of the passage in nats, or None if there is no passage.

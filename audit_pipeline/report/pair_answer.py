@@ -46,7 +46,7 @@ class PairFacts:
         member_before: Latest date of members, if labels follow from dates.
         nonmember_from: Earliest date of non-members, if labels follow from dates.
         named: Headline detector that the user named, or None.
-        handed_over: True for external scores.
+        handed_over: True if the user supplied the scores, False if an audit computed them.
         audited: Number of groups of the evaluation split with texts of unknown membership.
         scored: Settings with scores: those at their defaults, or all if none is at its default.
         fewest_groups: Number of groups of the side with fewer groups, or None if a side has no groups.

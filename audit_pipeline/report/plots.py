@@ -173,7 +173,7 @@ def _remove_control_characters(text: str) -> str:
 
 Row = Mapping[str, Any]
 Line = tuple[str, Sequence[tuple[str, Row]]]
-"""Name of a line and its points. A point is the label of its place and an estimate with value, low and high."""
+"""Name of a line and its points. A point is a label on the x axis and an estimate with value, low and high."""
 
 
 @contextmanager
@@ -310,11 +310,11 @@ def draw_lines(
     is_rate: bool = False,
     size: tuple[float, float] = (4.6, 3.4),
 ) -> Figure:
-    """Draw lines with 95% intervals over labelled places at equal distances.
+    """Draw lines with 95% intervals over labelled places on the x axis, at equal distances.
 
     Args:
         lines: The lines.
-        places: Labels of the places in order.
+        places: Labels of the places on the x axis, in order.
         y_label: Label of the y axis.
         x_label: Label of the x axis.
         y_limits: Limits of the y axis.

@@ -97,7 +97,7 @@ class CellEvents:
             self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
 
     def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
-        """Report a current cell, which was not made again, as materialised with its latest metadata and check results.
+        """Report a current cell as materialised without a new product, with its latest metadata and check results.
 
         As a result, a backfill ends, a cell without events becomes green, and a stale mark disappears.
 
