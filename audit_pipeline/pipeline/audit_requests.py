@@ -40,7 +40,7 @@ class AuditRequest:
         benchmarks: The benchmarks.
         options: The options.
         problems: The problems of the configuration, which the caller prints as warnings.
-        leave_out: Whether benchmarks that cannot be built are skipped. If not, they raise.
+        leave_out: Whether benchmarks that cannot be built are skipped. If not, the audit raises an error.
         terminal: Whether progress bars are drawn.
     """
 

@@ -171,7 +171,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
 
 
 def _build_run_id(settings: Mapping[str, Any], texts: ExternallyScoredTexts | None) -> str:
-    """Return the run id, which depends on the content and the options, so that a repeated evaluation replaces itself.
+    """Return the run id, a digest of content and options, so that a repeated evaluation replaces its earlier results.
 
     The locations of files do not count.
     """
@@ -301,7 +301,7 @@ def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) 
 def _build_manifest(
     options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, earlier: BuiltBenchmark | None
 ) -> Mapping[str, Any]:
-    """Return the manifest of the texts. It lists, by model, the rows of its file that could not be used."""
+    """Return the manifest of the texts. It lists, by model, the rows of the model's file that could not be used."""
     skipped_by_model: dict[str, Any] = {}
     if earlier is not None and earlier.digest == version:
         # Earlier evaluations of the same texts can have other models.

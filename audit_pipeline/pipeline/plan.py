@@ -87,7 +87,7 @@ class Planner:
 
     Args:
         state: The workspace. It is read once, so create a new planner after a change.
-        stages: All declared stages. Each stage follows the stages that it is made of.
+        stages: All declared stages. Each stage comes after the stages that it depends on.
     """
 
     def __init__(self, state: WorkspaceState, stages: Sequence[Stage]) -> None:
@@ -251,7 +251,7 @@ def plan_steps(
     :attr:`Stage.input_name`.
 
     Args:
-        stages: The stages. Each stage follows the stages that it is made of.
+        stages: The stages. Each stage comes after the stages that it depends on.
         wanted: The partitions by the stage's name.
         get_product_state: Returns the state of a product.
         again: The reason for making a stage's wanted partitions even if they are current, by the stage's name.

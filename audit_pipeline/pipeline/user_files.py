@@ -101,7 +101,7 @@ class SideFacts:
     oldest: date | None  # the first day that the date of a document allows
     newest: date | None  # the last day that the date of a document allows
     undated: int
-    editions: int  # documents whose file gives a date of this edition
+    editions: int  # documents whose file states the date of its edition
     dated_by_interval: int  # documents whose date is a year, a month or another interval
 
 

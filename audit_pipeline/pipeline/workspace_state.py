@@ -96,7 +96,7 @@ class WorkspaceState:
     """The facts that were read, by their keys."""
 
     def read_once(self, key: object, read: Callable[[], T]) -> T:
-        """Return the fact of a key, and read it at the first call."""
+        """Return the fact with this key, which is read only at the first call."""
         if key not in self._known:
             self._known[key] = read()
         fact: T = self._known[key]

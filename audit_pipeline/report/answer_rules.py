@@ -405,7 +405,7 @@ def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
 
 
 def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
-    """Compute the smallest possible q-value (Benjamini and Hochberg 1995): every p-value is 1 / (groups + 1).
+    """Compute the smallest possible q-value (Benjamini and Hochberg 1995), if every p-value is 1 / (groups + 1).
 
     Args:
         calibration_groups: Number of documents that a tested document is compared with.

@@ -26,7 +26,7 @@ from audit_pipeline.tables import AskClaim
 
 
 def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of a search for passages in sentences, and its claim.
+    """Return the result of a search for passages, as sentences and a claim.
 
     Args:
         model: Title of the model.
@@ -73,7 +73,7 @@ def _find_search_kind(counts: Mapping[str, Any]) -> str:
 
 
 def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of a model that was asked in words, in sentences, and its claim.
+    """Return the result of asking a model for passages in words, as sentences and a claim.
 
     Args:
         model: Title of the model.

@@ -106,7 +106,7 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
         first_screen["word_for_word"],
         first_screen["in_answers"],
     )
-    # Each model and benchmark counts once, with the verdict of its most important result.
+    # Each pair of a model and a benchmark counts once, with the verdict of its most important result.
     signs = Counter(subject.rows[0]["sign"] for subject in subjects)
     sign_counts = [(sign, signs[sign]) for sign in SIGNS if signs[sign]]
     page_links = {model: quote(name) for model, name in pages.items()}

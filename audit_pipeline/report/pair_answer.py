@@ -219,7 +219,7 @@ def _get_flagged_fields(rate: Row | None) -> dict[str, Any]:
 def _choose_headline_setting(
     detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
-    """Return the headline setting and the reason of its choice, or None if there are several detectors and no name.
+    """Return the headline setting and the reason for its choice, or None twice if none of several detectors was named.
 
     The setting is chosen among the evaluated settings. Without evaluations it is chosen among the tested settings, and
     without tests among the scored settings.

@@ -185,7 +185,7 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 
 def _classify(result: Row) -> str:
-    """Return the class of a result in the summary. If something stands out, it depends on the worth of the result."""
+    """Return the class under which the summary counts a result, by its sign and, if it stands out, its worth."""
     kind = find_kind(result["outcome"])
     if kind.sign == "nothing found":
         return "with nothing found"

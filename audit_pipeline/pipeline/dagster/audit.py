@@ -40,7 +40,7 @@ from audit_pipeline.token_statistics.cached_texts import CachePlan, require_kind
 
 @dataclass(frozen=True)
 class DryRun:
-    """The work of an audit, without doing it.
+    """The work that an audit would do.
 
     Attributes:
         plans: The texts that the model would be run on, and the reason, by benchmark. The reason is empty if the pair
@@ -143,7 +143,7 @@ def prepare_scope(
         runner: Runs the jobs.
         specs: The benchmarks of the scope.
         models: The entries of the models of the scope.
-        leave_out: Whether products that cannot be made are skipped. If not, they raise.
+        leave_out: Whether products that cannot be made are skipped. If not, the function raises an error.
         ask_hub: Whether to query the hub for changes of data sets.
 
     Raises:
@@ -325,7 +325,7 @@ def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: 
 
 
 def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
-    """Return the work of an audit without doing it.
+    """Return the work that an audit would do, without doing it.
 
     Args:
         request: The request.

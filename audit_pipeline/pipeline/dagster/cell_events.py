@@ -75,10 +75,10 @@ class CellEvents:
     _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """The input tags of the cells that began, by stage and partition."""
     _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
-    """The observation of each input when the run first read it. A later change does not affect a loaded model."""
+    """The observation of each input, as the run first read it. Later changes do not affect a loaded model."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
-        """Report a cell as planned, and read the versions of its inputs."""
+        """Report a cell as planned, and remember the current versions of its inputs."""
         planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
         event = dg.DagsterEvent.build_asset_materialization_planned_event(
             self.context.run.job_name, self.context.op_execution_context.op.name, planned

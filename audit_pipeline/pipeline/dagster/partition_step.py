@@ -50,7 +50,7 @@ class PartitionLoop:
     Attributes:
         context: Dagster's context of the step.
         paths: The data folder.
-        stages: The selected stages. Each stage follows the stages that it is made of.
+        stages: The selected stages. Each stage comes after the stages that it depends on.
         start: Creates the StageRun with which a stage makes a partition.
         events: Reports the cells to Dagster.
         failed: The first failed cell of a partition and its error, by partition.

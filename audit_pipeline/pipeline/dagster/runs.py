@@ -34,7 +34,7 @@ class Runner:
     """Runner of the jobs of a command.
 
     Attributes:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
         instance: The Dagster instance.
         paths: The data folder.
         notify: Receives each line for the user.

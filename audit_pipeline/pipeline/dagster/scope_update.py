@@ -52,7 +52,7 @@ def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Pla
 
     Args:
         scope: The products to bring up to date.
-        stages: The stages to make. Each stage follows the stages that it is made of.
+        stages: The stages to make. Each stage comes after the stages that it depends on.
         read_planner: Reads the workspace and returns its planner.
         runner: Runs the jobs.
     """

@@ -117,7 +117,7 @@ def run_weekly_audit(
     the audit continues without it.
 
     Args:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
         instance: The Dagster instance.
         paths: The data folder.
         today: The day from which relative cutoffs count.
@@ -225,7 +225,7 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     """Return the schedule with its job.
 
     Args:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
     """
 
     @dg.op(
