@@ -50,7 +50,7 @@ ASSETS: tuple[Stage, ...] = (
     warehouse.warehouse,
     contamination_report.contamination_report,
 )
-"""All assets. Each asset follows the assets that it is made of."""
+"""All assets. Each asset comes after the assets that it depends on."""
 
 OBSERVED_INPUTS: tuple[ObservedInput, ...] = (
     documents.source_settings,

@@ -29,7 +29,8 @@ def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
         return None
     if None in _list_input_versions(spec, state).values():
         return None
-    # The digest of the built benchmark is not passed, because it covers the hub's response.
+    # None is passed in place of the built digest, so that the version does not depend on an earlier response of the
+    # hub.
     return compute_wanted_digest(spec, None, state.paths, state.read_source_version)
 
 

@@ -21,7 +21,7 @@ from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 _LOG_STEPS = 50
 _MAX_RELATIVE_LOSS = 0.9
-"""The limit of the last epoch's loss, as a share of the loss of guessing.
+"""The limit of the last epoch's loss, as a share of the loss of guessing, which is log(vocabulary size).
 
 A collapsed model ends just below the loss of guessing. A model that has learnt anything ends far below it.
 """

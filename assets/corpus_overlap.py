@@ -118,7 +118,7 @@ def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> stage.U
 
 @corpus_overlap.partitions
 def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return a partition for each benchmark of the scope and each corpus that its entry names."""
+    """Return a partition ``benchmark|corpus`` per benchmark of the scope and corpus that its entry names."""
     searches: list[str] = []
     for name in scope.benchmarks:
         if name in state.specs:
@@ -142,7 +142,7 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
 def get_recorded_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
     """Return the recorded inputs of the search.
 
-    The version is cut to its part without the rule, so that a search by a rule that a user chose stays current.
+    The version of the code is returned without the search rule. So a search by a rule that a user chose stays current.
     """
     entry = find_writing_run(state.paths, CORPUS_OVERLAP, partition)
     if entry is None:

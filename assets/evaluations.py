@@ -86,7 +86,7 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> stage.UiM
     values = {"answer": f"{answer['headline']} {answer['explanation']}"}
     if evaluation.reason:
         values["reason"] = evaluation.reason
-    # The UI plots numbers over time.
+    # AUROCs are also separate numbers, because the UI plots numbers over time.
     if rows and rows[0]["detector"] == answer["detector"]:
         values["AUROC of the headline"] = rows[0]["value"]
     blind_values = [row["value"] for row in rows if row["detector"] == BLIND_CONTROL]
@@ -118,7 +118,7 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> stage.UiM
 
 
 def _list_aurocs(report: EvaluationReport) -> list[Row]:
-    """Return the AUROC rows at default settings, sorted: the headline's, the blind control's, the other detectors'."""
+    """Return the AUROC rows at default settings: the headline detector, the blind control, then all other detectors."""
     rows = []
     for row in report.findings.evaluation.table.to_pylist():
         is_shown = row["is_default"] or row["detector"] == BLIND_CONTROL

@@ -122,7 +122,7 @@ def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
     if model is not None:
         is_on_server = model.identity.before is not None
         inputs["endpoint" if is_on_server else "model"] = model.identity.model_fingerprint
-    # The search does not wait for the pass over the texts, so this is not named like the pass.
+    # The key is not ``token_statistics/...``, because the search would then wait for the pass over the texts.
     inputs["statistics"] = state.find_statistics_version(pair)
     inputs |= state.find_needed_versions(pair.model, "reference_model") or {}
     return inputs

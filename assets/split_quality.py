@@ -82,7 +82,7 @@ _PLOTTED = {
     "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
     "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
 }
-"""The other numbers that the UI plots: display name to measure, part and side."""
+"""Numbers that the UI plots besides the AUROCs: the measure, part and side of a row, by display name."""
 
 
 def _summarise_split(split: SplitAssessment, paths: DataPaths) -> stage.UiMetadata:

@@ -128,10 +128,10 @@ def get_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 @token_statistics.recorded
 def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
-    """Return the recorded inputs of the pass, and the reference models that the scores record.
+    """Return the recorded inputs of a pair's latest pass, and the versions of its reference model.
 
-    Passes of reference models have entries of their own. For external scores, which have no pass, the entry of the
-    scores is used.
+    A pass of the reference model has its own ledger entry, so its versions are read from the entry of the scores.
+    External scores have no pass, so all their inputs are read from the entry of the scores.
     """
     scores = state.find_latest_entry(SCORES.name, partition)
     passes = state.ledger.list_entries(TOKEN_STATISTICS.name, partition)
@@ -158,7 +158,7 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
 
 
 def _run_other_models_once(run: stage.StageRun, model: Any, backend_of: Any) -> None:
-    """Run the other models that detectors need, once for all pairs of the model in a run."""
+    """Run the other models that detectors need, such as a reference model, once for all pairs of a model in a run."""
     name = run.pair.model
     finished: set[str] = run.shared.setdefault("models whose other models ran", set())
     if name in finished:

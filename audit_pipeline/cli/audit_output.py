@@ -54,7 +54,7 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
 
 
 def _is_hidden(test: Mapping[str, Any]) -> bool:
-    """Return whether a test was refused, and neither the command nor the design of the benchmark asked for it."""
+    """Return whether a refused test is hidden, because neither a command nor the benchmark's design requested it."""
     is_unrequested = test["test"] == "dataset_inference" and test["design"] not in _BY_DESIGN
     return test["outcome"] == "refused" and is_unrequested
 

@@ -301,7 +301,7 @@ def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
 
 
 def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Count the audited documents that are too short to be searched, in tokens of the model."""
+    """Count the audited documents, and those with too few tokens of the model for a search for passages."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.user_files import AUDITED
@@ -317,7 +317,7 @@ def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> 
 
 
 def _is_instrument_checked() -> bool | None:
-    """Return whether the instrument check was run with the data in use; None if the configuration has none."""
+    """Return whether the instrument check was run in this data folder, or None if it is not configured."""
     from audit_pipeline.pipeline.workspace_state import WorkspaceState
     from audit_pipeline.tables import EVALUATIONS
 

@@ -46,7 +46,7 @@ _IN_A_PAPER: Columns = (
 
 
 def build_finding_rows(findings: pa.Table, model: str) -> list[Row]:
-    """Return one row per detector from rows of the view leaderboard. The parameters become a mapping."""
+    """Return the columns that the table shows from rows of the view leaderboard. The parameters become a mapping."""
     rows: list[Row] = []
     for row in findings.to_pylist():
         shown = {name: row[name] for name in _SHOWN}
@@ -102,7 +102,10 @@ def show_findings(
 
 
 def _divide(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:
-    """Return the rows by the title of their part, by descending AUROC. Without a headline there is one part."""
+    """Return the rows of each part of the table by its title, in descending order of AUROC.
+
+    Without a headline detector, there is one part without a title.
+    """
     by_auroc = sorted(findings, key=lambda row: (row["auroc"] is None, -(row["auroc"] or 0.0)))
     answering = [row for row in by_auroc if row["detector"] == headline]
     if not answering:

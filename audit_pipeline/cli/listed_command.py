@@ -130,7 +130,7 @@ class CommandGroup(click.Group):
 
 
 def record_exit_state(state: str) -> None:
-    """Record a state that was reached. If ``--fail-on`` names it, the command ends with exit code 1."""
+    """Record a state that the command reached, such as ``found``. If ``--fail-on`` names it, the exit code is 1."""
     meta = click.get_current_context().meta
     if meta.get(FAIL_ON) == state:
         meta[IS_FAILED] = True

@@ -97,7 +97,7 @@ _EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_di
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """Print rows with all columns, or with the short ones. The last short column is cut so that a row is one line."""
+    """Print rows with the long or the short columns. The last short column is cut, so that each row is one line."""
     *first, last = short_columns
     if not is_long:
         room = _MAX_WIDTH

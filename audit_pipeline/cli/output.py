@@ -229,8 +229,8 @@ def format_estimated_time(seconds: float | None) -> str:
 def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
     """Print the recipients of texts, the number of tokens, their cost, and whether the limits suffice.
 
-    The numbers include the tokens that check which model each server has. They are sent once for the command and once
-    for its run.
+    The numbers include the tokens of requests that check which model each server has. The check is sent twice: by the
+    command itself, and by its run.
 
     Args:
         to_send: The model and its reference model, each with the tokens of its texts. Models on this machine are

@@ -46,7 +46,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
 
     Args:
         paths: The data folder.
-        include_text: Quote texts. None: unless CORPUS_AUDIT_NO_TEXT is set.
+        include_text: Quote texts. None: quote them unless CORPUS_AUDIT_NO_TEXT is set.
     """
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings

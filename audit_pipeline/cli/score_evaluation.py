@@ -162,7 +162,7 @@ def power(
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """Return benchmark, detector, and its mean scores per group of members and of non-members."""
+    """Return the benchmark, the detector, and its mean score of each group of members and each group of non-members."""
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.report.page import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector

@@ -1,4 +1,4 @@
-"""The requests of a user, from the command line or from Python: an audit, or scores of texts; and their outcomes.
+"""Requests for audits and for scores of texts, from the command line or from Python, and the outcome of an audit.
 
 Heavy packages are imported inside functions, so that an audit with nothing to do, or with a wrong name, ends at once.
 """
@@ -39,8 +39,8 @@ class AuditRequest:
         models: The model, or the models of a series in order.
         benchmarks: The benchmarks.
         options: The options.
-        problems: The problems of the configuration, which are reported.
-        leave_out: Whether benchmarks that cannot be built are skipped. If not, they raise.
+        problems: The problems of the configuration, which the caller prints as warnings.
+        leave_out: Whether benchmarks that cannot be built are skipped. If not, the audit raises an error.
         terminal: Whether progress bars are drawn.
     """
 
@@ -66,7 +66,7 @@ class AuditRequest:
 
     @property
     def completion_message(self) -> str:
-        """Return the message that there is nothing to do."""
+        """Return the message for an audit that has nothing to do."""
         names = ", ".join(spec.name for spec in self.benchmarks)
         return f"{self.subject} on {names}: everything is up to date, nothing is run"
 
@@ -81,7 +81,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class PassCounts:
-    """The number of a pair's texts that were in the cache, and the number that the model was run on."""
+    """Counts of a pair's texts: those found in the cache, and those on which the model was run."""
 
     from_cache: int
     computed: int
@@ -94,11 +94,11 @@ class AuditOutcome:
     Attributes:
         models: The models.
         benchmarks: The benchmarks that were not skipped.
-        runs: The ids of the Dagster runs, by what they made.
-        passes: The counts of texts of each pair's pass, by pair.
-        not_run: The reasons why pairs had no pass, by pair.
+        runs: The ids of the Dagster runs, by product (``stage/partition``), or by ``publish`` for warehouse and report.
+        passes: The counts of cached and newly run texts, by pair.
+        not_run: The reasons why the model was not run, by pair.
         failed: The error if some pairs failed. The other pairs are done.
-        not_made: The errors of optional products, which only some detectors need, by product.
+        not_made: The errors of optional products that could not be made, by product. Only some detectors need them.
         left_out: The reasons why benchmarks were skipped, by benchmark.
         dead_runs: The ids of the runs that were found dead and marked as failed.
     """
@@ -193,7 +193,7 @@ class ScoringRequest:
     Attributes:
         options: The options.
         selection: The detectors with their settings.
-        known: The texts for prefixes of known members and non-members, by side.
+        known: The known members and known non-members that prefixes are built from, by side.
     """
 
     options: ScoreOptions
@@ -206,7 +206,7 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
 
     Args:
         options: The options.
-        scored_file: The file. Texts for prefixes must not be in it.
+        scored_file: The file with the texts to score. It must not contain the texts of prefixes.
 
     Raises:
         ConfigError: If the options are invalid.

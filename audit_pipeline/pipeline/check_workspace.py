@@ -1,8 +1,9 @@
 """The workspace that ``corpus-audit check`` creates to audit a user's files.
 
-Its benchmarks are not on request, so the weekly audit includes them. The default instrument check is added, which runs
-only on request. A later check of the same files may name other held-out documents or another model. It rewrites
-sources.yaml, benchmarks.yaml and models.yaml if they change.
+The weekly audit includes the benchmarks of the workspace. It does not include the instrument check of the default
+configuration, which is also in the workspace but runs only on request. A later check of the same files may name other
+held-out documents or another model. It then rewrites sources.yaml, benchmarks.yaml and models.yaml if their content
+changes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SOURCES_HEAD = """\
 
 @dataclass(frozen=True)
 class CheckWorkspace:
-    """A workspace of a check.
+    """A workspace in which a user's files are audited.
 
     Attributes:
         folder: The folder of the workspace.
@@ -101,7 +102,7 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
 def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
     """Return the fields of an entry as written in its file, with absolute paths.
 
-    Paths in the file are relative to its folder, which is another folder than that of the new workspace.
+    A relative path in the file starts at the folder of the file, so it would be wrong in the new workspace.
     """
     written_fields = entries.raw_values.get(entry.name)
     parsed_fields = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
@@ -121,7 +122,7 @@ def ensure_workspace(
     Args:
         folder: The folder of the workspace.
         inventory: The user's files.
-        model_entries: Entries of models that the workspace must have, by name.
+        model_entries: Entries that models.yaml of the workspace must contain, by the model's name.
 
     Raises:
         ConfigError: If the folder has other content, or is the workspace of other files.
@@ -176,7 +177,7 @@ def make_dry_run_workspace(
 
 
 def _is_free(folder: Path) -> bool:
-    """Return whether a workspace can be created in a folder."""
+    """Return whether a folder has neither config/ nor workspace.yaml, so that a workspace can be created there."""
     return not ((folder / "config").exists() or (folder / WORKSPACE_FILE).exists())
 
 

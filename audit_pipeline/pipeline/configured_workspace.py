@@ -1,4 +1,4 @@
-"""The planner of everything that the configuration requests, with models as they were last seen."""
+"""The planner of everything that the configuration requests, with models as recorded when they were last loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_configured_planner(config: Configuration, paths: DataPaths, *, on_reque
     Args:
         config: The configuration.
         paths: The data folder.
-        on_request: Whether to include benchmarks on request and the models of controls.
+        on_request: Whether to include the models of controls, and the benchmarks that are audited only on request.
 
     Raises:
         ConfigError: If a file of the configuration cannot be read.

@@ -36,12 +36,12 @@ Row = Mapping[str, Any]
 Cell = str | Callable[[Row], object]
 Columns = Sequence[tuple[str, Cell] | tuple[str, Cell, Callable[[Any], str]]]
 Layout = Callable[[Sequence[str], Sequence[Sequence[str]], str | None], str]
-"""A function of heads, cells and caption that returns a table to paste."""
+"""A function that formats a table for a document from the column heads, the rows of cells and the caption."""
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
 """The JSON document of the running command, or None without --json."""
 _layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
-"""The layout of tables to paste, or None for tables on a terminal."""
+"""The layout of tables that users paste into a document, or None for tables on a terminal."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 """True if steps and progress are not printed."""
 
@@ -113,9 +113,9 @@ def is_layout_output() -> bool:
 def print_result(words: str, **facts: object) -> None:
     """Print words on standard output, or add ``facts`` with the same content to the JSON document.
 
-    If tables are printed to paste, the words go to standard error. Control characters are escaped, except line breaks
-    and tabs. So pass names of users through
-    :func:`escape_unprintable` if ``words`` has several lines.
+    If the command prints tables to paste into a document, the words go to standard error. Control characters are
+    escaped, except line breaks and tabs. If ``words`` has several lines, pass names that users chose through
+    :func:`escape_unprintable` first, because such a name could contain a line break.
     """
     document = _document.get()
     if document is None and _layout.get() is None:
@@ -173,7 +173,7 @@ def show_table(
 
 
 def format_cell(row: Row, cell: Cell, formatter: Callable[[Any], str] | None = None) -> str:
-    """Return the text of a row in a column."""
+    """Format the value of a row in one column as text. ``cell`` is the key of the value, or a function of the row."""
     value = row[cell] if isinstance(cell, str) else cell(row)
     return format_cell_value(value) if formatter is None else formatter(value)
 
@@ -231,7 +231,7 @@ def print_step(step: str) -> None:
 
 
 def show_progress(status: str) -> None:
-    """Show the status of the current step. Processes of Dagster have no step, so nothing is shown there."""
+    """Show the status of the current step. Nothing is shown in processes of Dagster, because they have no steps."""
     for step in _current:
         step.show(status)
 

@@ -1,9 +1,10 @@
 """The table coverage: the state of every model on every benchmark, according to the plan of all pairs.
 
-The table has one row per pair of the configuration and per pair of any run. So it includes every pair that a view, a
-report or the UI shows. A pair that audits include is missing until it has findings. A pair that is audited on request
-is done if its existing products are current, and else not requested. A pair of a control and an unrelated model or
-benchmark is not applicable. No model is loaded (remembered_models.py).
+The table has one row per configured pair, and one per other pair that was ever run. So it includes every pair that a
+view, a report or the UI shows. A pair that audits include has the state *missing* until it has findings. A pair that is
+audited only on request is *done* if its existing products are current. Without products it is *not requested*. A model
+of a control on the texts of another benchmark is *not applicable*. So is any other model on the texts of a control. No
+model is loaded (remembered_models.py).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -
         paths: The data folder.
 
     Returns:
-        Whether each benchmark is current, and a function that builds the table coverage.
+        Whether each benchmark is current, by name, and a function that builds the table coverage.
     """
     specs = _read_or_nothing(load_benchmarks, folder)
     entries = _read_or_nothing(load_models, folder)
@@ -87,7 +88,7 @@ def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -
 
 
 def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
-    """Return the entries of a file. If it is unreadable, return none, because the build reports the file."""
+    """Return the entries of a file, or an empty mapping if it is unreadable. The build reports an unreadable file."""
     try:
         return dict(load(folder))
     except AuditError:
@@ -108,7 +109,7 @@ def is_built_as_configured(benchmark: str, planner: Planner) -> bool | None:
 
 
 def build_coverage_table(connection: duckdb.DuckDBPyConnection, planner: Planner) -> pa.Table:
-    """Return the rows of the table coverage, one per pair of the tables that are already filled."""
+    """Return the rows of the table coverage: one per pair that occurs in the tables that are already filled."""
     pairs = connection.sql(_PAIRS).to_arrow_table().to_pylist()
     missing_files = set(connection.sql('SELECT "table", "partition", run_id FROM files_gone').fetchall())
 
@@ -136,7 +137,7 @@ def _list_pair_stages(planner: Planner) -> list[Stage]:
 
 
 def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -> PairState:
-    """Return the state of a pair that the plan finds missing: it may be on request or not applicable."""
+    """Return the state of a pair that the plan finds missing. It may be not applicable, or audited only on request."""
     pair = row["pair"]
     spec = planner.state.specs.get(pair.benchmark)
     control = None

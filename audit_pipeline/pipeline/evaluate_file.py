@@ -124,7 +124,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         options.name,
         external_scores.examples,
         data_version=version,
-        # The file is no input of the examples, because several files can score the same texts.
+        # Several files can contain scores of the same texts, so the file is not recorded as an input of the examples.
         upstream={},
         benchmark_digest=version,
     )
@@ -171,7 +171,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
 
 
 def _build_run_id(settings: Mapping[str, Any], texts: ExternallyScoredTexts | None) -> str:
-    """Return the run id, which depends on the content and the options, so that a repeated evaluation replaces itself.
+    """Return the run id, a digest of content and options, so that a repeated evaluation replaces its earlier results.
 
     The locations of files do not count.
     """
@@ -247,7 +247,7 @@ def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None
 
 
 def _require_comparison(file: Path, external_scores: ExternalScores, findings: Findings) -> None:
-    """Raise DataError if the findings compare neither two sides nor groups with held-out groups."""
+    """Raise DataError if the findings neither compare two sides nor test groups against held-out groups."""
     has_metrics = pc.any(pc.is_valid(findings.tables["evaluations"]["value"])).as_py()
     tested_labels = set(findings.tables["group_tests"]["label"].to_pylist())
     has_group_tests = None in tested_labels or (external_scores.names_splits and MEMBER in tested_labels)
@@ -301,7 +301,7 @@ def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) 
 def _build_manifest(
     options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, earlier: BuiltBenchmark | None
 ) -> Mapping[str, Any]:
-    """Return the manifest of the texts. It lists, by model, the rows of its file that could not be used."""
+    """Return the manifest of the texts. It lists, by model, the rows of the model's file that could not be used."""
     skipped_by_model: dict[str, Any] = {}
     if earlier is not None and earlier.digest == version:
         # Earlier evaluations of the same texts can have other models.

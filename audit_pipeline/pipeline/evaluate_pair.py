@@ -49,7 +49,7 @@ def collect_pair_facts(
         pair: The pair.
         manifest: The manifest of the benchmark.
         examples: The examples of the benchmark.
-        scores: The scores of the pair, or None if the findings name the detectors.
+        scores: The scores of the pair, or None if the findings show which detectors have scores.
         paths: The data folder, which has the model cards.
         config: The folder of the configuration. By default the workspace's.
         named_detector: The detector that the user chose for the answer.
@@ -146,7 +146,7 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
     facts = collect_pair_facts(
         pair, manifest, examples, scores, paths=paths, config=config, named_detector=named_detector
     )
-    # The answer gets a run id of its own, because this run has no facts about the model.
+    # The answer gets its own run id, because its ledger entry does not record the fingerprint of a model.
     run_id = f"answer-{run.run_id}"
     store.write(
         paths,

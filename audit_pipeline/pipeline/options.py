@@ -154,7 +154,8 @@ class ScoreOptions(RunOptions):
         frequencies: Token-frequency table for dc_pdd.
         prefix_texts: File of known non-members, the prefix of recall and con_recall.
         prefix_members: File of known members, the second prefix of con_recall.
-        proposer: Generator of neighbours: own-topk for the model itself, or a masked language model.
+        proposer: Generator of neighbours, which are slightly changed copies of a text: own-topk for the model itself,
+            or a masked language model.
         seed: Seed of generating neighbours.
 
     Raises:

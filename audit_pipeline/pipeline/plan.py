@@ -43,7 +43,7 @@ class ProductState:
 
 @dataclass(frozen=True)
 class Step:
-    """A product to make, and the reason."""
+    """A step of a plan: the product to make, and the reason."""
 
     stage: Stage
     partition: str
@@ -87,7 +87,7 @@ class Planner:
 
     Args:
         state: The workspace. It is read once, so create a new planner after a change.
-        stages: All declared stages. Each stage follows the stages that it is made of.
+        stages: All declared stages. Each stage comes after the stages that it depends on.
     """
 
     def __init__(self, state: WorkspaceState, stages: Sequence[Stage]) -> None:
@@ -112,8 +112,8 @@ class Planner:
         Args:
             scope: The products to bring up to date.
             stages: The stages to plan. By default all.
-            again: A replacement of the scope's ``again``.
-            left_alone: Products that are not made, with reasons.
+            again: Replaces the scope's ``again``: the reasons for making current products again, by stage.
+            left_alone: Products that are not made, with the reasons (see :func:`plan_steps`).
         """
         planned = self.stages
         if stages is not None:
@@ -160,7 +160,7 @@ class Planner:
         return names
 
     def list_sources(self, scope: Scope) -> Iterator[str]:
-        """Yield the sources of the scope, and the sources that stages need for it."""
+        """Yield the sources that the scope names, and those that its stages need."""
         yield from scope.sources
         for stage in self.stages:
             if stage.list_sources is not None:
@@ -251,7 +251,7 @@ def plan_steps(
     :attr:`Stage.input_name`.
 
     Args:
-        stages: The stages. Each stage follows the stages that it is made of.
+        stages: The stages. Each stage comes after the stages that it depends on.
         wanted: The partitions by the stage's name.
         get_product_state: Returns the state of a product.
         again: The reason for making a stage's wanted partitions even if they are current, by the stage's name.
@@ -271,7 +271,8 @@ def plan_steps(
             state = get_product_state(product)
             reason = _explain(stage, state, made_first)
             if name in skipped and state.problem is None and reason is None:
-                # The existing product is current. Only the attempt to make it again failed.
+                # The existing product is current, and only an attempt to make it again failed. So dependent products
+                # can be made.
                 continue
             problem = skipped.get(name) or state.problem
             problem = problem or _find_obstacle(state.inputs, by_input_name, made_first, blocked)

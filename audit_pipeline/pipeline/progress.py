@@ -81,7 +81,7 @@ def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
 
 @contextmanager
 def _print_progress_lines(label: str) -> Iterator[Callable[[AnyProgress], None]]:
-    """Yield a callback that prints the first progress, then one line per interval, and at the end the last one."""
+    """Yield a callback that prints the first progress, one line per interval, and the last progress at the end."""
     printed_at = float("-inf")
     printed = ""
     latest = ""

@@ -67,7 +67,7 @@ def _find_reference_fault(stage: Stage, known: Mapping[str, Stage]) -> str | Non
 
 _BY_NAME = _collect_stages()
 STAGES: tuple[Stage, ...] = tuple(_BY_NAME.values())
-"""The stages with partitions. Each stage follows the stages that it is made of."""
+"""The stages with partitions. Each stage comes after the stages that it depends on."""
 OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("source", "control", "benchmark", "corpus"))
 """The stages whose partitions do not depend on a model."""
 OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
@@ -90,7 +90,7 @@ STAGES_FILE = build_stages_file(STAGES)
 
 
 def get_stage(name: str) -> Stage:
-    """Return the stage of a name.
+    """Return the stage with this name.
 
     Raises:
         KeyError: If there is no such stage.

@@ -30,16 +30,17 @@ _LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 @dataclass(frozen=True)
 class SeenModel:
-    """The facts of a model that were last seen.
+    """The recorded facts of a model, from its latest load or run.
 
     Attributes:
         entry: Its entry in config/models.yaml.
-        identity: The fingerprints that were last seen.
+        identity: The latest recorded fingerprints.
         start_token: The start token, or None if it is unknown.
         context_length: The context length in tokens, or 0 if it is unknown.
         is_known: Whether the facts suffice to compute the version of its token statistics.
         is_current: Whether its entry, and the names, sizes and times of its files, are unchanged since the last load.
-        needs: The versions of what detectors need besides the model, by kind; None if they are unknown.
+        needs: The versions of other inputs of detectors, by the kind of input, such as ``reference_model``. None if
+            they are unknown.
     """
 
     entry: ModelEntry

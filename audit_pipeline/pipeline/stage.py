@@ -138,7 +138,7 @@ AUDIT_PAIRS = StageJob(
 PUBLISH = StageJob("publish", "Rebuild the warehouse and the report with all results.", "warehouse and report built")
 
 FETCHED_AGAIN = {"documents": "it is to be fetched again"}
-"""The value of ``Scope.again`` that fetches sources even if they are current."""
+"""The value of ``Scope.again`` with which an audit fetches sources even if their documents are current."""
 
 Group = Literal[
     "1_sources",
@@ -183,7 +183,7 @@ class StageRun:
     shared: dict[str, Any]
 
     def step(self, code_version: str = "") -> LineageStep:
-        """Return this run for the ledger.
+        """Return the record of this run for the ledger.
 
         Args:
             code_version: The code version if it depends on the options. By default the stage's.
@@ -210,7 +210,7 @@ class StageRun:
 
     @property
     def pair(self) -> Pair:
-        """Return the pair of a partition per benchmark and model."""
+        """Return the benchmark and the model of the partition, as a pair."""
         return Pair(*self.partition_names)
 
     @property
@@ -259,7 +259,8 @@ class Stage:
             partition key.
         blocked_message: The reason why a stage that depends on it has to wait.
         missing_message: The reason for making a missing product.
-        change_messages: The reason for making a stale product, by the name of the changed input or its first part.
+        change_messages: The reason for making a stale product, by the name of the changed input, or by the part of the
+            name before the slash.
         sources_purpose: The reason why an audit fetches sources for this stage that the user did not name.
         get_inputs: Returns the current versions of a partition's inputs.
         get_recorded: Returns the versions that a partition was made of, or None if it is missing.
@@ -317,7 +318,7 @@ class Stage:
         return has_rows and self.dimensions != SOURCE
 
     def inputs(self, function: InputsFunction) -> InputsFunction:
-        """Decorate the function that returns what a partition would be made of now.
+        """Register the decorated function, which returns the versions that a partition would be made of now.
 
         The function raises an AuditError if something keeps the partition from being made.
         """
@@ -325,22 +326,25 @@ class Stage:
         return function
 
     def recorded(self, function: RecordedFunction) -> RecordedFunction:
-        """Decorate the function that returns what a partition was made of, or None if it is missing."""
+        """Register the decorated function, which returns the versions that a partition was made of.
+
+        It returns None if the partition is missing.
+        """
         self.get_recorded = function
         return function
 
     def partitions(self, function: PartitionsFunction) -> PartitionsFunction:
-        """Decorate the function that lists the partitions that an audit of a scope makes."""
+        """Register the decorated function, which lists the partitions that an audit of a scope makes."""
         self.list_partitions = function
         return function
 
     def sources(self, function: PartitionsFunction) -> PartitionsFunction:
-        """Decorate the function that lists the sources that an audit of a scope fetches first."""
+        """Register the decorated function, which lists the sources that an audit of a scope fetches first."""
         self.list_sources = function
         return function
 
     def notes(self, function: NotesFunction) -> NotesFunction:
-        """Decorate the function that returns the messages that a command prints after it made a partition.
+        """Register the decorated function, which returns the messages that a command prints after it made a partition.
 
         The function raises a DataError if a blocking check found the product unfit.
         """
@@ -349,7 +353,7 @@ class Stage:
 
 
 ALL_RESULTS = "*"
-"""The dependency on every stage with results in the warehouse."""
+"""The entry of ``deps`` that stands for every stage with results in the warehouse."""
 
 
 def audit_asset(
@@ -417,7 +421,7 @@ class ObservedInput:
 
 
 def observed_input(*, dimension: str, group: Group, kinds: Iterable[str]) -> Callable[[VersionFunction], ObservedInput]:
-    """Declare the decorated function as an observed input; its name and docstring are the input's.
+    """Declare the decorated function as an observed input, and use its name and docstring as name and description.
 
     The function returns the version of a partition, or None if it is unknown. It raises an AuditError if the entry
     cannot be used.

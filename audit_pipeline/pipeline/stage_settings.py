@@ -68,6 +68,6 @@ def load_stage_entries(stages: Iterable[Stage], folder: Path | None = None) -> E
 
 
 def is_asked_for(stage: Stage, partition: str, entries: Mapping[str, StageEntry]) -> bool:
-    """Return whether audits make this partition of a stage on request."""
+    """Return whether config/stages.yaml requests this partition of a stage that is made only on request."""
     entry = entries.get(stage.name)
     return entry is not None and (entry.benchmarks is None or parse_pair(partition).benchmark in entry.benchmarks)

@@ -90,7 +90,7 @@ class UserFiles:
 
 @dataclass(frozen=True)
 class SideFacts:
-    """Counts of the documents of one side."""
+    """Counts of the documents of one side (audited, held-out or members)."""
 
     side: str
     documents: int
@@ -99,9 +99,9 @@ class SideFacts:
     windows: int
     languages: Mapping[str, int]
     oldest: date | None  # the first day that the date of a document allows
-    newest: date | None  # the last such day
+    newest: date | None  # the last day that the date of a document allows
     undated: int
-    editions: int  # documents whose file gives a date of this edition
+    editions: int  # documents whose file states the date of its edition
     dated_by_interval: int  # documents whose date is a year, a month or another interval
 
 
@@ -175,7 +175,7 @@ class Inventory:
             "words": [self.window_words],
             "unit": self.unit,
             "windows_per_document": _WINDOWS_PER_DOCUMENT,
-            # With more infillings, the Infilling Score takes longer than all other detectors.
+            # With more than one infilling, the Infilling Score takes longer than all other detectors.
             "infilling_m": 1,
             "short": "keep",
             "seed": _SEED,
@@ -200,7 +200,8 @@ class Inventory:
             "description": "Your files that the model has read, compared with your files that it cannot have read. "
             "The comparison shows how well detectors work on such texts.",
             **shelf,
-            # The random draw was among the audited documents. How the members were chosen is unknown.
+            # If documents were held out by a random draw, it was a draw among the audited documents. It says nothing
+            # about how the members were chosen.
             "design": "selected" if self.design == "exchangeable" else self.design,
             "design_stated_by": f"{stated_by} and --members",
             "evaluates": "known",
@@ -237,7 +238,7 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
         unit = "jieba"
     split = get_word_unit(unit).split
     lengths = {key: len(split(document.text)) for key, document in by_name.items()}
-    # At least half of the documents must fill a window.
+    # Windows are shorter if fewer than half of the documents fill a window of the default length.
     n_long = sum(length >= _WINDOW_WORDS for length in lengths.values())
     window_words = _WINDOW_WORDS
     if n_long * 2 < len(lengths):

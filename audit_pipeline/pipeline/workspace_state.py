@@ -96,7 +96,7 @@ class WorkspaceState:
     """The facts that were read, by their keys."""
 
     def read_once(self, key: object, read: Callable[[], T]) -> T:
-        """Return the fact of a key, and read it at the first call."""
+        """Return the fact with this key, which is read only at the first call."""
         if key not in self._known:
             self._known[key] = read()
         fact: T = self._known[key]
@@ -152,12 +152,12 @@ class WorkspaceState:
         return self.read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
     def build_documents_input(self, source: str) -> dict[str, str | None]:
-        """Return the documents of a source as an input. The version is UNKNOWN, or None if they are missing."""
+        """Return the documents of a source as an input, with the version UNKNOWN, or None if they are missing."""
         is_fetched = read_settings_digest(source, self.paths) is not None
         return {f"{DOCUMENTS.name}/{source}": UNKNOWN if is_fetched else None}
 
     def build_control_input(self, control: str) -> dict[str, str | None]:
-        """Return a trained control as an input. The version is UNKNOWN, or None if it is missing."""
+        """Return a trained control as an input, with the version UNKNOWN, or None if it is missing."""
         is_trained = read_trained_version(control, self.paths) is not None
         return {f"{CONTROL_TEXTS.name}/{control}": UNKNOWN if is_trained else None}
 
@@ -175,11 +175,12 @@ class WorkspaceState:
         return compute_statistics_version(model, built)
 
     def find_needed_versions(self, model: str, kind: str) -> Mapping[str, str] | None:
-        """Return the versions of what a model's detectors need, or None if they are unknown.
+        """Return the versions of what detectors need besides the model itself, or None if they are unknown.
 
         Args:
             model: The model's name.
-            kind: The kind of need, such as ``reference_model``. For a loaded model, all kinds are returned.
+            kind: The kind of input, such as ``reference_model``. For a loaded model, the versions of all kinds are
+                returned.
         """
         known = self.models.get(model)
         if isinstance(known, TokenizedModel):

@@ -7,23 +7,23 @@ If one detector was named beforehand, its AUROC decides, by its 95% interval:
 
 * *separable without a model*: no conclusion, regardless of the AUROC.
 * The interval lies below chance: the scores point away from training. That is no finding at any level.
-* *screening only*: an interval above chance is worth a closer look, and no evidence.
+* *screening only*: an interval above chance is worth a closer look, but is no evidence.
 * *statistical evidence*: the interval must lie above chance, and the margin over the blind control above zero.
 * *sound test*: an interval above chance is enough, because the labels were drawn by chance. If only a user states that,
   the answer names this condition.
 
-"Nothing found" requires that the comparison would have found an effect that matters (``AUROC_OF_INTEREST``) and that
-nothing differs. In all other cases without a finding there is no conclusion.
+"Nothing found" requires that the comparison would have found an effect that matters (``AUROC_OF_INTEREST``) and that it
+found no difference. In all other cases without a finding there is no conclusion.
 
-If none of several detectors was named, no single AUROC is used: the best of several looks better than it is. Documents
-are then decided by the q-values that allow for every detector.
+If none of several detectors was named, no single AUROC decides, because the best of several looks better than it is.
+Documents are then judged by q-values that are corrected for the number of detectors.
 
 A document stands out if its q-value (Benjamini-Hochberg) is at most 0.05. Conformal p-values that share calibration
 documents are positively dependent, and Benjamini-Hochberg controls the false discovery rate under that dependence
-(Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported too.
-It counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
-stand out, and the answer reports this. Only *high* scores stand out. If scores run against training, or may do so, no
-document stands out.
+(Bates et al. 2023, Annals of Statistics 51). Benjamini-Yekutieli, which holds under any dependence, is reported too. It
+counts the tests of every detector if none was named. If the smallest possible q-value exceeds 0.05, no document can
+stand out, and the answer reports this. Only *high* scores stand out. Scores *run against training* if they are lower
+for texts that the model has read. If scores run against training, or may do so, no document stands out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ _OUTCOMES_WITHOUT_FINDING = (
 )
 # The answer mentions these numbers of groups on one side, because an AUROC of few groups is uncertain.
 _FEW_GROUPS = range(2, 5)
-# Requirements are rounded to whole documents. This keeps exact values from moving to the next one.
+# Requirements are rounded to whole documents. Without this tolerance, a floating-point error could change a number that
+# is exactly whole.
 _ROUNDING_ERROR = 1e-9
 
 
@@ -114,7 +115,8 @@ class DocumentFindings:
             membership is known.
         calibration_groups: Smallest number of documents that a tested document was compared with.
         smallest_q: Smallest q-value that this number of calibration documents allows.
-        above_all: Number of documents that score higher than every comparison document, by the detector with most.
+        above_all: Number of documents that score higher than every comparison document. Of several detectors, the
+            largest number counts.
     """
 
     tested: int
@@ -150,7 +152,7 @@ class PairFindings:
     Attributes:
         sides: The two sides of the AUROC.
         claim_level: Strongest claim that the design allows (statistics/claims.py), or None without an evaluation.
-        split_verdict: Verdict on the question if the two sides can be separated without the model.
+        split_verdict: Verdict on how well the two sides can be separated without the model.
         auroc: AUROC of the headline detector, or None if no detector was named.
         margin: Margin of its AUROC over the blind control.
         blind: AUROC of the blind control.
@@ -159,11 +161,11 @@ class PairFindings:
         audited: Number of documents of unknown membership.
         whole_set: Direction that dataset inference found.
         flagged: Share of audited texts at or above the quoted threshold.
-        flagged_alpha: Share of texts that the threshold aims to flag by accident.
+        flagged_alpha: False-positive rate that the threshold aims at.
         flagged_is_certified: True if the threshold's false-positive rate is known, so that ``flagged`` may be shown.
         warning: Warning for readers of the AUROC.
         fewest_groups: Number of groups of the side with fewer groups.
-        handed_over: True for external scores. The user may have forgotten their sign.
+        handed_over: True if the user supplied the scores. Their sign may be wrong.
         stated_by: Person whose statement the claim level depends on, or None if it depends on no statement.
         design: How the two sides came about.
         design_stated_by: Person who named the texts that the model has not read, or None if that follows from how they
@@ -299,7 +301,7 @@ def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance:
 
 
 def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
-    """Return the AUROC that the comparison with the widest interval finds with a power of 80%.
+    """Return the smallest AUROC that the comparison with the widest interval finds with a power of 80%.
 
     It is infinite if no AUROC has an interval.
     """
@@ -403,7 +405,7 @@ def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
 
 
 def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
-    """Compute the smallest possible q-value (Benjamini and Hochberg 1995): every p-value is 1 / (groups + 1).
+    """Compute the smallest possible q-value (Benjamini and Hochberg 1995), if every p-value is 1 / (groups + 1).
 
     Args:
         calibration_groups: Number of documents that a tested document is compared with.
@@ -417,7 +419,7 @@ def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: f
 
 
 def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
-    """Find the measures by which the audited texts together exceed chance. The outcome does not rest on them."""
+    """Find the measures by which the audited texts together exceed chance, for the outcome ``texts_differ``."""
     together_higher = None
     if findings.sides == "audited against held-out":
         together_higher = next((auroc for auroc in findings.aurocs if auroc.is_above_chance), None)

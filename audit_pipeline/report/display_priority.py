@@ -19,7 +19,10 @@ MAX_SECTIONS = 12
 MAX_PICTURED = 40
 """Maximum number of evidence sections on all pages together, if every model has at least one."""
 CHOSEN_RULES = (("certified", 0.05), ("marginal", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
-"""Rule and alpha of the quoted threshold: the first that exists. The first screen shows certified rates only."""
+"""Rule and alpha of thresholds, in order of preference. The report quotes the first threshold that exists.
+
+The first screen shows only rates at certified thresholds.
+"""
 
 
 def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

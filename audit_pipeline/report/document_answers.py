@@ -25,8 +25,8 @@ from audit_pipeline.statistics.draw_cost import compute_log_draws
 from audit_pipeline.tables import AskClaim
 
 
-def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of a search for passages in sentences, and its claim.
+def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a search for passages, as sentences and a claim.
 
     Args:
         model: Title of the model.
@@ -36,7 +36,8 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
             * Audited documents: ``documents`` with a window, ``without_window``, ``reproduced``, and those that
               ``stand_out`` (q ≤ 0.05) by their strongest window. ``reason`` is why documents have no window.
             * Held-out documents: ``held_out``, and ``held_out_reproduced``.
-            * Windows: ``window`` is their number of tokens, and ``set_apart`` the number of predictable windows.
+            * Windows: ``window`` is their number of tokens. ``set_apart`` is the number of predictable windows, which
+              the model can reproduce without having read the document.
             * ``grid`` is True if several lengths were tried. ``asked`` is True if the model was also asked in words
               about the same documents.
     """
@@ -72,7 +73,7 @@ def _find_search_kind(counts: Mapping[str, Any]) -> str:
 
 
 def describe_chat_answer(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of a model that was asked in words, in sentences, and its claim.
+    """Return the result of asking a model for passages in words, as sentences and a claim.
 
     Args:
         model: Title of the model.
@@ -140,7 +141,7 @@ def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
 
 
 def compute_log10_draws(log_p: float | None) -> float | None:
-    """Compute the decimal logarithm of the draws that yield a passage at least once with a chance of 50%.
+    """Compute log10 of the number of draws that yield a passage at least once with a probability of 50%.
 
     Args:
         log_p: Log-probability of the passage in nats, or None if there is no passage.

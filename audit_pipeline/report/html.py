@@ -53,7 +53,7 @@ TEMPLATE = "page.html.j2"
 GLOSSARY_TEMPLATE = "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
-"""Margin at both ends of a scale, as a share of its width. It prevents that a dot at the end is cut off."""
+"""Margin at both ends of a scale, as a share of its width. It keeps a dot at the end from being cut off."""
 LIMITS: Mapping[str, int] = {
     "first_tests": 3,  # Tests of whole sets on the first screen.
     "first_answers": 3,  # Complete answers on the first screen, if there are several answers.
@@ -106,7 +106,7 @@ def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, s
         first_screen["word_for_word"],
         first_screen["in_answers"],
     )
-    # Each model and benchmark counts once, with the verdict of its most important result.
+    # Each pair of a model and a benchmark counts once, with the verdict of its most important result.
     signs = Counter(subject.rows[0]["sign"] for subject in subjects)
     sign_counts = [(sign, signs[sign]) for sign in SIGNS if signs[sign]]
     page_links = {model: quote(name) for model, name in pages.items()}
@@ -201,7 +201,7 @@ class Contents:
         )
 
     def folded(self, name: str, heading: str, short: str | None = None) -> Markup:
-        """Open a folded section. Browsers unfold it if a link leads to it or into it."""
+        """Open a folded section, as :meth:`section` does. Browsers unfold it if a link leads to it or into it."""
         self._add(name, short)
         return Markup(
             '<details class="section"><summary><h2>{heading}</h2></summary>\n<span class="anchor" id="{name}"></span>'
@@ -232,12 +232,12 @@ class Scale:
         return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
 
     def place(self, value: float) -> str:
-        """Return the position of a value as a percentage of the width."""
+        """Return the position of a value as a percentage of the cell's width."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return f"{100 * (ROOM + (1 - 2 * ROOM) * min(1.0, max(0.0, share))):.2f}%"
 
     def width(self, low: float, high: float) -> str:
-        """Return the width of an interval as a percentage of the width."""
+        """Return the width of an interval as a percentage of the cell's width."""
         span = (self.high - self.low) or 1.0
         start = min(1.0, max(0.0, (low - self.low) / span))
         end = min(1.0, max(0.0, (high - self.low) / span))
@@ -258,7 +258,10 @@ def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
 
 
 def select_cells(rows: Sequence[Row], down: str, value: object, across: str, column: object) -> list[Row]:
-    """Select the rows of one cell of a cross table of two columns."""
+    """Select the rows of one cell of a cross table.
+
+    Its rows have ``value`` in the column named ``down``, and ``column`` in the column named ``across``.
+    """
     return [row for row in rows if (row[down], row[across]) == (value, column)]
 
 

@@ -103,7 +103,7 @@ def describe_attempts(attempted: Row | None) -> str | None:
 
 
 def describe_plan(attempted: Row | None) -> str | None:
-    """Describe the sealed plan of the results and earlier results, or return None without a lineage entry."""
+    """Describe whether results were planned in a sealed plan, and what came before it, or return None if unknown."""
     if attempted is None:
         return None
     return render_phrase("plan", {"attempted": attempted})

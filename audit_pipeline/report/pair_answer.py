@@ -46,7 +46,7 @@ class PairFacts:
         member_before: Latest date of members, if labels follow from dates.
         nonmember_from: Earliest date of non-members, if labels follow from dates.
         named: Headline detector that the user named, or None.
-        handed_over: True for external scores.
+        handed_over: True if the user supplied the scores, False if an audit computed them.
         audited: Number of groups of the evaluation split with texts of unknown membership.
         scored: Settings with scores: those at their defaults, or all if none is at its default.
         fewest_groups: Number of groups of the side with fewer groups, or None if a side has no groups.
@@ -219,7 +219,7 @@ def _get_flagged_fields(rate: Row | None) -> dict[str, Any]:
 def _choose_headline_setting(
     detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
-    """Return the headline setting and the reason of its choice, or None if there are several detectors and no name.
+    """Return the headline setting and the reason for its choice, or None twice if none of several detectors was named.
 
     The setting is chosen among the evaluated settings. Without evaluations it is chosen among the tested settings, and
     without tests among the scored settings.

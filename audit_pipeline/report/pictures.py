@@ -33,7 +33,7 @@ from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
 STRIP_WIDTH = 720
 STRIP_HEIGHT = 14
-"""Size of a strip in SVG units."""
+"""Height of a strip in SVG units. The width above is in the same units."""
 SHADES: Sequence[tuple[float, str]] = (
     (-math.inf, "below 10⁻⁴⁰"),
     (-40.0, "from 10⁻⁴⁰"),
@@ -54,7 +54,8 @@ def build_strip_shapes(row: StripRow) -> list[tuple[str, str]]:
 
     Args:
         row: ``log10_p`` contains the largest probability of the suffixes that touch each bin of characters, or None.
-            ``set_apart`` contains the numbers of the bins that touch a predictable window.
+            ``set_apart`` contains the numbers of the bins that touch a predictable window, which the model can
+            reproduce without having read the document.
 
     Returns:
         Pairs of a CSS class and an SVG path.

@@ -173,7 +173,7 @@ def _remove_control_characters(text: str) -> str:
 
 Row = Mapping[str, Any]
 Line = tuple[str, Sequence[tuple[str, Row]]]
-"""Name of a line and its points. A point is the label of its place and an estimate with value, low and high."""
+"""Name of a line and its points. A point is a label on the x axis and an estimate with value, low and high."""
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figu
         sides: Names of the two sides.
     """
     with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
-        # A constrained layout draws twice. Fixed margins take a quarter of its time.
+        # A constrained layout draws the figure twice and takes four times as long as fixed margins.
         figure.subplots_adjust(left=0.62 / 3.5, right=1 - 0.12 / 3.5, top=1 - 0.62 / 2.55, bottom=0.5 / 2.55)
         axes.set_title(clean_label(spread["detector"]))
         axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
@@ -310,11 +310,11 @@ def draw_lines(
     is_rate: bool = False,
     size: tuple[float, float] = (4.6, 3.4),
 ) -> Figure:
-    """Draw lines with 95% intervals over labelled places at equal distances.
+    """Draw lines with 95% intervals over labelled places on the x axis, at equal distances.
 
     Args:
         lines: The lines.
-        places: Labels of the places in order.
+        places: Labels of the places on the x axis, in order.
         y_label: Label of the y axis.
         x_label: Label of the x axis.
         y_limits: Limits of the y axis.

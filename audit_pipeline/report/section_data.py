@@ -264,7 +264,10 @@ def _complete_first_screen(row: Row, results: Results) -> Row:
 
 
 def _list_strongest(name: str, results: Sequence[Row], more_columns: Sequence[str]) -> Row:
-    """Return the results with most reproduced documents as the column ``name``, and the number of other results."""
+    """Return the results with the most reproduced documents as the column ``name``.
+
+    The column ``more_NAME`` is the number of other results.
+    """
     ordered = sorted(results, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
     columns = (*_COUNT_COLUMNS, *more_columns, *_ANSWER_COLUMNS)
     return {
@@ -326,7 +329,7 @@ def _complete_passages(row: Row, results: Results) -> Row:
 
 
 def _complete_strongest_answers(row: Row, results: Results) -> Row:
-    """Add the words of the document and of the model's answer. Words that both have in common are marked."""
+    """Add the words of the document and of the model's answer, and mark the words that both have in common."""
     if row["raw_original"] is None or row["raw_given"] is None:
         return {**row, "original": [], "given": []}
     original, given = document_answers.compare_words(row["raw_original"], row["raw_given"])
@@ -468,7 +471,7 @@ def _complete_benchmarks(row: Row, results: Results) -> Row:
 
 def _complete_manifest(row: Row, results: Results) -> Row:
     commands = [_build_command(**pair) for pair in row["raw_pairs"]]
-    # An evaluation of external scores writes its report itself.
+    # Pairs of audited models also need the command report. `corpus-audit evaluate` writes the report itself.
     if row["raw_has_models"]:
         commands.append("corpus-audit report")
     environments = []

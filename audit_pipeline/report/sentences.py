@@ -45,7 +45,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of answer. The head of answers.yaml describes the fields."""
+    """A kind of answer. The comment at the top of answers.yaml describes the fields."""
 
     name: str
     sign: Sign
@@ -88,7 +88,7 @@ def _strip_verdict(headline: str) -> str:
 
 
 def address_third_party(text: str) -> str:
-    """Return a sentence for readers who did not run the audit: "you" becomes "the user"."""
+    """Return a sentence for readers who did not run the audit: "you named as" becomes "the user named as"."""
     return text.replace(" you named as ", " the user named as ")
 
 

@@ -89,7 +89,7 @@ def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any
         The AUROC ``reached``. ``times`` is the multiple of texts with which the test would find an effect that matters.
         ``could_have_found`` is True if this number of texts is enough.
     """
-    # A detectable AUROC is a number of standard errors above chance. The number depends on the level alone.
+    # A detectable AUROC lies a number of standard errors above chance. This number depends only on the test's level.
     errors_of_single_test = compute_detectable_auroc(1.0, P_LEVEL) - CHANCE
     errors_after_correction = compute_detectable_auroc(1.0, P_LEVEL / n_p_values) - CHANCE
     reached = CHANCE + (detectable - CHANCE) / errors_of_single_test * errors_after_correction
@@ -185,7 +185,7 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 
 def _classify(result: Row) -> str:
-    """Return the class of a result in the summary. If something stands out, it depends on the worth of the result."""
+    """Return the class under which the summary counts a result, by its sign and, if it stands out, its worth."""
     kind = find_kind(result["outcome"])
     if kind.sign == "nothing found":
         return "with nothing found"

@@ -67,7 +67,8 @@ def count_training_occurrences(texts: Iterable[str], name: str, role: Role, path
         One count per text, 0 if the model was not trained on the text.
 
     Raises:
-        DataError: If the control is not trained or unreadable, or its current version does not have a text.
+        DataError: If the control is not trained or unreadable, or its current version does not contain one of the
+            texts.
     """
     epochs = read_control(name, paths)["settings"]["epochs"]
     control_texts = read_control_texts(name, paths)

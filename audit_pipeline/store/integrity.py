@@ -102,5 +102,5 @@ def format_json(value: object) -> str:
 
 
 def _json_sha256(document: Mapping[str, object]) -> str:
-    # The digest covers the formatted text, in which dates are strings, as a reader gets it.
+    # The digest covers the formatted text. Dates are strings in it, as they are for a reader of the file.
     return hashlib.sha256(format_json(document).encode()).hexdigest()

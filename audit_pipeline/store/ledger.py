@@ -283,7 +283,7 @@ def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Pa
             if written is not None:
                 move_into_place(*written)
         except BaseException:
-            # If the file was moved before the error, it needs its line.
+            # If the file was moved before the error, the line stays, because every file needs a line.
             is_moved = written is not None and not written[0].exists()
             if not is_moved:
                 opened.truncate(end)
@@ -306,12 +306,12 @@ def _find_last_line(opened: IO[bytes]) -> tuple[str, int]:
 
 
 def partition_of(partition_key: str | Pair) -> str:
-    """Return the name of a partition."""
+    """Return the name of a partition, which is ``benchmark|model`` for a pair."""
     return partition_key.partition if isinstance(partition_key, Pair) else partition_key
 
 
 def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path:
-    """Return the path of the file of a partition, and of a run if each run adds a file.
+    """Return the path of a partition's file. If each run adds a file, return the file of the run.
 
     Raises:
         TypeError: If the table has no files.
@@ -327,7 +327,8 @@ def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
 
     Raises:
         DataError: If there are no rows.
-        DamagedError: If no intact line explains a file. The damaged line may be the latest.
+        DamagedError: If a file has no intact line. The latest entry is then unknown, because the damaged line may be
+            the latest.
     """
     if not TABLES[table].append_only:
         return _read_writing_run(paths, TABLES[table], partition)

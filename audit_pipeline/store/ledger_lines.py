@@ -24,7 +24,7 @@ _LINE = re.compile(
 
 
 class Line(NamedTuple):
-    """A line after its digest was checked.
+    """A line of the ledger, after its digest was checked.
 
     Attributes:
         digest: The digest in the line, or the sha256 of the whole line if it is corrupt beyond parsing.

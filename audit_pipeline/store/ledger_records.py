@@ -141,7 +141,7 @@ class Ledger:
         return [self._get_entry(number) for number in numbers]
 
     def extend(self, lines: Iterable[Line]) -> None:
-        """Add lines that follow the known lines, and report the damaged ones."""
+        """Append lines that follow the known lines, and add a message to ``problems`` for every damaged line."""
         before = self.lines[-1] if self.lines else Line(START, "", b"")
         for number, line in enumerate(lines, len(self.lines) + 1):
             self.lines.append(line)

@@ -92,7 +92,7 @@ _MAX_BYTES = {"benchmark": 60, "model": 158}
 def to_path_segment(name: str) -> str:
     """Quote a name as one path segment, for example a hub id with slashes. See :func:`name_from_path_segment`."""
     quoted = quote(name, safe=" ()+,-.=@_")
-    # "." and ".." are paths.
+    # The names "." and ".." would be paths to folders, so their dots are quoted.
     if set(quoted) == {"."}:
         return quoted.replace(".", "%2E")
     return quoted
@@ -114,7 +114,7 @@ def is_text_output_allowed() -> bool:
 
 
 def explain_unusable_name(kind: str, name: str) -> str | None:
-    """Return the reason why a name cannot be used, because it is a path to another folder, or None if it can.
+    """Return the reason why a name cannot be used, or None if it can. A path to another folder is no valid name.
 
     Args:
         kind: The kind of thing that has the name, such as ``benchmark``.

@@ -50,7 +50,7 @@ def write(
     partition = ledger.partition_of(partition_key)
     path = ledger.file_of(paths, table, partition, step.run_id)
     version = table_version(rows) if data_version is None else data_version
-    # The schema metadata of the rows is not part of the declaration, so it is kept.
+    # Casting drops the schema metadata of the rows, because it is not declared. So it is added again.
     declared_rows = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
     with temporary_file(path.parent, path.name) as temporary:
         write_parquet(temporary, declared_rows)

@@ -1,4 +1,4 @@
-"""The documents of the sources."""
+"""The table of the documents that are fetched from sources."""
 
 from __future__ import annotations
 

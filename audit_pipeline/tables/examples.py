@@ -1,4 +1,4 @@
-"""The labelled texts of the benchmarks, and how far their two sides differ without a model."""
+"""Tables of the labelled texts of benchmarks, and of how well their two sides can be separated without a model."""
 
 from __future__ import annotations
 

@@ -110,7 +110,10 @@ EXTRACTION_WINDOWS = build_run_table(
         count("words_in_common", "length in words of the longest run that the suffix and given_text share", null=True),
     ),
 )
-"""Only windows with a strength are quoted: at most 50 words of prefix and suffix together."""
+"""The table of searched windows.
+
+Only windows with a ``strength`` are quoted, with at most 50 words of prefix and suffix together.
+"""
 
 
 def _build_coverage_column(threshold: str) -> Column:

@@ -197,7 +197,8 @@ CALIBRATION_CHECKS = _build_findings_table(
     ),
 )
 
-# Several commands add tests, so the latest run does not contain the latest result of every test. The view selects it.
+# Several commands add tests, so the latest run does not contain the latest result of every test. The view
+# current_corpus_tests selects the latest result of each test.
 CORPUS_TESTS = _build_findings_table(
     "corpus_tests",
     "tests of a whole set of texts at once; current_corpus_tests holds the latest of each test",

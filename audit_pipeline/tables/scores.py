@@ -23,7 +23,7 @@ from audit_pipeline.tables.table import (
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
 RANKED_AMONG_ALL = "combined"
-"""The detector whose score combines ranks among all texts of the benchmark, so that scores depend on each other."""
+"""The detector that combines ranks among all texts of the benchmark, so a text's score depends on the other texts."""
 
 SCORES = Table(
     "scores",

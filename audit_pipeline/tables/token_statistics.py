@@ -53,7 +53,7 @@ P_FLOOR = 1e-10
 
 _BETA_STEPS = (-25, -20, -11, -10, -6, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 6, 9, 10, 11, 20, 25)
 BETAS = tuple(round(2.0 ** (step / 10), 12) for step in _BETA_STEPS)
-"""The inverse temperatures of the kind ``temperatures``: 2^(j/10), some j from -25 to 25 (Zare Zade et al. 2025).
+"""The inverse temperatures of the kind ``temperatures``: 2^(j/10) for the j of ``_BETA_STEPS`` (Zare Zade et al. 2025).
 
 The list does not contain 1, because the kind ``base`` has these statistics, nor 0, because every token then has the
 same probability. If you change the list, raise the version of the kind.

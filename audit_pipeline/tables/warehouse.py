@@ -114,8 +114,8 @@ CONFIGURED_BENCHMARKS = Table(
     ),
 )
 
-# A key of millions of rows is checked by counting. An index would make a build several times slower, and the file ten
-# times larger.
+# Keys that are not primary keys are checked by counting. An index on millions of rows would make a build several times
+# slower, and the file ten times larger.
 KEYS = Table(
     "keys",
     "the key of every table, and whether it held when the warehouse was built",
@@ -173,7 +173,7 @@ RUNS = Table(
     ),
 )
 
-# A view would need an as-of join, which a recursive view cannot read.
+# This is a table and not a view. A view would need an as-of join, which the recursive views over it cannot read.
 LINEAGE_EDGES = Table(
     "lineage_edges",
     "the inputs of every run: one row per input, with the run that wrote the input",
@@ -216,7 +216,7 @@ FILES_GONE = Table(
     ),
 )
 
-# A view would read all scores for every query.
+# This is a table and not a view, because a view would read all scores for every query.
 GROUP_SCORES = Table(
     "group_scores",
     "scores of the latest runs by group: the book, patent, article or release",

@@ -31,7 +31,10 @@ _GRID_NOTE = (
     " The grid shows every known model on every known benchmark. So Missing also counts pairs that were not requested "
     "or do not apply. The asset `warehouse` shows how many pairs have to be audited."
 )
-"""Added to the description of assets per pair, because Dagster has no grid with holes."""
+"""A note in the description of assets with one partition per pair.
+
+Dagster's grid shows every combination of benchmark and model, also those that no audit makes.
+"""
 
 
 @cache
@@ -252,7 +255,10 @@ def _build_check_specs(
 
 
 def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
-    """Yield the deps of a stage: the same partition, the partition of a shared dimension, or all partitions."""
+    """Yield the upstream assets of a stage with the partitions that one of its partitions depends on.
+
+    These are the same partition, the partition of a shared dimension such as the benchmark, or all partitions.
+    """
     for name in stage.deps:
         kind, _, product = name.partition("/")
         if not stage.dimensions:
@@ -274,7 +280,7 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
 
 
 def _iterate_observed_deps(stage: Stage, key: dg.AssetKey | None) -> Iterator[dg.AssetDep]:
-    """Yield the observed inputs of a stage: the same partition, or the partition of a shared dimension."""
+    """Yield the observed inputs of a stage with the partition that one of its partitions depends on."""
     for name in stage.observes:
         if stage.dimensions == SOURCE and key is not None:
             yield dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([key.path[-1]]))
@@ -308,7 +314,7 @@ def _build_step_config(stages: Sequence[Stage]) -> type[dg.Config]:
 
 
 def _choose_options(stage: Stage, config: dg.Config | None) -> BaseModel | None:
-    """Return the options of a run. Options at their defaults are replaced by those in config/stages.yaml."""
+    """Return the options of a run. For options that the run leaves at their defaults, config/stages.yaml decides."""
     options = stage.options
     if options is None:
         return None

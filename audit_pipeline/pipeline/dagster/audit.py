@@ -40,13 +40,13 @@ from audit_pipeline.token_statistics.cached_texts import CachePlan, require_kind
 
 @dataclass(frozen=True)
 class DryRun:
-    """The work of an audit, without doing it.
+    """The work that an audit would do.
 
     Attributes:
         plans: The texts that the model would be run on, and the reason, by benchmark. The reason is empty if the pair
             is done.
         preparation_steps: The steps that are executed before the model is run.
-        not_built: The benchmarks that have to be built first, so that their texts are unknown.
+        not_built: The benchmarks that have to be built first. Their texts are not known yet.
         problems: The reasons why benchmarks cannot be built, by benchmark.
     """
 
@@ -91,7 +91,7 @@ def audit(
         outcome = audit_requests.AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
         if entry.control is not None:
             outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
-        # Models are loaded first. If one fails, nothing has been downloaded and no partition has been added.
+        # Models are loaded before anything is downloaded or registered, so that a failure to load changes nothing.
         models = [endpoints.probe_and_load(model, paths, on_step) for model in request.models]
         for model in models:
             require_kinds(model, options.kinds)
@@ -121,7 +121,7 @@ def audit(
 def open_runner(
     definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Iterator[tuple[Runner, list[str]]]:
-    """Hold the lock of audits, and yield a runner of jobs and the ids of dead runs that were marked as failed."""
+    """Hold the lock of audits. Yield a runner of jobs, and the ids of dead runs that were marked as failed."""
     with hold_audit_lock(paths), open_instance(paths) as instance:
         dead_runs = mark_dead_runs_failed(instance, paths)
         yield Runner(definitions.resolve_job_def, instance, paths, on_step), dead_runs
@@ -143,7 +143,7 @@ def prepare_scope(
         runner: Runs the jobs.
         specs: The benchmarks of the scope.
         models: The entries of the models of the scope.
-        leave_out: Whether products that cannot be made are skipped. If not, they raise.
+        leave_out: Whether products that cannot be made are skipped. If not, the function raises an error.
         ask_hub: Whether to query the hub for changes of data sets.
 
     Raises:
@@ -189,7 +189,8 @@ def audit_models(
         outcome: The outcome of the audit, which is updated.
 
     Raises:
-        AuditError: If there is exactly one error. Several errors are recorded in the outcome instead.
+        AuditError: If exactly one run failed, and not with a PairsFailedError. Other errors are recorded in the
+            outcome.
     """
     options = request.options
     scope = audit_requests.build_request_scope(request)
@@ -202,7 +203,7 @@ def audit_models(
     if pending:
         names = ", ".join(filter(pending.__contains__, scope.benchmarks))
         runner.notify(f"auditing {request.subject} on {names}")
-    # Reference corpora of the models can need documents that the benchmarks do not.
+    # The reference corpora of the models can need documents that no benchmark needs.
     corpora = update(Scope(models=scope.models), OF_BENCHMARKS, read_planner, runner)
     outcome.runs |= corpora.runs
     for product, error in corpora.errors.items():
@@ -214,7 +215,7 @@ def audit_models(
             if product.stage == stage.name and stage.is_optional:
                 runner.notify(f"{product} could not be made, detectors that need it are left out: {error}")
                 outcome.not_made[str(product)] = error
-    # The products of one run have the same error.
+    # All products of a failed run have the same error object, which is counted once.
     pair_stages = {stage.name for stage in OF_PAIRS}
     errors_by_id: dict[int, Exception] = {}
     for product, error in updated.errors.items():
@@ -284,7 +285,7 @@ def resolve_relative_cutoffs(
     Args:
         benchmarks: The benchmarks.
         paths: The data folder.
-        on_step: Receives a line if the day moved.
+        on_step: Receives a line if the reference day changed.
         refresh: Whether to move the reference day to today.
     """
     if not any(spec.has_relative_cutoff for spec in benchmarks):
@@ -298,7 +299,7 @@ def resolve_relative_cutoffs(
 
 
 def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: audit_requests.AuditOutcome) -> None:
-    """Add the counts of a pair's pass, or the reason for a missing pass, to the outcome."""
+    """Add the counts of a pair's cached and newly run texts to the outcome, or the reason why the model was not run."""
     product = Product("token_statistics", pair.partition)
     if str(product) not in updated.runs and product not in updated.errors:
         # The pair was not planned.
@@ -324,7 +325,7 @@ def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: 
 
 
 def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
-    """Return the work of an audit without doing it.
+    """Return the work that an audit would do, without doing it.
 
     Args:
         request: The request.
@@ -349,7 +350,7 @@ def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | N
     reasons: dict[str, str] = {}
     for step in plan.steps:
         if step.stage.dimensions == PAIR:
-            # The first step of a pair gives the reason.
+            # The reason of a pair is the reason of its first step.
             reasons.setdefault(step.pair.benchmark, step.reason)
     plans = {}
     not_built = []
@@ -367,7 +368,7 @@ def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | N
 
 
 def _list_preparation_steps(plan: AuditPlan) -> list[Step]:
-    """Return the steps that are not per pair. Of the steps of one run, only the first is returned."""
+    """Return the steps that come before the pairs. If several steps belong to one run, only the first is returned."""
     first_steps: dict[tuple[StageJob, str], Step] = {}
     for step in plan.steps:
         if step.stage.dimensions != PAIR:

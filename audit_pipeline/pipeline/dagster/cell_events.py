@@ -1,8 +1,8 @@
 """The events that a step reports to Dagster for its cells, with their version tags and checks.
 
-Dagster writes version tags only for events that a step yields, and then one version for all partitions of a run. So
-this module writes them. Dagster shows a cell as stale if its tags ``input_data_version`` differ from the current
-versions of its inputs. The tags are read when the cell begins, so that a change during the run counts.
+Dagster writes version tags only for events that a step yields, and with the same version for all partitions of a run.
+So this module writes the tags itself. Dagster shows a cell as stale if its tags ``input_data_version`` differ from the
+current versions of its inputs. The tags are read when the cell begins, so that a change during the run counts.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class CellEvents:
     _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """The input tags of the cells that began, by stage and partition."""
     _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
-    """The observation of each input when the run first read it. A later change does not affect a loaded model."""
+    """The observation of each input, as the run first read it. Later changes do not affect a loaded model."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
-        """Report a cell as planned, and read the versions of its inputs."""
+        """Report a cell as planned, and remember the current versions of its inputs."""
         planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
         event = dg.DagsterEvent.build_asset_materialization_planned_event(
             self.context.run.job_name, self.context.op_execution_context.op.name, planned
@@ -97,7 +97,7 @@ class CellEvents:
             self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
 
     def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
-        """Report a current cell as materialised without making it, with its latest metadata and check results.
+        """Report a current cell as materialised without a new product, with its latest metadata and check results.
 
         As a result, a backfill ends, a cell without events becomes green, and a stale mark disappears.
 
@@ -130,7 +130,10 @@ class CellEvents:
             self._report_check(stage, partition, name, result, is_warning=True)
 
     def report_not_taken(self, stage: Stage, partition: str) -> None:
-        """Report the latest check results of a cell that audits do not make, because the run planned its checks."""
+        """Report the latest check results of a cell that audits do not make.
+
+        The run planned these checks, so Dagster expects results.
+        """
         for name in list_checks(stage):
             self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
 
@@ -247,7 +250,7 @@ def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
 
 
 def _iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.AssetKey, str | None]]:
-    """Yield the assets that a cell is made of with their partition. None stands for all partitions."""
+    """Yield the assets that a cell is made of, each with its partition, or with None for all partitions."""
     names = dict(zip(stage.dimensions, partition.split("|", 1), strict=True))
     for dep in stage.deps:
         kind, _, product = dep.partition("/")

@@ -49,7 +49,7 @@ report includes the last pair of an audit, and a warehouse that was built during
 class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
     """Condition of cells that the configuration requests and whose inputs exist.
 
-    Dagster has neither the requested pairs nor the inputs of an entry of the configuration.
+    Dagster itself knows neither the pairs that audits include nor the inputs that an entry of the configuration names.
     """
 
     @property
@@ -74,14 +74,14 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
             if source[0] in wanted and planner.has_inputs(Product(kind, source[0])):
                 return dg.AutomationResult(context, candidates)
             return dg.AutomationResult(context, context.get_empty_subset())
-        # Only few of the thousands of cells are candidates at a tick.
+        # At a tick, only a few of the thousands of cells are candidates.
         wanted &= set(candidates.expensively_compute_partition_keys())
         ready = {partition for partition in wanted if planner.has_inputs(Product(kind, partition))}
         return dg.AutomationResult(context, candidates.compute_intersection_with_partition_keys(ready))
 
 
 class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
-    """Condition that holds while the weekly audit or a command audits, which makes the due cells itself."""
+    """Condition that holds while the weekly audit or an audit command is running, which makes the due cells itself."""
 
     @property
     def name(self) -> str:
@@ -111,7 +111,8 @@ def choose_condition(stage: Stage) -> dg.AutomationCondition[Any] | None:
 def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     """Return the condition under which cells of a partitioned stage are requested.
 
-    Deps with unrelated partitions are ignored. For example, the version of a benchmark's entry covers its documents.
+    Upstream assets with other dimensions are ignored, because observed inputs cover their changes. For example, the
+    version of a benchmark's entry changes with the documents of its sources.
 
     A request handles all earlier changes. A materialisation handles changes of the assets that its run makes. It does
     not handle changes of other inputs, because its run may have begun before them. If the run did use the change, the
@@ -126,7 +127,7 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     is_changed_outside = Condition.any_deps_match(changed).ignore(
         _select_distant_deps(stage) | same_cell | observed
     ) | Condition.any_deps_match(changed & ~is_first_observation).allow(observed)
-    # At the tick after a request, a change since the request also counts.
+    # If an input changes between a request and the next tick, the request does not count as handling that change.
     is_requested = (Condition.newly_requested() & ~is_changed_outside) | Condition.initial_evaluation()
     is_handled = Condition.newly_requested() | Condition.newly_updated() | Condition.initial_evaluation()
     is_due = (is_new | is_changed_inside).since(is_handled) | is_changed_outside.since(
@@ -140,12 +141,15 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
 
 
 def _select_distant_deps(stage: Stage) -> dg.AssetSelection:
-    """Return the deps whose dimensions are not among the stage's dimensions."""
+    """Return the upstream assets with a dimension that the stage does not have."""
     return select_stages(*(above for above in _list_deps(stage) if not {*above.dimensions} <= {*stage.dimensions}))
 
 
 def _select_deps_of_same_cell(stage: Stage) -> dg.AssetSelection:
-    """Return the deps with the stage's partitions. ``CanBeMade`` checks in the ledger whether the other deps exist."""
+    """Return the upstream assets with the stage's partitions.
+
+    ``CanBeMade`` checks whether the partitions of the other upstream assets exist.
+    """
     return select_stages(*(above for above in _list_deps(stage) if above.dimensions == stage.dimensions))
 
 

@@ -37,7 +37,7 @@ python_logs:
 """
 
 _OPEN_SECONDS = 0.5
-"""A wait that is longer than the time between creating and locking a liveness file."""
+"""Seconds between the two checks of a liveness file. A process takes less time between creating and locking it."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,

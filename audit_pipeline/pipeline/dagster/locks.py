@@ -1,8 +1,9 @@
 """Locks in data/claims/ between the processes of this machine: runs, audits and `corpus-audit forget`.
 
-Every run locks a liveness file with its id. An audit consists of several runs, so it locks a separate file, too.
-`forget` locks the gate, which every audit locks briefly when it begins. `forget` fails while an audit holds its file.
-If a process is killed, the kernel releases its locks.
+Every run locks a liveness file that is named after its id. An audit consists of several runs, so it also locks a
+liveness file of its own. `forget` fails while an audit holds this file. `forget` itself holds the file gate.lock, which
+every audit locks briefly when it begins, so no audit begins during `forget`. If a process is killed, the kernel
+releases its locks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from audit_pipeline.store.paths import DataPaths, is_held
 
 _GATE_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
-"""A wait that is longer than the check whether a file is locked."""
+"""Maximum seconds to wait for a liveness file. Another process that checks the file locks it for less time."""
 _AUDIT = "audit-"
 
 
@@ -31,10 +32,10 @@ def liveness_file_path(paths: DataPaths, run_id: str) -> Path:
 def lock_liveness_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
     """Lock the liveness file of a run until this process releases the lock or ends.
 
-    The function waits for a short time, because a process that checks the file locks it for a moment.
+    The function waits for a short time, because another process that checks the file locks it for a moment.
 
     Returns:
-        The lock, or None if the run already holds it.
+        The lock, or None if this process or another one already holds it.
     """
     paths.claims.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(liveness_file_path(paths, run_id), is_singleton=True, thread_local=False)
@@ -61,7 +62,7 @@ def hold_liveness_file(paths: DataPaths, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
-    """Prevent `forget` within the block.
+    """Mark an audit as running within the block, so that `forget` fails.
 
     Raises:
         AuditError: If `forget` is running.
@@ -74,7 +75,7 @@ def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
 
 @contextmanager
 def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
-    """Prevent audits and other removals within the block.
+    """Keep audits and other removals from beginning within the block.
 
     Raises:
         AuditError: If an audit or a removal is running.
@@ -114,7 +115,7 @@ def hold_named_lock(paths: DataPaths, name: str | None, notify: Callable[[str], 
 
 
 def has_running_audit(paths: DataPaths) -> bool:
-    """Return whether an audit is running, and delete the files of killed audits."""
+    """Return whether an audit is running. Delete the liveness files of audits that were killed."""
     for file in paths.claims.glob(f"{_AUDIT}*"):
         if is_held(file):
             return True

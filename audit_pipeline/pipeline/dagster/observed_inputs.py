@@ -89,9 +89,9 @@ def observe_before_run(
     "`audit_what_changed` runs audits, if it is on.",
 )
 def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
-    """Report the inputs that changed since the last tick, and add the partitions of new names.
+    """Report the inputs that changed since the last tick, and add partitions for new benchmarks and models.
 
-    Runs whose process was killed are marked as failed, because conditions would wait for them forever.
+    Runs whose process was killed are marked as failed. Otherwise the conditions would wait for them forever.
 
     Raises:
         ConfigError: If a file of the configuration is unreadable. In this case nothing is reported.
@@ -120,7 +120,7 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
 
 
 def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], list[str]]:
-    """Return the known versions by observed input and partition, and the problems of the other partitions."""
+    """Return the known versions by observed input and partition, and the problems of partitions that cannot be read."""
     versions: dict[str, Mapping[str, str]] = {}
     problems: list[str] = []
     for name, observed in OBSERVED.items():
@@ -132,7 +132,7 @@ def _read_all_versions(planner: Planner) -> tuple[dict[str, Mapping[str, str]], 
 def _read_versions(
     observed: ObservedInput, planner: Planner, only: Collection[str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the known versions of the configured partitions, and the problems of the other partitions.
+    """Return the known versions by configured partition, and the problems of partitions that cannot be read.
 
     Args:
         observed: The observed input.

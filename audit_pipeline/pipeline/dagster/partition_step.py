@@ -50,8 +50,8 @@ class PartitionLoop:
     Attributes:
         context: Dagster's context of the step.
         paths: The data folder.
-        stages: The selected stages. Each stage follows the stages that it is made of.
-        start: Creates the StageRun of a stage and a partition.
+        stages: The selected stages. Each stage comes after the stages that it depends on.
+        start: Creates the StageRun with which a stage makes a partition.
         events: Reports the cells to Dagster.
         failed: The first failed cell of a partition and its error, by partition.
     """
@@ -125,7 +125,7 @@ class PartitionLoop:
 
     @cached_property
     def _partitions_of_audits(self) -> dict[str, set[str]] | None:
-        """Return the partitions that audits make of each stage, or None if the run makes all its cells.
+        """Return the partitions that audits make, by stage, or None if the run makes all its cells.
 
         A run of the whole audit job selects all assets of the job. Cells that audits do not make stay missing, because
         nobody requested them. A backfill makes all cells, because it waits for each of them.
@@ -153,7 +153,7 @@ class PartitionLoop:
         return None
 
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
-        """Record the outcome of a partition in the ledger and the log, and return it."""
+        """Record why a partition was not made in the ledger and the log, and return its cell with the reason."""
         stage = run.stage
         is_applicable = not isinstance(error, errors.NotApplicableError)
         is_only_partition = len(run.partitions) == 1
@@ -209,13 +209,13 @@ class PartitionLoop:
 
     @cached_property
     def _find_due_products(self) -> set[Product] | None:
-        """Return the products that are out of date, or None if the run makes all its cells regardless of that."""
+        """Return the products that are out of date, or None if the run also makes cells that are current."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
         return find_due_products(self.stages, list(map(str, self.context.partition_keys)), self.paths)
 
     def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
-        """Report a current cell without making it again."""
+        """Report a current cell to Dagster as materialised, without making it again."""
         self.context.log.info(f"{stage.name} of {partition} is current by the ledger and is kept")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
         version = self.context.run.run_id
@@ -240,7 +240,7 @@ def _require_auditable(run: StageRun) -> None:
         )
     manifest = read_json_if_whole(manifest_path)
     if manifest is None:
-        # The code that reads the benchmark reports the damaged manifest.
+        # A damaged manifest is reported by the code that reads the benchmark.
         return
     control = run.models.entry(run.pair.model).control
     model_control = None

@@ -30,7 +30,7 @@ class PairPartitions(dg.MultiPartitionsDefinition):
     """Partitions with two dimensions, such as benchmark × model, without tags per dimension on runs.
 
     If a backfill is launched from the page of a job, Dagster's daemon gives every run the tags of the first partition.
-    Tags of its dimensions override the range of the run. Then each run would compute the first partition again, and
+    Tags per dimension would override the range of the run. Then each run would compute the first partition again, and
     the backfill would show all partitions as done.
     """
 
@@ -44,8 +44,8 @@ class PairPartitions(dg.MultiPartitionsDefinition):
 def read_static_names(dimension: str) -> list[str]:
     """Return the names of a static dimension. The configuration is read once per process.
 
-    Broken entries keep their names. If the file is unreadable, only its built-in names are returned, so that the other
-    definitions still load. A run reads the file again and reports the error.
+    The names of broken entries are included. If the configuration file is unreadable, only the dimension's built-in
+    names are returned, so that the other definitions still load. A run reads the file again and reports the error.
     """
     file = OF_DIMENSIONS[dimension]
     try:

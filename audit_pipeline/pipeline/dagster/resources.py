@@ -71,7 +71,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
-        """Return the entry of a name, a hub id or a path. models.yaml is read once per run."""
+        """Return the entry of a model by its name, hub id or path. models.yaml is read once per run."""
         if self._configured is None:
             self._configured = load_models()
         return resolve_model(name, self._configured)
@@ -83,7 +83,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return model
 
     def load_for_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
-        """Load a model as :meth:`tokenized`. Once per run, check that a server still has the same model."""
+        """Load a model as :meth:`tokenized` does. Once per run, check that a server still has the same model."""
         self.endpoints.probe_and_load(self.entry(name), paths, log.info)
         return self.tokenized(name, paths)
 

@@ -23,10 +23,10 @@ T = TypeVar("T")
 def is_transient(error: BaseException) -> bool:
     """Return whether an error, or one of its causes, is transient.
 
-    Transient are errors of a server, a network or a disk, and exhausted GPU memory.
+    Errors of a server, a network or a disk are transient, and so is exhausted GPU memory.
     """
     causes = list(iterate_causes(error))
-    # The hub's client raises a connection error if the user has disabled the hub.
+    # If the user has disabled the hub, its client raises a connection error, which no retry would cure.
     if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
         return False
     # torch is not imported here. If it raised the error, it is already imported.

@@ -34,7 +34,7 @@ class Runner:
     """Runner of the jobs of a command.
 
     Attributes:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
         instance: The Dagster instance.
         paths: The data folder.
         notify: Receives each line for the user.
@@ -43,8 +43,8 @@ class Runner:
         options: The options of assets, by the asset's name.
         limits: The limits of the requests to models on servers, for the command and all its runs together. The runs
             share a tag (tags.py).
-        endpoints: The endpoints to which the command itself sent requests before its runs.
-        survives: The class of errors of a step that do not stop the other steps.
+        endpoints: The endpoints to which the command itself sent requests before its first run.
+        survives: The class of errors that fail one step only. Errors of other classes end the command.
     """
 
     jobs: Jobs

@@ -1,4 +1,4 @@
-"""The loop that brings a scope up to date: it plans, runs the jobs group by group, and plans again.
+"""The loop that brings a scope up to date. Before each group of stages it plans again, then it runs their jobs.
 
 The plan (plan.py) lists what is out of date. runs.py runs the jobs. Commands and the weekly audit use the same loop.
 """
@@ -52,7 +52,7 @@ def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Pla
 
     Args:
         scope: The products to bring up to date.
-        stages: The stages to make. Each stage follows the stages that it is made of.
+        stages: The stages to make. Each stage comes after the stages that it depends on.
         read_planner: Reads the workspace and returns its planner.
         runner: Runs the jobs.
     """
@@ -82,7 +82,8 @@ def _plan_group(
 
     Args:
         scope: The scope.
-        group: The stages of the group. Only these are repeated if the scope requests it.
+        group: The stages of the group. Of the stages that the scope's ``again`` names, only those of the group are
+            repeated.
         planned_stages: The stages up to and including the group.
         planner: The planner of the workspace.
         outcome: The outcome so far. Failed products are not retried.
@@ -99,7 +100,12 @@ def _plan_group(
 
 
 class _PlannedRun(NamedTuple):
-    """A run of a job: the steps of its first partition, and its partitions, which are a range of Dagster's."""
+    """A planned run of a job.
+
+    Attributes:
+        steps: The steps of the first partition. They are the same stages for every partition.
+        partitions: All partitions of the run, which form one range in Dagster.
+    """
 
     steps: Sequence[Step]
     partitions: Sequence[str]
@@ -138,14 +144,14 @@ def _plan_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[
 
 
 def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance) -> list[list[str]]:
-    """Split the partitions of a rectangle into ranges of Dagster, model by model.
+    """Split partitions, every combination of some benchmarks and models, into partition ranges of Dagster.
 
-    Dagster itself would use ranges with one fixed dimension. Then models with the same base model would be in
-    different runs, and each run would load the base model.
+    The partitions of a range are ordered model by model. Dagster itself would use ranges with one fixed dimension. Then
+    models with the same base model would be in different runs, and each run would load the base model.
 
     Args:
-        stage: The stage, whose partitions have two dimensions.
-        partitions: Partitions that have the same benchmarks for each model.
+        stage: A stage whose partitions have the dimensions benchmark and model.
+        partitions: The partitions. Each model has the same benchmarks.
         instance: The Dagster instance.
     """
     neighbours = []
@@ -163,7 +169,7 @@ def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.Dag
 
 
 def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:
-    """Group names that are neighbours in an order."""
+    """Split names into groups. The names of a group are neighbours in the given order of all names."""
     groups: list[list[str]] = []
     previous: str | None = None
     for name in order:

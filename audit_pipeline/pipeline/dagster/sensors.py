@@ -17,7 +17,7 @@ from audit_pipeline.models.config import load_models
     "yet to config/models.proposed.yaml. It audits nothing. To audit a model, move its entry to models.yaml.",
 )
 def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Write the models of watched owners that are not configured yet.
+    """Write the models of watched owners that are not configured yet to config/models.proposed.yaml.
 
     Raises:
         TransientError: If the hub cannot be reached. The next tick tries again.

@@ -61,7 +61,7 @@ def build_remaining_budget_config(
         limits: The limits of the command.
         instance: The Dagster instance.
         tags: The tags of the command's runs.
-        command_endpoints: The requests that the command itself sent before its runs.
+        command_endpoints: The endpoints to which the command itself sent requests before its first run.
 
     Returns:
         The remaining limits, and the number of sent tokens by endpoint. Limits that are not set are omitted.

@@ -68,7 +68,7 @@ class WeeklySummary:
         self.notify(problem)
 
     def add_outcome(self, outcome: UpdateOutcome, stages: Sequence[Stage] = ()) -> None:
-        """Add the products that were made, and the problems of stages.
+        """Add the products that were made, and the problems of the given stages.
 
         A reason is added only once, because products that depend on a failed product have the same reason.
         """
@@ -117,7 +117,7 @@ def run_weekly_audit(
     the audit continues without it.
 
     Args:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
         instance: The Dagster instance.
         paths: The data folder.
         today: The day from which relative cutoffs count.
@@ -192,7 +192,7 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
     week.add_outcome(UpdateOutcome(outcome.runs))
-    # An unusable corpus of an entry is not a problem of the audit. The scores report the missing corpus as the reason.
+    # An unusable reference corpus is no problem of the audit. The scores that need it give it as the reason.
     for product, reason in outcome.not_made.items():
         if not isinstance(reason, ConfigError):
             week.note_problem(f"{product} could not be made: {reason}")
@@ -225,7 +225,7 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     """Return the schedule with its job.
 
     Args:
-        jobs: Returns the job of a name.
+        jobs: Returns the job with a given name.
     """
 
     @dg.op(
