@@ -243,7 +243,7 @@ class _Split:
     Attributes:
         t: Welch's t of the tested half, regardless of the direction of the fitted half.
         p_value: The one-sided p-value of ``t``.
-        runs_with_training: True if audited groups score higher in the fitted half.
+        audited_scores_higher: True if audited groups score higher in the fitted half.
         n_features_against: Number of omitted features, by which known members score lower than held-out texts.
     """
 

@@ -104,7 +104,7 @@ def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.
         assert spec.code_version or is_observed, key
         [reference] = spec.metadata["dagster/code_references"].code_references
         assert Path(reference.file_path).parent == Path(assets.__file__).parent, key
-        decorator = "@observed_input(" if is_observed else "@audit_asset("
+        decorator = "@stage.observed_input(" if is_observed else "@stage.audit_asset("
         assert _lines_from(reference).startswith(decorator), key
 
 

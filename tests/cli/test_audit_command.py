@@ -32,7 +32,7 @@ def broken_models(folder: Path, tiny: Path) -> dict[str, Path]:
 CANNOT_BE_HAD = {
     "tinny": "did you mean tiny?",
     "no such model": "configured: tiny",
-    "a|b": "holds no '|'",
+    "a|b": "contains '|'",
     "/nowhere/model": "no model at /nowhere/model: the path does not exist",
     "nowhere.gguf": "the path does not exist",
     "cut": "copy it again",

@@ -114,7 +114,7 @@ def test_canaries_beyond_all_use_are_refused_at_once(tmp_path: Path) -> None:
     for wish in (("--sets", many), ("--sets", "1", "--alternatives", many)):
         result = CliRunner().invoke(main, ["canaries", *wish, "--out", str(tmp_path / "x.jsonl")])
         assert result.exit_code == 2
-        assert "are too many: at most 1,000,000 canaries are drawn" in result.stderr
+        assert "are too many. Draw at most 1,000,000 canaries." in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

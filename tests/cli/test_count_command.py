@@ -40,7 +40,7 @@ def test_what_cannot_be_counted(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     for corpus, tokenizer, message in (
         (tmp_path / "nowhere", "tiny", "no such file or folder"),
-        (tmp_path / "nothing", "tiny", "holds no file of a kind that can be read"),
+        (tmp_path / "nothing", "tiny", "contains no readable file"),
         (texts_file(tmp_path, "a text"), "tinny", "did you mean tiny?"),
     ):
         out = tmp_path / "f.parquet"

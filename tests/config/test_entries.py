@@ -51,7 +51,7 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
     assert told == [
         ":9: model wrong: unknown key 'package.distributon'; did you mean distribution?",
         ":5: model wrong: unknown key 'refrence_model'; did you mean reference_model?",
-        ":8: model wrong: key 'package.file' is missing: name of the file inside the package, a .gguf",
+        ":8: model wrong: key 'package.file' is missing: name of the .gguf file inside the package",
         ":6: model wrong: dtype: must be 'float32', 'bfloat16' or 'float16', not 'float23'; did you mean float32?",
         ":7: model wrong: window: must be greater than or equal to 2, not 1",
         ":12: model twice: key 'twice' occurs twice",

@@ -253,7 +253,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (as_mlx, "an adapter of MLX (mlx-lm), which is not supported: merge it"),
         (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
         (with_added_tokens, "declares tokens that its base does not have"),
-        (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),
+        (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which acts outside"),
         (
             with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
             "does not fit its base",

@@ -46,7 +46,9 @@ def test_cells_are_text_numbers_dates_and_what_a_formula_gave(tmp_path: Path, su
 @both
 def test_of_several_sheets_none_is_guessed(tmp_path: Path, suffix: str) -> None:
     path = write_sheets(tmp_path / f"t{suffix}", {"members": [["text"], ["a"]], "others": [["text"], ["b"]]})
-    with pytest.raises(DataError, match="holds the sheets members, others: save the sheet to be read as a file of its"):
+    with pytest.raises(
+        DataError, match="holds the sheets members, others: save the sheet to be read as a separate file"
+    ):
         read_rows(path)
 
 

@@ -340,7 +340,7 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
     planned = session.plan(TEXTS)
     assert planned.tokens_to_run == 2 * own.plan(TEXTS).tokens_to_run
     [cost] = session.describe_extra_costs(TEXTS)
-    assert f"prefixes of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
+    assert f"after a prefix of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
     done = session.run(TEXTS, lambda _: forward)
     assert sum(one.tokens_computed for one in done.all) == planned.tokens_to_run
     assert session.plan(TEXTS).tokens_to_run == 0

@@ -126,7 +126,7 @@ def test_redraws_stand_for_a_distribution_that_is_too_large(monkeypatch: pytest.
     units = [2 * (len(row) - 1) for row in rows]
     exact, how = compute_sum_p_value(rows, drawn, units)
     assert how == "exact by convolution"
-    monkeypatch.setattr(twin_ranks, "_MOST_WORK", 1)
+    monkeypatch.setattr(twin_ranks, "_MAX_ADDITIONS", 1)
     by_redraws, how = compute_sum_p_value(rows, drawn, units)
     assert how == "100,000 draws"
     assert by_redraws == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 1e5))
@@ -157,7 +157,7 @@ def test_rounded_ranks_raise_the_p_value_by_a_hair(monkeypatch: pytest.MonkeyPat
     deficit = sum(float(row.max() - row[place]) for row, place in zip(rows, drawn, strict=True))
     # Exact work is deficit * 120 * the number of values. Nine tenths of it do not suffice.
     values = sum(map(len, rows))
-    monkeypatch.setattr(twin_ranks, "_MOST_WORK", int(0.9 * deficit * 120 * values))
+    monkeypatch.setattr(twin_ranks, "_MAX_ADDITIONS", int(0.9 * deficit * 120 * values))
     monkeypatch.setattr(twin_ranks, "_MOST_ROUNDING", 1.0)
     rounded, how = compute_sum_p_value(rows, drawn, units)
     assert "so that p can only rise" in how

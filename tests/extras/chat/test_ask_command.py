@@ -142,7 +142,7 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
     [
         (["--model", "nobody", "--texts", "{books}"], "no chat model 'nobody' in config/chat_models.yaml"),
         (["--model", "talker"], "Give either --texts FILES or --benchmark NAME."),
-        (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "there is no rung 'ladder'"),
+        (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "Unknown prompt style 'ladder'"),
         (
             ["--model", "talker", "--texts", "{books}", "--rungs", "title"],
             "'instruction' is not among the asked styles",
