@@ -104,8 +104,8 @@ def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.
         assert spec.code_version or is_observed, key
         [reference] = spec.metadata["dagster/code_references"].code_references
         assert Path(reference.file_path).parent == Path(assets.__file__).parent, key
-        decorator = "@stage.observed_input(" if is_observed else "@stage.audit_asset("
-        assert _lines_from(reference).startswith(decorator), key
+        decorator = "observed_input(" if is_observed else "audit_asset("
+        assert _lines_from(reference).removeprefix("@").removeprefix("stage.").startswith(decorator), key
 
 
 def _lines_from(reference: Any) -> str:

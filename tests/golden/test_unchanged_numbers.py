@@ -91,7 +91,7 @@ def is_number(type_: pa.DataType) -> bool:
 
 def of_row(row: dict[str, object]) -> tuple[str, ...]:
     """What a row is about: its words; the sentences on how it was computed may be put otherwise."""
-    return tuple(f"{key}={value}" for key, value in sorted(row.items()) if isinstance(value, str) and key != "method")
+    return tuple(f"{key}={value}" for key, value in sorted(row.items()) if isinstance(value, str) and key not in PROSE)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -25,7 +25,7 @@ from audit_pipeline.report.answer_rules import (
     compute_smallest_q,
     find_detectable_auroc,
 )
-from audit_pipeline.report.document_answers import describe_chat_answer, describe_search
+from audit_pipeline.report.document_answers import describe_chat_answer, describe_search_answer
 from audit_pipeline.report.notes import (
     TEST_IN_WORDS,
     describe_blind_control,
@@ -95,7 +95,7 @@ def search(documents: int = 3, reproduced: int = 0, held_out: int = 0, found: in
         **{"documents": documents, "without_window": 0, "reproduced": reproduced, "stand_out": 0, "held_out": held_out},
         **{"held_out_reproduced": found, "set_apart": 0, "window": 100, "reason": None, "grid": False, "asked": False},
     }
-    return describe_search("M", "B", {**counts, **changes})
+    return describe_search_answer("M", "B", {**counts, **changes})
 
 
 COUNTS: Mapping[str, Any] = {

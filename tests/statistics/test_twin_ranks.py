@@ -158,7 +158,7 @@ def test_rounded_ranks_raise_the_p_value_by_a_hair(monkeypatch: pytest.MonkeyPat
     # Exact work is deficit * 120 * the number of values. Nine tenths of it do not suffice.
     values = sum(map(len, rows))
     monkeypatch.setattr(twin_ranks, "_MAX_ADDITIONS", int(0.9 * deficit * 120 * values))
-    monkeypatch.setattr(twin_ranks, "_MOST_ROUNDING", 1.0)
+    monkeypatch.setattr(twin_ranks, "_MAX_RELATIVE_ROUNDING", 1.0)
     rounded, how = compute_sum_p_value(rows, drawn, units)
     assert "so that p can only rise" in how
     # 18 ranks are rounded by less than 1 / 100 each: as if the sum were lower by .18 at most.
