@@ -31,7 +31,7 @@ def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> st
         return None
     return (
         f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the "
-        f"{context_length:,} tokens of context that {model.entry.name} is run with. Use a shorter prefix or suffix."
+        f"{context_length:,} tokens of context that {model.entry.name} is run with; use a shorter prefix or suffix"
     )
 
 
