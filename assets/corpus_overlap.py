@@ -142,7 +142,8 @@ def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
 def get_recorded_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
     """Return the recorded inputs of the search.
 
-    The version of the code is returned without the search rule. So a search by a rule that a user chose stays current.
+    The recorded code version also names the search rule. The rule is dropped here, so that a search by a rule that a
+    user chose stays current.
     """
     entry = find_writing_run(state.paths, CORPUS_OVERLAP, partition)
     if entry is None:

@@ -89,7 +89,7 @@ def token_frequencies(run: stage.StageRun) -> stage.StageResult:
 
 @token_frequencies.partitions
 def list_counts(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return a partition for each model of the scope and the corpus that an audit counts for it."""
+    """Return one partition per model of the scope: the model with the corpus that an audit counts for it."""
     return [f"{corpus.name}|{name}" for name, corpus in _iterate_countable(scope, state)]
 
 

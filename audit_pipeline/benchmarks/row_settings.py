@@ -133,7 +133,7 @@ class RowsSettings(FamilySettings):
         """Return the parts of the data set to read, in order. There are none if the origin is one file."""
         return ()
 
-    def require_words_place(self) -> None:
+    def validate_length_placeholder(self) -> None:
         """Check that each length has its own rows.
 
         Raises:

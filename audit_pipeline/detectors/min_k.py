@@ -132,7 +132,7 @@ def is_count(value: ParameterValue) -> bool:
 K = Parameter(
     default=0.2,
     grid=tuple(step / 10 for step in range(1, 11)),
-    description="the share of lowest tokens that is averaged",
+    description="the share of tokens that is averaged: those with the lowest scores",
     requirement="a number above 0 and at most 1",
     accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
 )

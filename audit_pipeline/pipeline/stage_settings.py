@@ -1,4 +1,4 @@
-"""The file config/stages.yaml: the assets on request that audits make, with their benchmarks and options."""
+"""The file config/stages.yaml: the optional assets that audits make, with their benchmarks and options."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_stages_file(stages: Iterable[Stage]) -> EntryFile[StageEntry]:
         return StageEntry(benchmarks, validate_as(options, option_fields).model_dump(mode="json"))
 
     return EntryFile(
-        "stages.yaml", None, "stage", "it lists the assets on request that audits make", build_entry, is_optional=True
+        "stages.yaml", None, "stage", "it lists the optional assets that audits make", build_entry, is_optional=True
     )
 
 

@@ -73,7 +73,10 @@ def find_kind(outcome: str) -> Kind:
 
 
 def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
-    """Render an answer with its sign and sentences. ``question`` is the name of the phrase with the question."""
+    """Render an answer: its verdict (``sign``), its question and its sentences.
+
+    ``question`` is the name of the phrase with the question.
+    """
     answer = {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts)}
     for part in SENTENCES:
         answer[part] = render_phrase(f"{outcome}.{part}", facts)

@@ -86,8 +86,8 @@ def _find_detectable_effect(detectable: float, n_p_values: int) -> dict[str, Any
         n_p_values: Number of p-values of this set and model so far.
 
     Returns:
-        The AUROC ``reached``. ``times`` is the multiple of texts with which the test would find an effect that matters.
-        ``could_have_found`` is True if this number of texts is enough.
+        The AUROC ``reached``. ``times`` is the factor by which the number of texts must grow until the test can find an
+        effect that matters. ``could_have_found`` is True if the present number of texts is enough.
     """
     # A detectable AUROC lies a number of standard errors above chance. This number depends only on the test's level.
     errors_of_single_test = compute_detectable_auroc(1.0, P_LEVEL) - CHANCE

@@ -319,7 +319,7 @@ def _assign_splits(
     """
     groups = texts["group"].to_pylist()
     labels = texts["label"].to_pylist()
-    named_splits = _collect_named_splits(texts)
+    named_splits = _map_groups_to_splits(texts)
     if named_splits:
         return [named_splits.get(group, "evaluation") for group in groups], None
     audited_groups = {group for group, label in zip(groups, labels, strict=True) if label is None}
@@ -373,7 +373,7 @@ def _explain_too_few_groups(
     )
 
 
-def _collect_named_splits(texts: pa.Table) -> dict[str, Split]:
+def _map_groups_to_splits(texts: pa.Table) -> dict[str, Split]:
     """Return the splits that the file names, by group.
 
     Raises:

@@ -212,7 +212,7 @@ def pytest_releases(page: str, markup: str) -> Iterator[Release]:
         if published is not None:
             yield Release(version, address, published, markup[heading.end() : end])
         else:
-            yield Release(version, address, problem=f"no date in its heading but: {note}")
+            yield Release(version, address, problem=f"its heading has '{note}' in place of a date")
 
 
 _CHANGELOG = re.compile(r"^\.\. changelog::[ \t]*\n((?:(?:[ \t]+.*)?\n)*)", re.MULTILINE)

@@ -321,7 +321,7 @@ def measure_split_quality(
     note = _describe_sample(full_counts, most_per_side)
     controls = [assessed_split.auroc]
     other_controls = list(_measure_other_controls(sample, language, note))
-    # In a script without blanks between words the control of words reads characters.
+    # In a script without blanks between words, the word-based blind control already works on characters.
     if all(control.name != blind_controls.CHARACTERS for control in other_controls):
         controls.append(replace(assessed_split.auroc, name=blind_controls.CHARACTERS))
     controls += other_controls

@@ -365,8 +365,8 @@ def _run_test(
             clipped[np.repeat(is_compared, lengths)],
             np.repeat(np.arange(np.count_nonzero(is_compared)), lengths[is_compared]),
         )
-    # If known members score lower by every feature, all features are used. The split then finds nothing, and its t
-    # shows the direction of the features.
+    # If known members score lower by every feature, all features are used. This random split then never counts as a
+    # finding. Its t only shows the direction of the features.
     features = means if is_against.all() else means[:, ~is_against]
     is_held_out = units.held_out[is_fitted]
     regression = RidgeCV(alphas=_PENALTIES).fit(features[is_fitted], np.where(is_held_out, 0.0, 1.0))

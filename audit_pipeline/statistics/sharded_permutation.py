@@ -85,7 +85,10 @@ def run_sharded_permutation_test(
     published = np.asarray(canonical_log_likelihoods, dtype=np.float64)
     permuted = [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods]
     if published.ndim != 1 or len(published) != len(permuted) or any(row.ndim != 1 for row in permuted):
-        raise DataError(f"one row of log-likelihoods of other orders for each shard is needed: {len(permuted)} rows")
+        raise DataError(
+            f"each of the {published.size} shards needs one row with the log-likelihoods of its other orders. There are "
+            f"{len(permuted)} rows."
+        )
     sizes = [len(row) for row in permuted]
     n_shards = len(published)
     n_orders = sum(sizes)

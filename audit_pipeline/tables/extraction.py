@@ -192,8 +192,8 @@ DOCUMENT_MEMORISATION = build_run_table(
 
 EXTRACTION_GRID = build_run_table(
     "extraction_grid",
-    "how likely the model reproduces suffixes of every document at every setting of a grid, of every run",
-    current="how likely the model reproduces suffixes of each document at each setting,",
+    "the probability that the model reproduces suffixes of every document at every setting of a grid, of every run",
+    current="the probability that the model reproduces suffixes of each document at each setting,",
     key=("document_id", "prefix_tokens", "suffix_tokens", "temperature", "drawn_from"),
     made_from=("documents", "examples", "grid"),
     columns=(

@@ -22,7 +22,7 @@ _MAX_COMPILED_SHAPES = 128
 def is_wrapped(layer: torch.nn.Module) -> bool:
     """Return True if another library (accelerate) replaces the layer's ``forward``.
 
-    The weights of such a layer may lie on another device. It must be called instead of being multiplied with.
+    The weights of such a layer may lie on another device. Call the layer; do not multiply by its weights.
     """
     return "forward" in layer.__dict__
 

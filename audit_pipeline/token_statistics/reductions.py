@@ -343,14 +343,14 @@ class _Moments:
         self._variance = self._variance * shares.before + variance * shares.now + between
 
     def columns(self, total: Total) -> Reduced:
-        # The mean is that of logits minus the row's largest. log p is such a logit minus the log of the sum.
+        # The mean is that of the shifted logits (logit minus the row's maximum). log p = shifted logit - log of the sum.
         return {"mean": self._mean - total.log_sum, "std": self._variance.sqrt()}
 
 
 class _AtTemperature:
     """The log of the sum of p^beta, and the moments of the distribution proportional to p^beta.
 
-    This is the distribution of the logits times beta.
+    That distribution is the softmax of beta times the logits.
     """
 
     def __init__(self, beta: float, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:

@@ -74,7 +74,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
 
     @model_validator(mode="after")
     def _require_rows_per_length(self) -> Self:
-        self.require_words_place()
+        self.validate_length_placeholder()
         return self
 
 

@@ -37,7 +37,7 @@ class SidesSettings(GroupedRowsSettings):
 
     @model_validator(mode="after")
     def _require_distinct_rows(self) -> Self:
-        self.require_words_place()
+        self.validate_length_placeholder()
         if self.members == self.nonmembers:
             raise ValueError("members and nonmembers are the same rows: name different splits or files")
         return self

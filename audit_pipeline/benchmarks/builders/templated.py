@@ -140,7 +140,7 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
     def _check_template_settings(self) -> Self:
         if self.words is not None:
             raise ValueError(f"words: must be {ANY}, because items have different lengths")
-        self.require_words_place()
+        self.validate_length_placeholder()
         if self.label_column is None and self.design != "unlabelled":
             raise ValueError(f"design: {self.design} requires labels: set label_column, or remove design")
         if self.label_column is not None and self.design == "unlabelled":

@@ -45,7 +45,7 @@ class Architecture(StrictSettings):
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
     context: AtLeastOne = Field(default=512, description="length of the context in tokens")
     vocabulary: Annotated[int, Field(ge=300, strict=True)] = Field(
-        default=4096, description="maximum number of tokens of the tokenizer"
+        default=4096, description="maximum size of the tokenizer's vocabulary"
     )
 
     @model_validator(mode="after")
@@ -89,8 +89,8 @@ class ControlEntry(StrictSettings):
     draw: Literal["fixed", "poisson"] = Field(
         default="fixed",
         description=(
-            "fixed: repeat each member occurrences times; poisson: use occurrences as the mean of a random number "
-            "(0 times: held out)"
+            "fixed: each member is repeated as often as occurrences states; poisson: the number of repetitions is random, "
+            "with occurrences as its mean (a text with 0 repetitions is held out)"
         ),
     )
     epochs: AtLeastOne = Field(default=1, description="number of passes over all texts")

@@ -148,8 +148,8 @@ def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Pl
     within = np.arange(length)
     all_places = (places[:, None] + within).ravel()
     all_words = (words[:, None] + within).ravel()
-    # Words of the text at the same place of the document are sorted in descending order. A rising chain thus contains
-    # only one of them.
+    # Several words of the text can match one word of the document. They are sorted in descending order, so that a
+    # strictly rising chain contains only one of them.
     order = np.lexsort((-all_words, all_places))
     all_places = all_places[order]
     all_words = all_words[order]

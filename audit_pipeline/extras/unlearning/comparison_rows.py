@@ -160,7 +160,7 @@ def compare_texts(
     findings = [
         *_compute_leakage(texts),
         *_compute_forget_quality(texts),
-        *_compute_unchanged_shares(texts, threshold, calibration_mask),
+        *_compute_member_and_unchanged_shares(texts, threshold, calibration_mask),
     ]
     metrics: Sequence[str] = TEXT_MEASURES
     if missing_choices_reason is not None:
@@ -287,7 +287,7 @@ def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[
     return Measurement(p_value, NO_INTERVAL, method)
 
 
-def _compute_unchanged_shares(
+def _compute_member_and_unchanged_shares(
     texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools
 ) -> Iterator[ComparisonFinding]:
     """Yield three shares of texts: called members before, with a nearly unchanged Min-K% score, and with both.

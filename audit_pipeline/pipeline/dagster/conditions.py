@@ -47,7 +47,7 @@ report includes the last pair of an audit, and a warehouse that was built during
 
 
 class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
-    """Condition of cells that the configuration requests and whose inputs exist.
+    """Condition that holds for partitions that the configuration requests and whose inputs exist.
 
     Dagster itself knows neither the pairs that audits include nor the inputs that an entry of the configuration names.
     """

@@ -21,7 +21,7 @@ from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
-    describe_unknown_characters,
+    find_unknown_characters,
     explain_illegible,
     format_count,
 )
@@ -184,5 +184,5 @@ def read_document(path: Path) -> WholeDocument:
     reason = explain_illegible(whole.text)
     if reason is not None:
         raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
-    problems = whole.problems + describe_unknown_characters(whole.text)
+    problems = whole.problems + find_unknown_characters(whole.text)
     return replace(whole, title=clean_title(whole.title), problems=problems)

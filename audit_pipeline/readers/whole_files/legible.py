@@ -96,7 +96,7 @@ def count_illegible_characters(text: str) -> int:
     return len(_NO_CHARACTER.findall(text))
 
 
-def describe_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
+def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
     """Return a problem (size, reason) that names the characters that belong to no script, or an empty tuple."""
     counts = Counter(_NO_CHARACTER.findall(text))
     if not counts:

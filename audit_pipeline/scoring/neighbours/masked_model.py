@@ -230,8 +230,8 @@ class MaskedModelProposer:
         if missing:
             # transformers fills missing tensors with random numbers and continues.
             raise ModelError(
-                f"the weights of {self._entry.name} lack {len(missing)} tensors of a masked language model, "
-                f"{missing[0]} first: name a model with its masked-language head"
+                f"the weights of {self._entry.name} lack {len(missing)} tensors of a masked language model, such as "
+                f"{missing[0]}. Name a model that includes its masked-language-modelling head."
             )
         model = model.to(self._device).eval()
         model.requires_grad_(requires_grad=False)

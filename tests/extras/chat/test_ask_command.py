@@ -145,7 +145,7 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
         (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "Unknown prompt style 'ladder'"),
         (
             ["--model", "talker", "--texts", "{books}", "--rungs", "title"],
-            "'instruction' is not among the asked styles",
+            "'instruction' is not among the prompt styles in --rungs",
         ),
         (
             ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
