@@ -86,8 +86,8 @@ def run_sharded_permutation_test(
     permuted = [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods]
     if published.ndim != 1 or len(published) != len(permuted) or any(row.ndim != 1 for row in permuted):
         raise DataError(
-            f"each of the {published.size} shards needs one row with the log-likelihoods of its other orders. There are "
-            f"{len(permuted)} rows."
+            f"each of the {published.size} shards needs one row with the log-likelihoods of its other orders, but "
+            f"there are {len(permuted)} rows"
         )
     sizes = [len(row) for row in permuted]
     n_shards = len(published)

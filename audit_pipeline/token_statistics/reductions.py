@@ -343,7 +343,7 @@ class _Moments:
         self._variance = self._variance * shares.before + variance * shares.now + between
 
     def columns(self, total: Total) -> Reduced:
-        # The mean is that of the shifted logits (logit minus the row's maximum). log p = shifted logit - log of the sum.
+        # The mean of the shifted logits (logit minus the row maximum). log p = shifted logit - log of the sum.
         return {"mean": self._mean - total.log_sum, "std": self._variance.sqrt()}
 
 

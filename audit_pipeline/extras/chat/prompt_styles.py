@@ -70,7 +70,7 @@ class AskOptions:
                 raise ConfigError(f"Unknown prompt style '{name}'. Choose from: {', '.join(PROMPT_STYLES)}.")
         if headline not in rungs:
             raise ConfigError(
-                f"The headline style '{headline}' is not among the prompt styles in --rungs. Add it there, or choose another "
+                f"The headline style '{headline}' is not among the prompt styles in --rungs. Add it, or choose another "
                 "--headline."
             )
         styles = tuple(style_by_name[name] for name in dict.fromkeys(rungs))

@@ -89,8 +89,8 @@ class ControlEntry(StrictSettings):
     draw: Literal["fixed", "poisson"] = Field(
         default="fixed",
         description=(
-            "fixed: each member is repeated as often as occurrences states; poisson: the number of repetitions is random, "
-            "with occurrences as its mean (a text with 0 repetitions is held out)"
+            "fixed: each member is repeated as often as occurrences states; poisson: the number of repetitions is "
+            "random, with occurrences as its mean (a text with 0 repetitions is held out)"
         ),
     )
     epochs: AtLeastOne = Field(default=1, description="number of passes over all texts")

@@ -21,8 +21,8 @@ from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
-    find_unknown_characters,
     explain_illegible,
+    find_unknown_characters,
     format_count,
 )
 
