@@ -192,8 +192,8 @@ class HttpClient:
         return self._client.build_request(method, url, content=content, headers=headers, extensions=extensions)
 
     def _choose_auth(self, request: httpx2.Request) -> Any:
-        # A user name in the address takes precedence over the entry of the host in the netrc file.
-        if self._netrc is None or request.url.userinfo:
+        # A header, or a user name in the address, takes precedence over the entry of the host in the netrc file.
+        if self._netrc is None or request.url.userinfo or "Authorization" in request.headers:
             return httpx2.USE_CLIENT_DEFAULT
         return self._netrc
 
@@ -238,8 +238,8 @@ class AsyncHttpClient:
             HttpError: If there is no usable response.
         """
         extensions = {LIMIT_EXTENSION: max_bytes}
-        request = self._client.build_request(method, url, content=content, headers=headers, extensions=extensions)
         with translate_http_errors():
+            request = self._client.build_request(method, url, content=content, headers=headers, extensions=extensions)
             async with asyncio.timeout(timeout_seconds):
                 return await self._client.send(request)
 

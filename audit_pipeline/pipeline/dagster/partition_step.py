@@ -94,8 +94,8 @@ class PartitionLoop:
                 if self._is_made_by_repeated_run(stage, partition):
                     continue
                 if (
-                    self._find_due_products is not None
-                    and Product(stage.name, partition) not in self._find_due_products
+                    self._due_products is not None
+                    and Product(stage.name, partition) not in self._due_products
                 ):
                     self._leave_cell(stage, partition, key)
                     continue
@@ -208,7 +208,7 @@ class PartitionLoop:
         return True
 
     @cached_property
-    def _find_due_products(self) -> set[Product] | None:
+    def _due_products(self) -> set[Product] | None:
         """Return the products that are out of date, or None if the run also makes cells that are current."""
         if ONLY_IF_DUE not in self.context.run.tags:
             return None
