@@ -93,10 +93,7 @@ class PartitionLoop:
             if above is None:
                 if self._is_made_by_repeated_run(stage, partition):
                     continue
-                if (
-                    self._due_products is not None
-                    and Product(stage.name, partition) not in self._due_products
-                ):
+                if self._due_products is not None and Product(stage.name, partition) not in self._due_products:
                     self._leave_cell(stage, partition, key)
                     continue
                 above = self._make_cell(stage, partition, key)
