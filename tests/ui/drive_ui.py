@@ -327,7 +327,7 @@ class Drive:
 
     def audit_the_week(self) -> None:
         page = self.page
-        page.open(f"{LOCATION}/schedules/{SCHEDULE}", "Next tick", "Mondays at 06:00 UTC")
+        page.open(f"{LOCATION}/schedules/{SCHEDULE}", "Next tick", "every Monday at 06:00 UTC")
         page.press("Preview tick result")
         page.press("Continue", inside=DIALOG)
         page.dialog("1 run request", SCHEDULE)
