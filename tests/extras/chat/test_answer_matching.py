@@ -230,8 +230,10 @@ def runs_by_force(words: list[str], others: list[list[str]], quoted: set[int], p
     for a, b in spans:
         if any(c <= a and b <= d and (a, b) != (c, d) for c, d in spans):
             continue
-        beginning = max(k for k in range(b - a + 1) if is_in(words[a : a + k], prompt) or k == 0)
-        end = max(k for k in range(b - a + 1) if is_in(words[b - k : b], prompt) or k == 0)
+        # At most one word less than a quoted run: a passage may contain a phrase that an answer does not quote.
+        longest = min(b - a, MIN_RUN_WORDS - 1)
+        beginning = max(k for k in range(longest + 1) if is_in(words[a : a + k], prompt) or k == 0)
+        end = max(k for k in range(longest + 1) if is_in(words[b - k : b], prompt) or k == 0)
         if a + beginning < b - end:
             left.append(range(a + beginning, b - end))
     return left
