@@ -179,6 +179,7 @@ class Drive:
 
     def backfill(self) -> None:
         page, before = self.page, {one.id for one in self.instance.backfills()}
+        self.wait_until_settled()
         shutil.rmtree(self.workspace.data / "token_statistics")
         # Not from the page of the job audit_pairs: of a backfill that is launched there, Dagster's daemon tags every
         # run with the dimensions of the first partition of all, and a run computes that one alone.
@@ -207,10 +208,27 @@ class Drive:
 
     def _finished_backfill(self, backfill_id: str) -> Backfill | None:
         found = next(one for one in self.instance.backfills() if one.id == backfill_id)
-        return found if found.status.startswith(("COMPLETED", "FAILED", "CANCELED")) else None
+        return found if found.is_finished else None
+
+    def wait_until_settled(self) -> None:
+        """Wait until the sensor of changes has handled all finished runs and nothing is running.
+
+        After an audit it requests the audited pairs once more. The run makes none that is current by the ledger, but it
+        would fill a cache that a step has just removed.
+        """
+        self.page.until(self._is_settled, "a tick of audit_what_changed that requests nothing", AUDIT_SECONDS)
+
+    def _is_settled(self) -> bool:
+        # The ticks are read before the runs, so that the runs that a tick requested are seen.
+        ticks = self.instance.ticks("audit_what_changed")
+        if self.instance.unfinished() or not all(backfill.is_finished for backfill in self.instance.backfills()):
+            return False
+        last_end = max(run.ended_at or 0.0 for run in self._find_audits())
+        return any(tick.at > last_end for tick in ticks)
 
     def damage_the_cache(self) -> None:
         page, data = self.page, self.workspace.data
+        self.wait_until_settled()
         parts = sorted((data / "token_statistics").rglob("part-*.parquet"))
         folders = {part.parent for part in parts}
         require(len(folders) >= len(MODELS), f"the cache holds {len(parts)} parts in {len(folders)} folders")
@@ -255,6 +273,7 @@ class Drive:
     def change_weights(self) -> None:
         page, model = self.page, MODELS[1]
         column = (f"{BENCHMARKS[0]}|{model}", f"{BENCHMARKS[-1]}|{model}")
+        self.wait_until_settled()
         before = {run.id for run in self.instance.runs()}
         self.switch("audit_what_changed", on=False)
         save_model(self.workspace.root / "models" / model, "llama", seed=77)
@@ -291,11 +310,13 @@ class Drive:
         built = self._count_new_runs(before, of_pairs=False)
         require(built == len(BENCHMARKS), f"{built} runs built {len(BENCHMARKS)} benchmarks")
 
-    def _list_audits(self) -> list[str]:
-        """Return the runs that are not of the warehouse and the report."""
-        runs = self.instance.runs()
+    def _find_audits(self) -> list[Run]:
+        """Return the runs that the sensor of warehouse and report did not request."""
         publishing = "publish_what_is_new"
-        return [f"{run.id[:8]} of {run.job}" for run in runs if run.tags.get("dagster/sensor_name") != publishing]
+        return [run for run in self.instance.runs() if run.tags.get("dagster/sensor_name") != publishing]
+
+    def _list_audits(self) -> list[str]:
+        return [f"{run.id[:8]} of {run.job}" for run in self._find_audits()]
 
     def _requested_ranges(self, before: Collection[str]) -> list[tuple[str, str] | None]:
         return [run.range for run in self.instance.runs() if run.id not in before and "why" in run.tags and run.range]
@@ -306,6 +327,7 @@ class Drive:
         return sum(("|" in cell) == of_pairs for cell in cells if cell)
 
     def break_the_configuration(self) -> None:
+        self.wait_until_settled()
         page, file = self.page, self.workspace.config / "models.yaml"
         good, audits = file.read_text(encoding="utf-8"), self._list_audits()
         broken_at = time.time()
@@ -418,7 +440,10 @@ class Drive:
         lines = [line for run in runs for line in self.instance.log(run.id)]
         loaded = Counter(match[1] for line in lines if (match := re.match(r"made (\S+) ready in [\d.]+ s: ", line)))
         names = ", ".join(run.id for run in runs)
-        require(loaded == Counter(MODELS), f"models were loaded so often in the runs {names}: {dict(loaded)}")
+        require(
+            loaded == Counter(MODELS),
+            f"models were loaded so often in the runs {names} of {self._list_audits()}: {dict(loaded)}",
+        )
         counted = r"(\S+): (\d+) texts from the cache, (\d+) computed"
         computed = {match[1]: int(match[3]) for line in lines if (match := re.match(counted, line))}
         require(set(computed) == pairs and all(computed.values()), f"texts computed, by pair: {computed}")

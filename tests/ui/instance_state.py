@@ -12,7 +12,7 @@ from live_workspace import graphql
 REPOSITORY = {"repositoryName": "__repository__", "repositoryLocationName": "corpus_audit"}
 FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
 
-_RUN = "runId jobName status tags { key value }"
+_RUN = "runId jobName status endTime tags { key value }"
 _RUNS = f"{{ runsOrError(limit: 200) {{ ... on Runs {{ results {{ {_RUN} }} }} }} }}"
 _BACKFILLS = (
     "{ partitionBackfillsOrError(limit: 20) { ... on PartitionBackfills { results"
@@ -37,11 +37,12 @@ _ASSETS = "{ assetNodes { assetKey { path } } }"
 
 @dataclass(frozen=True)
 class Run:
-    """One run."""
+    """A run. ``ended_at`` is in seconds since 1970, and None if the run is unfinished."""
 
     id: str
     job: str
     status: str
+    ended_at: float | None
     tags: dict[str, str]
 
     @property
@@ -63,6 +64,10 @@ class Backfill:
     status: str
     partitions: int
     runs: list[Run]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.startswith(("COMPLETED", "FAILED", "CANCELED"))
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,13 @@ class Instance:
 
 def _runs(found: Iterable[dict[str, Any]]) -> list[Run]:
     return [
-        Run(one["runId"], one["jobName"], one["status"], {tag["key"]: tag["value"] for tag in one["tags"]})
+        Run(
+            one["runId"],
+            one["jobName"],
+            one["status"],
+            one["endTime"],
+            {tag["key"]: tag["value"] for tag in one["tags"]},
+        )
         for one in found
     ]
 
