@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit_pipeline import tables
-from audit_pipeline.benchmarks.stored_split import read_split_versions
+from audit_pipeline.benchmarks.built_benchmark import read_split_versions
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState

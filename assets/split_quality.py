@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, SplitAssessment, assess_split, read_split_versions
+from audit_pipeline.benchmarks.built_benchmark import (
+    SPLIT_VERSION,
+    SplitAssessment,
+    assess_split,
+    read_built,
+    read_split_versions,
+)
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.splits.assessment import MEASURE, WORST

@@ -25,9 +25,8 @@ from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from audit_pipeline.benchmarks.build import build
-from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.cli import main
 from audit_pipeline.models import weights
 from audit_pipeline.models.config import load_models

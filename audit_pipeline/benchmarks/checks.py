@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.benchmarks.words import get_word_unit
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, get_word_unit
 from audit_pipeline.splits.shared_text import SHINGLE_WORDS, find_near_duplicates
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 

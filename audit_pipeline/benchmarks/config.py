@@ -3,6 +3,10 @@
 A benchmark has one length in words. A family lists several lengths: `release_notes` with words [32, 64] is the
 benchmarks `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark with the family's name.
 Its texts have any length.
+
+A cutoff can be relative, such as "90 days before today". If a relative cutoff moved at midnight, its benchmark would be
+stale every day. So a day that is stored in the data folder counts as today. It is called the rolled day, because the
+weekly schedule or a user moves it forward ("rolls" it).
 """
 
 from __future__ import annotations
@@ -11,36 +15,40 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from dateutil.relativedelta import relativedelta
+
 from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder_interface import Builder
-from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, parse_cutoff, read_reference_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.config import problems
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, find_nearest_names
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
-from audit_pipeline.errors import ConfigError
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 
 def _find_builders() -> dict[str, Builder[Any]]:
-    """Return the builders of all modules in builders/ by name. A new module is found without being listed here."""
+    """Return the builders of all modules in builders/, sorted by name. A new module is found without being listed."""
     modules = []
     for module in pkgutil.iter_modules(builders.__path__):
         modules.append(importlib.import_module(f"{builders.__name__}.{module.name}"))
-    return collect_by_name(
+    found: dict[str, Builder[Any]] = collect_by_name(
         modules,
         label="builders",
         is_wanted=lambda value: isinstance(value, Builder),
         name_of=lambda builder: builder.name,
     )
+    return dict(sorted(found.items()))
 
 
 BUILDERS: Mapping[str, Builder[Any]] = _find_builders()
@@ -319,3 +327,91 @@ FILE = EntryFile(
     references=_list_references(),
     affects_audits=True,
 )
+
+
+ACCEPTED = "a date (2025-01-31), or words: today, 90 days before today, 1 week before today, 6 months before today"
+
+_WORDS = re.compile(r"(?:(?P<amount>[0-9]{1,5}) (?P<unit>day|week|month|year)s? before )?today")
+
+
+def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | None]:
+    """Return the day of a cutoff, and its words if the cutoff is relative to ``today``.
+
+    The words are in lower case with single blanks. If a month lacks the resulting day, its last day is used: 6 months
+    before 31 August is 28 or 29 February.
+
+    Raises:
+        ValueError: If the value has no accepted form, or if the day does not exist or is out of range.
+    """
+    if isinstance(value, datetime):
+        if value.timetz() == datetime.min.timetz():
+            return value.date(), None
+    elif isinstance(value, date):
+        return value, None
+    elif isinstance(value, str):
+        words = " ".join(value.lower().split())
+        if (match := _WORDS.fullmatch(words)) is not None:
+            before = relativedelta(**{f"{match['unit'] or 'day'}s": int(match["amount"] or 0)})
+            try:
+                return today() - before, words
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"{words}: there is no such day ({error})") from error
+        with suppress(ValueError):
+            return date.fromisoformat(words), None
+    raise ValueError(f"must be {ACCEPTED}; not {value!r}")
+
+
+def read_rolled_day(paths: DataPaths) -> date | None:
+    """Return the day that counts as today, or None if no day is stored.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    path = paths.rolled_day
+    try:
+        return date.fromisoformat(read_json(path)["day"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the rolled day cannot be read ({path}): {' '.join(str(error).split())}; "
+            "remove the file and roll again: relative cutoffs count from today until then"
+        ) from error
+
+
+def roll_day(paths: DataPaths, day: date) -> bool:
+    """Store the day that counts as today, and return True if it changed.
+
+    Raises:
+        DataError: If the stored day is later. Cutoffs only move forward, so that a clock that was wrong once does not
+            move them back unnoticed.
+    """
+    rolled_day = read_rolled_day(paths)
+    if rolled_day is not None and day < rolled_day:
+        raise DataError(
+            f"the rolled day is {rolled_day} and does not go back to {day}; if {rolled_day} is wrong, remove "
+            f"{paths.rolled_day} and roll again"
+        )
+    if day == rolled_day:
+        return False
+    write_json(paths.rolled_day, {"day": day.isoformat()})
+    return True
+
+
+def ensure_reference_day(paths: DataPaths) -> date:
+    """Return the stored day that counts as today. If no day is stored, store today's date (UTC) and return it."""
+    day = read_rolled_day(paths)
+    if day is None:
+        day = utc_today()
+        roll_day(paths, day)
+    return day
+
+
+def read_reference_day(paths: DataPaths) -> date:
+    """Return the day that relative cutoffs count from: the stored day, or today's date (UTC) if no day is stored."""
+    return read_rolled_day(paths) or utc_today()
+
+
+def utc_today() -> date:
+    """Return today's date in UTC, regardless of the machine's time zone."""
+    return datetime.now(UTC).date()

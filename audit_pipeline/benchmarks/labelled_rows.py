@@ -12,8 +12,7 @@ from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.builder_interface import UNDATED, BuilderInputs, DrawnExamples, LabelledText, Provenance
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings, Where
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, WordUnit, get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import UnreadableDateError, parse_dating
 from audit_pipeline.readers.labels import shorten_spelling

@@ -255,10 +255,9 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks with this name as a data set, and upload it if ``hub`` names one."""
-    from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.benchmarks.built_benchmark import read_built, read_or_assess_split
     from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
     from audit_pipeline.benchmarks.redistribution import push, require_hub_name_and_token
-    from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
     folder = out.expanduser().resolve()
     paths = DataPaths.from_environment()

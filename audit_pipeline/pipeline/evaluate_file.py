@@ -16,8 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from audit_pipeline.benchmarks.build import count_examples
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, read_split_assessment
+from audit_pipeline.benchmarks.built_benchmark import (
+    SPLIT_VERSION,
+    BuiltBenchmark,
+    assess_split,
+    read_built,
+    read_split_assessment,
+)
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, collect_pair_facts, write_findings

@@ -10,9 +10,8 @@ from typing import Any, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built, read_or_assess_split
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.display_title import find_model_title

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from audit_pipeline.benchmarks.words import UnitName, get_word_unit
+from audit_pipeline.benchmarks.settings import UnitName, get_word_unit
 from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.readers.whole_files.document import is_single_document
 from audit_pipeline.sources.base import Document

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.allocation import SplitUnit, assign_splits
+from audit_pipeline.benchmarks.builder_interface import SplitUnit, assign_splits
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts

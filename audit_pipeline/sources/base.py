@@ -12,7 +12,8 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field
 
 from audit_pipeline.config.validation import StrictSettings, Text
-from audit_pipeline.errors import escape_unprintable
+from audit_pipeline.errors import SourceError, escape_unprintable
+from audit_pipeline.http.faults import redact_passwords
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.whole_files.document import Places
 
@@ -171,6 +172,18 @@ class Source(Generic[S]):
 
 class UnusableDocumentError(Exception):
     """An error for a page, row or file that cannot become a document. The message contains the reason."""
+
+
+class FetchError(SourceError):
+    """An error for a page that cannot be fetched.
+
+    Attributes:
+        status: HTTP status of the response, or None without a response.
+    """
+
+    def __init__(self, url: str, reason: str, status: int | None = None) -> None:
+        super().__init__(f"{redact_passwords(url)}: {reason}")
+        self.status = status
 
 
 def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[FetchedItem]]:

@@ -1,6 +1,6 @@
 """Registry of sources, and their settings in config/sources.yaml.
 
-A source is a `Source` in a module of this package or in the module `source` of a subpackage. Other packages declare
+A `Source` is declared in a module of this package, or in the module `source` of a subpackage. Other packages declare
 sources as entry points. No module imports a source by name. Parsers are imported when documents are fetched.
 """
 

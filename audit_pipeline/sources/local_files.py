@@ -2,12 +2,14 @@
 
 In a folder each text, web page, book, PDF and Word file is one document. Each row of a file of rows (.jsonl, .csv,
 .parquet, …) is one document. So is each row of a data set that `datasets` saved. A single file is read the same way.
+
+The sources of books and patents walk over their folders with the same function.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
@@ -19,11 +21,10 @@ from audit_pipeline.errors import DataError, SourceError, escape_unprintable
 from audit_pipeline.readers import text_rows
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
-from audit_pipeline.readers.regular_files import find_irregular_kind
+from audit_pipeline.readers.regular_files import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
 from audit_pipeline.sources import base
-from audit_pipeline.sources.folder_files import walk_files
 from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"
@@ -260,7 +261,7 @@ def _build_document(
     language = settings.language
     if language == DETECT:
         # Loading the model of languages is slow.
-        from audit_pipeline.splits.languages import detect_languages  # noqa: PLC0415
+        from audit_pipeline.splits.text_traits import detect_languages  # noqa: PLC0415
 
         language = detect_languages([text])[0]
     document = base.Document(
@@ -288,3 +289,61 @@ SOURCE = base.Source(
     version=6,
     on_request=True,
 )
+
+
+def walk_files(
+    root: Path,
+    is_leaf_folder: Callable[[Path], bool] = lambda folder: False,
+    find_refusal: Callable[[Path], str | None] = lambda folder: None,
+) -> Iterator[tuple[str, Path, str | None]]:
+    """Yield every file below a folder: printable name relative to the folder, path, and refusal.
+
+    Hidden files are ignored. Only regular files within the folder are read: linked folders and links out of the folder
+    are refused.
+
+    Args:
+        root: The folder.
+        is_leaf_folder: Returns True for a folder that is yielded like a file and not entered.
+        find_refusal: Returns the reason why a folder is not entered, or None.
+
+    Yields:
+        The files of each folder in the order of names. The refusal is the reason for not reading a file, or None.
+    """
+    real_root = Path(os.path.realpath(root))
+    unreadable: list[OSError] = []
+    names: set[str] = set()
+    for folder, folders, files in os.walk(root, followlinks=False, onerror=unreadable.append):
+        entered = []
+        for path in (Path(folder) / name for name in sorted(folders) if not name.startswith(".")):
+            refusal = "a linked folder" if path.is_symlink() else find_refusal(path)
+            if refusal is not None or is_leaf_folder(path):
+                yield _name_file(path, root), path, refusal
+            else:
+                entered.append(path.name)
+        folders[:] = entered
+        for path in (Path(folder) / name for name in sorted(files) if not name.startswith(".")):
+            name = _name_file(path, root)
+            kind = find_irregular_kind(path)
+            if kind in (BROKEN_LINK, VANISHED):
+                # The target may exist later. So the reader reports the file as missing, not as unusable.
+                kind = None
+            refusal = kind or _explain_unusable_name(path, root, real_root)
+            if name in names and refusal is None:
+                refusal = "another file has this name once control characters are spelled out: rename it"
+            names.add(name)
+            yield name, path, refusal
+    for error in unreadable:
+        path = Path(os.fsdecode(error.filename))
+        yield _name_file(path, root), path, f"a folder that cannot be read ({error.strerror})"
+
+
+def _name_file(path: Path, root: Path) -> str:
+    return escape_unprintable(path.relative_to(root).as_posix())
+
+
+def _explain_unusable_name(path: Path, root: Path, real_root: Path) -> str | None:
+    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real_root):
+        return "a link out of the folder"
+    if not is_unicode(str(path.relative_to(root))):
+        return "a name that is not UTF-8"
+    return None

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.dates_in_text import find_years_and_months
+from audit_pipeline.splits.text_traits import find_years_and_months
 from audit_pipeline.statistics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
 from audit_pipeline.statistics.roc import AUROC, Floats, Places, compute_roc_points
 from audit_pipeline.tables import MEMBER, NON_MEMBER
@@ -126,12 +126,12 @@ def compute_blind_control(
         # The import is local, so that modules that import this module do not wait for scikit-learn.
         from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
-        from audit_pipeline.splits.term_counts import count_terms  # noqa: PLC0415
+        from audit_pipeline.splits.sklearn_equivalents import count_terms  # noqa: PLC0415
 
         return count_terms(texts, CountVectorizer(**options).build_analyzer())
 
     def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        from audit_pipeline.splits.term_counts import compute_tf_idf  # noqa: PLC0415
+        from audit_pipeline.splits.sklearn_equivalents import compute_tf_idf  # noqa: PLC0415
 
         features = compute_tf_idf(count_all_terms(), training, held_out, _MAX_FEATURES)
         if features is None:
@@ -176,7 +176,7 @@ def split_folds_by_group(
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     sorted_groups = np.asarray(groups, dtype=object)[canonical]
     # The import is local, so that modules that import this module do not wait for scikit-learn.
-    from audit_pipeline.splits.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
+    from audit_pipeline.splits.sklearn_equivalents import FastStratifiedGroupKFold  # noqa: PLC0415
 
     folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = []

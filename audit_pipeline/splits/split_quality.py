@@ -16,9 +16,8 @@ import pyarrow as pa
 from audit_pipeline.splits import blind_controls, evaluation_texts, shared_text
 from audit_pipeline.splits.assessment import MEASURE, WORST, AssessedSplit
 from audit_pipeline.splits.blind_controls import ControlAuroc
-from audit_pipeline.splits.dates_in_text import find_years_and_months
 from audit_pipeline.splits.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
-from audit_pipeline.splits.languages import MOST_CHARACTERS, detect_languages, is_same_language
+from audit_pipeline.splits.text_traits import MOST_CHARACTERS, detect_languages, find_years_and_months, is_same_language
 from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.store.files import table_from_rows

@@ -12,10 +12,9 @@ from typing import Any, get_args
 import pyarrow as pa
 from made_rows import make_row
 
-from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
+from audit_pipeline.benchmarks.builders.labelled import LabelledSettings, SidesSettings
 from audit_pipeline.benchmarks.builders.online import OnlineSettings
 from audit_pipeline.benchmarks.builders.shelf import ShelfSettings
-from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings

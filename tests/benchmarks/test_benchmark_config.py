@@ -10,9 +10,8 @@ import pytest
 from config_problems import problems_of
 
 from audit_pipeline.benchmarks.build import compute_benchmark_digest
-from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
+from audit_pipeline.benchmarks.builders.labelled import LabelledSettings, SidesSettings
 from audit_pipeline.benchmarks.builders.online import OnlineSettings
-from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks, resolve_benchmarks

@@ -10,9 +10,8 @@ from handed_on import built_of, example, write
 from huggingface_hub import DatasetCard
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built, read_or_assess_split
 from audit_pipeline.benchmarks.publish import export
-from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
 ROWS = [
     example("old words stand here", 1),

@@ -13,7 +13,7 @@ from made_overlap import FOUND, write_search
 
 from audit_pipeline.benchmarks import build as building
 from audit_pipeline.benchmarks.build import build, compute_digest_from_inputs
-from audit_pipeline.benchmarks.builders.found_in_corpus import FoundInCorpusSettings, label_text
+from audit_pipeline.benchmarks.builders.verified import FoundInCorpusSettings, label_text
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import ConfigError, DataError

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from audit_pipeline.benchmarks.redistribution import allows_redistribution, to_hub_licences
-from audit_pipeline.sources import sotu
+from audit_pipeline.sources import packaged_texts, wikipedia
 from audit_pipeline.sources.books import fetch
-from audit_pipeline.sources.wikipedia import source as wikipedia
 
 
 @pytest.mark.parametrize(
@@ -15,7 +14,7 @@ from audit_pipeline.sources.wikipedia import source as wikipedia
     [
         *("MIT", "BSD-3-Clause", "Apache-2.0", "CC0-1.0", "CC BY 4.0", "CC-BY-SA-4.0", "CC BY-SA 3.0", "ODC-BY"),
         *("public domain", "CC BY-SA (text of Wikipedia)", "MIT; BSD-3-Clause", "Apache-2.0 AND MIT"),
-        *(sotu.LICENCE, wikipedia.LICENCE),
+        *(packaged_texts.SOTU_LICENCE, wikipedia.LICENCE),
     ],
 )
 def test_plainly_free(licence: str) -> None:

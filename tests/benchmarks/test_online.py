@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.builder_interface import LabelledText
 from audit_pipeline.benchmarks.builders.online import JoinedText, draw_online, read_online_rows, split_into_chunks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.words import get_word_unit
+from audit_pipeline.benchmarks.settings import get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.paths import DataPaths
 

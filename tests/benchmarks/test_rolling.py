@@ -13,15 +13,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks import days_before_today
+from audit_pipeline.benchmarks import config
 from audit_pipeline.benchmarks.build import compute_benchmark_digest
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
-from audit_pipeline.benchmarks.config import find_moved_cutoffs, load_benchmarks, resolve_benchmarks
-from audit_pipeline.benchmarks.days_before_today import (
+from audit_pipeline.benchmarks.config import (
     ensure_reference_day,
+    find_moved_cutoffs,
+    load_benchmarks,
     parse_cutoff,
     read_reference_day,
     read_rolled_day,
+    resolve_benchmarks,
     roll_day,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -197,17 +199,17 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(days_before_today, "utc_today", lambda: TODAY)
+    monkeypatch.setattr(config, "utc_today", lambda: TODAY)
     paths = DataPaths.from_environment()
     write(tmp_path, notes={"nonmember_from": "1 week before today"})
     before = load_benchmarks(tmp_path)
     assert cutoffs(before["notes_32"])[1] == date(2026, 11, 14)
     assert not paths.rolled_day.exists()
     assert ensure_reference_day(paths) == TODAY
-    monkeypatch.setattr(days_before_today, "utc_today", lambda: TODAY + timedelta(days=5))
+    monkeypatch.setattr(config, "utc_today", lambda: TODAY + timedelta(days=5))
     assert ensure_reference_day(paths) == read_reference_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
-    assert roll_day(paths, days_before_today.utc_today())
+    assert roll_day(paths, config.utc_today())
     after = load_benchmarks(tmp_path)
     assert find_moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
     assert find_moved_cutoffs(after, after) == {}

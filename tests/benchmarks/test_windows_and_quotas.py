@@ -8,14 +8,14 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.benchmarks.allocation import (
+from audit_pipeline.benchmarks.builder_interface import (
     SplitUnit,
     assign_splits,
     compute_even_quotas,
     compute_proportional_quotas,
 )
 from audit_pipeline.benchmarks.builders.temporal import draw_window_starts
-from audit_pipeline.benchmarks.words import get_word_unit
+from audit_pipeline.benchmarks.settings import get_word_unit
 
 
 @given(

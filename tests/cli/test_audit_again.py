@@ -13,8 +13,7 @@ import pytest
 from cli_results import answered, run_in_a_new_process, told
 from made_workspace import NEW, SOURCE, Workspace, count_loads, made_document, made_documents, made_text, temporal
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.stored_split import assess_split
+from audit_pipeline.benchmarks.built_benchmark import assess_split, read_built
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import get_stage

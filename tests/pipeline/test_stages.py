@@ -13,8 +13,7 @@ from ledger_lines import lineage_rows
 from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, read_split_assessment
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built, read_split_assessment
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized

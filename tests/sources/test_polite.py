@@ -17,8 +17,9 @@ import pytest
 from bad_server import Answer, BadServer, fault, gzip_bomb, redirect, robots, slow, truncated
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import FetchError
 from audit_pipeline.sources.web import polite_client
-from audit_pipeline.sources.web.polite_client import CACHE_NAME, FetchedPage, FetchError, PoliteClient, Politeness
+from audit_pipeline.sources.web.polite_client import CACHE_NAME, FetchedPage, PoliteClient, Politeness
 
 Client = Callable[..., PoliteClient]
 
@@ -233,6 +234,7 @@ def test_a_site_that_fails_three_times_in_a_row_is_left_alone(server: BadServer,
 CRAWL = """
 import sys
 from pathlib import Path
+from audit_pipeline.sources.base import FetchError
 from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
 with PoliteClient(Path(sys.argv[2]), Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
     for number in range(6):

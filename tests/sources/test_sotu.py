@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 from audit_pipeline.sources.base import LeftOut, SourceSection, collect
-from audit_pipeline.sources.sotu import LICENCE, fetch, read_addresses
+from audit_pipeline.sources.packaged_texts import SOTU_LICENCE, fetch_addresses, read_addresses
 
 
 def row(fileid: str, day: str, *, is_sotu: bool = True, medium: str = "spoken") -> dict[str, object]:
@@ -30,7 +30,7 @@ def test_addresses_and_one_without_a_date() -> None:
         "1901-Doe-1",
         "State of the Union, 1901, Doe",
         date(1901, 12, 3),
-        LICENCE,
+        SOTU_LICENCE,
     )
     assert (first.text, second.collection) == ("The address 1901-Doe-1.", "written")
     assert second.title == "Message beside the State of the Union, 1901, Doe"
@@ -39,7 +39,7 @@ def test_addresses_and_one_without_a_date() -> None:
 
 
 def test_the_installed_package_is_whole(tmp_path: Path) -> None:
-    fetched = collect(fetch(SourceSection(), tmp_path))
+    fetched = collect(fetch_addresses(SourceSection(), tmp_path))
     assert fetched.missing == fetched.left_out == ()
     assert len(fetched.documents) >= 249
     assert len({(document.collection, document.name) for document in fetched.documents}) == len(fetched.documents)

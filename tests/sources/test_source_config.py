@@ -10,7 +10,7 @@ from config_problems import problems_of
 
 from audit_pipeline.sources.config import SourceSettings, all_sources, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
-from audit_pipeline.sources.packaged_passages import PassagesSettings
+from audit_pipeline.sources.packaged_texts import PassagesSettings
 from audit_pipeline.store.paths import PROJECT_ROOT
 
 

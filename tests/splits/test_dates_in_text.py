@@ -1,6 +1,6 @@
 import pytest
 
-from audit_pipeline.splits.dates_in_text import find_years_and_months
+from audit_pipeline.splits.text_traits import find_years_and_months
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from audit_pipeline.splits.evaluation_texts import (
     compute_shares,
     group_places_by_side,
 )
-from audit_pipeline.splits.languages import detect_languages, is_same_language
+from audit_pipeline.splits.text_traits import detect_languages, is_same_language
 
 
 def test_sides_that_are_not_there_are_left_out():

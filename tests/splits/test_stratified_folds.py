@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from audit_pipeline.splits.stratified_folds import FastStratifiedGroupKFold
+from audit_pipeline.splits.sklearn_equivalents import FastStratifiedGroupKFold
 
 
 @given(

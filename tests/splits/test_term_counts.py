@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from audit_pipeline.splits.term_counts import compute_tf_idf, count_terms
+from audit_pipeline.splits.sklearn_equivalents import compute_tf_idf, count_terms
 
 TEXTS = st.lists(st.text("abcé Z.\n", max_size=12), min_size=2, max_size=8)
 

@@ -21,10 +21,9 @@ from made_rows import make_table
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built
+from audit_pipeline.benchmarks.config import read_rolled_day, roll_day
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies

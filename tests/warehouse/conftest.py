@@ -15,7 +15,7 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import get_stage

@@ -1,5 +1,5 @@
-"""The builders of benchmarks, one per module: settings, inputs and drawn examples.
+"""The builders of benchmarks: settings, inputs and drawn examples.
 
-Every module holds one `BUILDER`, by which it is found. Code that several builders share belongs in
+Every module defines at least one `Builder`, by which it is found. Code that several builders share belongs in
 audit_pipeline/benchmarks/.
 """

@@ -22,8 +22,7 @@ from audit_pipeline.benchmarks.builder_interface import (
 from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
 from audit_pipeline.benchmarks.row_settings import LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
-from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length, WordUnit, get_word_unit
 from audit_pipeline.config.validation import Distinct, Text
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.text_rows import Skipped, read_text

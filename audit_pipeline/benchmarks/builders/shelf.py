@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.builder_interface import Builder, DrawnExamples, LabelledText
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
-from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource, WordUnit, get_word_unit
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError

@@ -17,10 +17,22 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks import builder_interface
-from audit_pipeline.benchmarks.allocation import compute_even_quotas
-from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, DrawnExamples, LabelledText
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
-from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
+from audit_pipeline.benchmarks.builder_interface import (
+    MATCHED,
+    Builder,
+    DrawnExamples,
+    LabelledText,
+    compute_even_quotas,
+)
+from audit_pipeline.benchmarks.settings import (
+    BenchmarkSpec,
+    Count,
+    DocumentsSettings,
+    FamilySettings,
+    LabelSource,
+    WordUnit,
+    get_word_unit,
+)
 from audit_pipeline.config.validation import StrictSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from audit_pipeline.benchmarks.words import UnitName
+from audit_pipeline.benchmarks.settings import UnitName
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import Seed, StrictSettings, Text, validate_as

@@ -16,7 +16,7 @@ from itertools import cycle, islice
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.words import get_word_unit
+from audit_pipeline.benchmarks.settings import get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import ControlEntry
 from audit_pipeline.store.paths import DataPaths

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
+from audit_pipeline.benchmarks.builders.verified import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.extras.controls.build import build_texts_table, train_into

@@ -13,8 +13,7 @@ from functools import partial
 import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, roll_day, utc_today
+from audit_pipeline.benchmarks.config import BenchmarkSpec, ensure_reference_day, load_benchmarks, roll_day, utc_today
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel

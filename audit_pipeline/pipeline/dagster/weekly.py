@@ -9,8 +9,14 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
-from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
+from audit_pipeline.benchmarks.config import (
+    BenchmarkSpec,
+    exclude_on_request,
+    find_moved_cutoffs,
+    load_benchmarks,
+    roll_day,
+    utc_today,
+)
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest

@@ -26,7 +26,7 @@ from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.folder_files import walk_files
+from audit_pipeline.sources.local_files import walk_files
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 BOOK_FILES = (".txt", ".epub")

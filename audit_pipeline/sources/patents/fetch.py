@@ -18,7 +18,7 @@ from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.regular_files import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.folder_files import walk_files
+from audit_pipeline.sources.local_files import walk_files
 from audit_pipeline.sources.patents import record
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.sources.patents.page import parse_page

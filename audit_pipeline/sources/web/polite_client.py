@@ -32,6 +32,7 @@ from audit_pipeline.http.response_guard import ACCEPTED_ENCODING
 from audit_pipeline.http.retry import RetryPolicy, build_retryer, parse_retry_after
 from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.readers.file_bytes import MEBIBYTE
+from audit_pipeline.sources.base import FetchError
 
 CACHE_NAME = "responses.sqlite"
 MAX_FAILURES = 3
@@ -43,18 +44,6 @@ _MAX_REDIRECTS = 10
 _PAGE_STATUSES = frozenset((400, 404, 410))
 _ROBOTS_PATH = "/robots.txt"
 _MAX_ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
-
-
-class FetchError(SourceError):
-    """An error for a page that cannot be fetched.
-
-    Attributes:
-        status: HTTP status of the response, or None without a response.
-    """
-
-    def __init__(self, url: str, reason: str, status: int | None = None) -> None:
-        super().__init__(f"{faults.redact_passwords(url)}: {reason}")
-        self.status = status
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from cli_results import LABELLED
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import forgetting as removal_module
 from audit_pipeline.extras.maintenance.forgetting import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from audit_pipeline.sources.wikipedia.fetch import remove_tail_sections
-from audit_pipeline.sources.wikipedia.source import WikipediaSettings
+from audit_pipeline.sources.wikipedia import WikipediaSettings, remove_tail_sections
 
 
 def test_a_text_ends_at_its_references() -> None:

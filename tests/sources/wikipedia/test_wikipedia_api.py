@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from bad_server import Answer, BadServer, Request, fault, truncated
 
+from audit_pipeline.sources import wikipedia as whole
 from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia import fetch as whole
-from audit_pipeline.sources.wikipedia.source import WikipediaSettings
+from audit_pipeline.sources.wikipedia import WikipediaSettings
 
 JSON = "application/json; charset=utf-8"
 

@@ -1,8 +1,10 @@
-"""Counts of each term in each text, and their TF-IDF.
+"""Faster equivalents of scikit-learn's TF-IDF and of its folds by group.
 
 The features are equal, to the last bit, to those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted
 to the training texts. TfidfVectorizer reads every text again in every fold and stores every term as a Python string.
 This module counts once for all folds and stores terms as numbers.
+
+The module is separate because it needs scikit-learn at import time, which takes seconds to load.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.model_selection import StratifiedGroupKFold
 
 from audit_pipeline.statistics.roc import Places
 
@@ -122,3 +125,28 @@ def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int3
     chosen.sort_indices()
     columns = order.astype(np.int32)[chosen.indices]
     return sparse.csr_array((chosen.data.astype(np.float64), columns, chosen.indptr), shape=chosen.shape)
+
+
+ClassCounts = npt.NDArray[np.float64]
+
+
+class FastStratifiedGroupKFold(StratifiedGroupKFold):  # type: ignore[misc]
+    """A faster StratifiedGroupKFold of scikit-learn that yields the same folds."""
+
+    # scikit-learn calls numpy several times for each group and fold. That takes seconds for 15,000 groups.
+    # This method calls numpy once per group. If a version of scikit-learn lacks this private method, the folds are
+    # the same, but slower to compute.
+    def _find_best_fold(self, y_counts_per_fold: ClassCounts, y_cnt: ClassCounts, group_y_counts: ClassCounts) -> int:
+        """Return the fold for which adding the group keeps the classes most even.
+
+        If folds are equally even, return the fold with the fewest examples.
+        """
+        tried = y_counts_per_fold + np.eye(len(y_counts_per_fold))[:, :, None] * group_y_counts
+        spreads = np.std(tried / y_cnt, axis=1).mean(axis=1).tolist()
+        sizes = y_counts_per_fold.sum(axis=1).tolist()
+        best = 0
+        for fold, spread in enumerate(spreads):
+            is_as_even = abs(spread - spreads[best]) <= 1e-8 + 1e-5 * spreads[best]
+            if spread < spreads[best] or (is_as_even and sizes[fold] < sizes[best]):
+                best = fold
+        return best

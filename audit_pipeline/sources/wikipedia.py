@@ -1,7 +1,9 @@
-"""Wikipedia's pages in categories, from the MediaWiki Action API: the day of creation and the current text.
+"""Source of Wikipedia's event pages with the day of their creation, from the MediaWiki Action API.
+
+The pages are for a rebuilt and current WikiMIA.
 
 As in Shi et al. 2024 (section 2.2), event pages are dated by the day of their creation. Pages whose title begins with
-"Timeline of" or "List of" are left out.
+"Timeline of" or "List of" are skipped.
 
 robots.txt is not read, because on Wikimedia's sites it closes /w/ only to search engines. For programs the API's
 etiquette applies: a user agent with a contact, one request at a time, maxlag, and back-off.
@@ -14,15 +16,76 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import AfterValidator, Field, StringConstraints
+
+from audit_pipeline.config.validation import Language, Text
 from audit_pipeline.readers.text_rows import explain_unusable_text
-from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia.source import LICENCE, NAME, WikipediaSettings
+from audit_pipeline.sources import base
+
+if TYPE_CHECKING:
+    from audit_pipeline.sources.web.polite_client import FetchedPage, PoliteClient
+
+NAME = "wikipedia"
+LICENCE = "CC BY-SA 4.0"
+
+Part = Literal["lead", "article"]
+
+LEFT_OUT_TITLE = r"^(?:Timeline|List|Lists|Outline|Index) of\b|(?:列表|年表)$"
+
+
+def _require_regular_expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression ({error})") from error
+    return value
+
+
+Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_require_regular_expression)]
+
+
+class WikipediaSettings(base.SourceSection):
+    """The settings of the source: event pages in categories of a Wikipedia."""
+
+    categories: tuple[Text, ...] = Field(
+        default=(), description="categories of pages, such as 2023 events; they require 'contact'"
+    )
+    depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
+    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
+    contact: Text | None = Field(
+        default=None, description="an address at which the site can reach you; it is sent with every request"
+    )
+    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = Field(
+        default=1.0, description="pause between two requests, in seconds"
+    )
+    days_kept: Annotated[int, Field(ge=0, le=36_500)] = Field(
+        default=7, description="number of days for which a response of the API is reused"
+    )
+    language: Language = Field(default="en", description="language of the Wikipedia")
+    part: Part = Field(
+        default="article", description="article: the whole page; lead: the text before its first heading"
+    )
+    left_out_title: Expression | None = Field(
+        default=LEFT_OUT_TITLE, description="pages whose title matches are left out"
+    )
+    collection: base.Collection = Field(default="events", description="a name for these pages")
+
+    @property
+    def missing_setting(self) -> str | None:
+        """Return the instruction for a missing setting, or None if the source is ready."""
+        if not self.categories:
+            missing = "categories, such as 2023 events, and wikipedia.contact"
+        elif self.contact is None:
+            missing = "contact to an address at which the site can reach you: it is sent with every request"
+        else:
+            return None
+        return f"set {NAME}.{missing} (config/{base.FILE_NAME})"
+
 
 _MAXLAG = "5"
-_PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
+_TRANSIENT_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
 _ARTICLES = 0
 _CATEGORIES = 14
 _PART = "API"
@@ -50,7 +113,7 @@ _TAIL_SECTIONS = frozenset(
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
 
-def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[FetchedItem]:
+def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[base.FetchedItem]:
     """Yield the pages in the categories and their subcategories.
 
     Skipped pages are summarised by reason: their number, and the titles of the first three.
@@ -80,21 +143,23 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
     for page_id in list(titles)[: settings.most_pages]:
         try:
             yield _fetch_document(settings, ask, page_id, titles[page_id])
-        except UnusableDocumentError as unusable:
+        except base.UnusableDocumentError as unusable:
             left_out.setdefault(str(unusable), []).append(titles[page_id])
-        except FetchError as error:
-            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+        except base.FetchError as error:
+            yield base.MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
-        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+        yield base.LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
     for reason, skipped_titles in left_out.items():
         examples = ", ".join(skipped_titles[:_MAX_EXAMPLES])
         if len(skipped_titles) > _MAX_EXAMPLES:
             examples += ", …"
-        yield LeftOut(f"{_PART}: {len(skipped_titles)} ({examples})", reason)
+        yield base.LeftOut(f"{_PART}: {len(skipped_titles)} ({examples})", reason)
 
 
-def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
+def _walk_categories(
+    settings: WikipediaSettings, ask: _Ask
+) -> Iterator[tuple[int, str] | base.MissingPart | base.LeftOut]:
     """Yield id and title of each article in the categories and subcategories, breadth first, without duplicates."""
     level: list[str] = []
     for name in settings.categories:
@@ -106,11 +171,11 @@ def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[i
             members: list[dict[str, Any]] = []
             try:
                 members.extend(_iterate_members(category, ask))
-            except FetchError as error:
-                yield MissingPart(category, str(error), settings.collection)
+            except base.FetchError as error:
+                yield base.MissingPart(category, str(error), settings.collection)
             else:
                 if not members:
-                    yield LeftOut(category, "empty, or there is no such category")
+                    yield base.LeftOut(category, "empty, or there is no such category")
             for member in members:
                 if member["ns"] == _ARTICLES and member["pageid"] not in visited:
                     visited.add(member["pageid"])
@@ -131,11 +196,11 @@ def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
         next_part = answer.get("continue")
 
 
-def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> Document:
+def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> base.Document:
     """Fetch first revision and text of a page with one request, and return its document.
 
     Raises:
-        UnusableDocumentError: If the page has no usable text.
+        base.UnusableDocumentError: If the page has no usable text.
     """
     query = {
         "prop": "extracts|info|revisions",
@@ -150,16 +215,16 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
         query["exintro"] = "1"
     page = ask(query)["query"]["pages"][0]
     if "revisions" not in page:
-        raise UnusableDocumentError("deleted, or has no revision that can be seen")
+        raise base.UnusableDocumentError("deleted, or has no revision that can be seen")
     if page.get("redirect"):
-        raise UnusableDocumentError("a redirect")
+        raise base.UnusableDocumentError("a redirect")
     text = remove_tail_sections(page["extract"])
     problem = explain_unusable_text(text)
     if problem is not None:
-        raise UnusableDocumentError(f"its text {problem}")
+        raise base.UnusableDocumentError(f"its text {problem}")
     created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
     address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
-    return Document(
+    return base.Document(
         collection=settings.collection,
         # The page id does not change if the page gets another title.
         name=str(page_id),
@@ -187,7 +252,7 @@ def find_refusal(page: FetchedPage) -> str | None:
     """Return the reason why a response must not be cached and the request must be repeated, or None if it is valid.
 
     Raises:
-        FetchError: If a repeated request would have the same error.
+        base.FetchError: If a repeated request would have the same error.
     """
     try:
         answer = json.loads(page.content)
@@ -199,13 +264,13 @@ def find_refusal(page: FetchedPage) -> str | None:
         return None
     code = str(answer["error"].get("code"))
     problem = f"the API says: {code}: {str(answer['error'].get('info'))[:200]}"
-    if code in _PASSING_CODES or code.startswith("internal_api_error"):
+    if code in _TRANSIENT_CODES or code.startswith("internal_api_error"):
         return problem
-    raise FetchError(page.url, problem)
+    raise base.FetchError(page.url, problem)
 
 
-def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[FetchedItem]:
-    """Yield the event pages, and the numbers of skipped pages by reason.
+def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[base.FetchedItem]:
+    """Return the event pages, and the numbers of skipped pages by reason. The pages are fetched during the iteration.
 
     Responses of the API are stored for ``days_kept`` days, so that an interrupted fetch does not request them again.
 
@@ -214,7 +279,24 @@ def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | Non
         downloads: The folder of stored responses.
         api: The address of api.php. By default that of the language's Wikipedia.
     """
+    # The client imports a cache of responses and a parser of robots.txt, which is slow.
+    from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness  # noqa: PLC0415
+
     politeness = Politeness(settings.contact or "", settings.seconds_between, obey_robots=False)
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"
-    with PoliteClient(downloads / NAME, politeness, find_refusal=find_refusal) as client:
-        yield from iterate_api_pages(settings, client, address)
+
+    def iterate_documents() -> Iterator[base.FetchedItem]:
+        with PoliteClient(downloads / NAME, politeness, find_refusal=find_refusal) as client:
+            yield from iterate_api_pages(settings, client, address)
+
+    return iterate_documents()
+
+
+SOURCE = base.Source(
+    NAME,
+    "Event pages of Wikipedia by the day of their creation, from its API.",
+    LICENCE,
+    WikipediaSettings,
+    fetch_documents,
+    on_request=True,
+)

