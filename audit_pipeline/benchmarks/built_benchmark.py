@@ -190,8 +190,9 @@ class BuiltBenchmark:
         for check in self.manifest["checks"]:
             if check["blocking"] and not check["passed"]:
                 raise DataError(
-                    f"the benchmark {self.name} is not fit to be audited: {check['what']}: {check['counts']}; "
-                    "correct its entry in config/benchmarks.yaml or its source and build it again"
+                    f"the benchmark {self.name} failed a check ({check['what']}: {check['counts']}), so an "
+                    "audit would be wrong. Correct its entry in config/benchmarks.yaml or its source, and build it "
+                    "again."
                 )
 
     def require_matching_control(self, model: str, control: str | None) -> None:
@@ -220,7 +221,9 @@ def require_matching_control(benchmark: str, benchmark_control: str | None, mode
             f"the labels of {benchmark} are valid only for the models of the control {benchmark_control}, and not for "
             f"{model}"
         )
-    raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on these texts")
+    raise NotApplicableError(
+        f"{model} was trained on this machine on the texts of the control {control}. Audit it on these texts."
+    )
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
@@ -239,10 +242,13 @@ def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(
-            f"the manifest of {name} cannot be read ({path}): {error}; delete it and build it again"
+            f"the manifest of the benchmark {name} cannot be read ({path}): {error}. Delete the file and "
+            "build the benchmark again."
         ) from error
     if not isinstance(manifest, dict):
-        raise DataError(f"the manifest of {name} is not a JSON object ({path}); build it again")
+        raise DataError(
+            f"the manifest of the benchmark {name} is not a JSON object ({path}). Build the benchmark again."
+        )
     return BuiltBenchmark(name, manifest, paths)
 
 

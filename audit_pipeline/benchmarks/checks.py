@@ -50,14 +50,14 @@ class CheckKind:
 
 
 CHECKS: Mapping[str, CheckKind] = {
-    "dates_on_their_side": CheckKind("No member is dated after the cutoff, no non-member before its own.", True),
+    "dates_on_their_side": CheckKind("No member is dated after its cutoff, and no non-member before its cutoff.", True),
     "no_text_on_both_sides": CheckKind("No text has two different labels.", True),
     "no_text_twice": CheckKind("Every text and every example id occurs once.", True),
     "exact_lengths": CheckKind("Every text has exactly the benchmark's number of words, if it has one.", True),
-    "balanced": CheckKind("As many members as non-members in every collection, if the benchmark requires it.", True),
-    "both_classes": CheckKind("The evaluation split holds members and non-members, or nothing is labelled.", True),
+    "balanced": CheckKind("Every collection has as many members as non-members, if the benchmark requires it.", True),
+    "both_classes": CheckKind("The evaluation split has members and non-members, or it has no labels.", True),
     "groups_not_divided": CheckKind("Every group is in one split only.", True),
-    "near_duplicates": CheckKind("Near duplicates across the sides, counted.", False),
+    "near_duplicates": CheckKind("The number of near-duplicates between the sides.", False),
 }
 """Every check by name. Only the checks that apply to a benchmark are run."""
 
@@ -151,7 +151,7 @@ def check_balanced(examples: pa.Table, *, required: bool) -> BenchmarkCheck:
     }
     what = "as many members as non-members in every collection"
     if not required:
-        return _build_result("balanced", f"{what} (not asked of this benchmark)", counts, uneven, passed=True)
+        return _build_result("balanced", f"{what} (not required for this benchmark)", counts, uneven, passed=True)
     return _build_result("balanced", what, counts, uneven)
 
 
@@ -165,10 +165,10 @@ def check_both_classes(examples: pa.Table) -> BenchmarkCheck:
     counts = {"members": labels[MEMBER], "nonmembers": labels[NON_MEMBER], "unlabelled": labels[None]}
     if labels[None] and not labels[MEMBER] + labels[NON_MEMBER]:
         n_held_out = sum(row["label"] == NON_MEMBER for row in rows)
-        consequence = "scores, but no metrics"
+        consequence = "there are scores, but no metrics"
         if n_held_out:
-            consequence = "compared with held-out texts"
-        what = f"nothing that is audited is labelled: {consequence}"
+            consequence = "the texts are compared with held-out texts"
+        what = f"no audited text has a label, so {consequence}"
         return _build_result("both_classes", what, {**counts, "held out": n_held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
     return _build_result("both_classes", "members and non-members in the evaluation split", counts, passed=passed)

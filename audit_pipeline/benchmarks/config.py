@@ -5,8 +5,8 @@ benchmarks `release_notes_32` and `release_notes_64`. A family with words `any` 
 Its texts have any length.
 
 A cutoff can be relative, such as "90 days before today". If a relative cutoff moved at midnight, its benchmark would be
-stale every day. So a day that is stored in the data folder counts as today. It is called the rolled day, because the
-weekly schedule or a user moves it forward ("rolls" it).
+stale every day. So a day that is stored in the data folder counts as today: the reference day. Only the weekly audit
+and `corpus-audit audit --refresh` move it forward.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
         for words in family.settings.words or ():
             benchmark = build_benchmark_name(name, words)
             if benchmark in families.names:
-                message = f"its name is that of a benchmark of the family {name}; give it another"
+                message = f"its name is also the name of a benchmark of the family {name}. Rename it."
                 faults[benchmark] = [Fault((), message)]
     return faults
 
@@ -243,14 +243,14 @@ def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
 
 def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
     if not _FAMILY_NAME.fullmatch(name):
-        raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
+        raise InvalidEntryError([Fault((), "the name of a family may contain only letters, digits, _ and -")])
     kind = _find_settings_class(fields)
     dates, relative, faults = _parse_cutoffs(fields, kind.cutoffs, read_day)
     try:
         settings = validate_as(kind, {**fields, **dates})
     except InvalidEntryError as error:
         # Faults of the whole entry often concern the cutoffs, so their dates are added.
-        days = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
+        days = "".join(f" The {key} of {words} is {dates[key]}." for key, words in relative.items())
         for fault in error.faults:
             if fault.keys:
                 faults.append(fault)
@@ -270,7 +270,7 @@ def _find_settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
         misspelt = find_nearest_names("builder", map(str, fields))
         if misspelt:
             raise InvalidEntryError([Fault((misspelt[0],), f"unknown key '{misspelt[0]}'; did you mean builder?")])
-        raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_format_builder_names()}")])
+        raise InvalidEntryError([Fault((), f"key 'builder' is missing. Set it to {_format_builder_names()}.")])
     builder = fields["builder"]
     if not isinstance(builder, str) or builder not in BUILDERS:
         similar = find_nearest_names(str(builder), BUILDERS)
@@ -322,7 +322,7 @@ FILE = EntryFile(
     FILE_NAME,
     "benchmarks",
     "family",
-    "it says which benchmarks there are",
+    "it lists the benchmarks",
     partial(_parse_family, lambda: read_reference_day(DataPaths.from_environment())),
     references=_list_references(),
     affects_audits=True,
@@ -374,8 +374,8 @@ def read_rolled_day(paths: DataPaths) -> date | None:
         return None
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"the rolled day cannot be read ({path}): {' '.join(str(error).split())}; "
-            "remove the file and roll again: relative cutoffs count from today until then"
+            f"the reference day cannot be read ({path}): {' '.join(str(error).split())}. "
+            "Remove the file: relative cutoffs then count from today."
         ) from error
 
 
@@ -389,8 +389,8 @@ def roll_day(paths: DataPaths, day: date) -> bool:
     rolled_day = read_rolled_day(paths)
     if rolled_day is not None and day < rolled_day:
         raise DataError(
-            f"the rolled day is {rolled_day} and does not go back to {day}; if {rolled_day} is wrong, remove "
-            f"{paths.rolled_day} and roll again"
+            f"the reference day is {rolled_day}, and it cannot move back to {day}. If {rolled_day} is wrong, remove "
+            f"{paths.rolled_day} and run corpus-audit audit --refresh."
         )
     if day == rolled_day:
         return False

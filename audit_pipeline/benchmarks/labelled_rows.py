@@ -46,7 +46,7 @@ def parse_name(value: object) -> str | None:
     return name
 
 
-NOT_CHOSEN = "not what `where` asks for"
+NOT_CHOSEN = "not selected by `where`"
 
 _ID_WORDS = 32
 _CHANCE_DESIGNS = ("randomised", "exchangeable")
@@ -171,12 +171,12 @@ def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     if len(labels) != 1:
         return
     side = "members" if MEMBER in labels else "non-members"
-    advice = "add rows of the other side"
+    advice = "Add rows of the other side"
     if spec.require_settings(RowsSettings).may_be_unlabelled:
-        advice += ", or set label_column: null to have them scored without labels"
+        advice += ", or set label_column: null to score the rows without labels"
     raise DataError(
-        f"{spec.name}: all {len(labelled)} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
-        f"{advice}"
+        f"{spec.name}: all {len(labelled)} labelled rows of {rows.origin} are {side}, so no metric would be defined. "
+        f"{advice}."
     )
 
 
@@ -251,7 +251,7 @@ def _explain_no_usable_row(origin: str, skipped: Sequence[Skipped], left_out: Ma
     if skipped:
         message += f"; the first, {skipped[0].location}: {skipped[0].reason}"
     if left_out:
-        message += f"; {left_out[NOT_CHOSEN]} others are {NOT_CHOSEN}"
+        message += f"; {left_out[NOT_CHOSEN]} other rows are {NOT_CHOSEN}"
     return message
 
 

@@ -93,7 +93,7 @@ def require_new_folder(folder: Path) -> None:
         DataError: If the folder exists and is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise DataError(f"{folder} exists and is not an empty folder: choose a new or empty folder")
+        raise DataError(f"{folder} exists and is not an empty folder. Choose a new or empty folder.")
 
 
 def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_unclear_licences: bool) -> None:
@@ -117,7 +117,7 @@ def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_un
     if unclear and not override_unclear_licences:
         raise DataError(
             f"the licences of the texts of {benchmarks[0].manifest['family']} do not clearly allow redistribution "
-            f"(licence: {'; '.join(unclear)}), so nothing was written; if you may redistribute them, add --with-text"
+            f"(licence: {'; '.join(unclear)}), so nothing was written. If you may redistribute them, add --with-text."
         )
 
 
@@ -273,12 +273,14 @@ def _require_same_benchmarks(
             if drawn.skipped:
                 skipped = drawn.skipped[0]
                 raise DataError(
-                    f"{spec.name} cannot be exported: {len(drawn.skipped)} of its texts would not be read back; the "
-                    f"first, {skipped.location}: {skipped.reason}"
+                    f"{spec.name} cannot be exported: {len(drawn.skipped)} of its texts cannot be read "
+                    f"from the export. The first is {skipped.location}: {skipped.reason}"
                 )
             read_digests.append(compute_content_digest(drawn.examples))
     if sorted(read_digests) != digests:
-        raise DataError(f"{', '.join(entries)}: what was written does not read back as the same benchmark")
+        raise DataError(
+            f"{', '.join(entries)}: the written files do not yield the same benchmark, so nothing was exported"
+        )
 
 
 def _list_origins(built: BuiltBenchmark) -> list[dict[str, Any]]:

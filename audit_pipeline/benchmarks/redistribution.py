@@ -60,9 +60,11 @@ def require_hub_name_and_token(name: str) -> None:
         DataError: If the name is invalid or there is no token.
     """
     if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name, re.ASCII):
-        raise DataError(f"{name!r} cannot name a data set on the hub: give it as owner/name")
+        raise DataError(f"{name!r} is not a valid name of a data set on the hub. Use the form owner/name.")
     if not get_token():
-        raise DataError("no token for the hub: set HF_TOKEN to a token that may write, or run `hf auth login`")
+        raise DataError(
+            "there is no token for the hub. Set HF_TOKEN to a token with write access, or run `hf auth login`."
+        )
 
 
 def push(folder: Path, name: str) -> str:
@@ -76,7 +78,7 @@ def push(folder: Path, name: str) -> str:
         HubDataUnreachableError: If the hub is unreachable. A retry may succeed.
     """
     api = HfApi()
-    instead = f"or keep what was written to {folder}"
+    instead = f"or use the files in {folder}"
     with hub_faults_as_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
         commit = api.upload_folder(

@@ -108,7 +108,7 @@ class RowsSettings(FamilySettings):
         description="environment variable that holds the path; if it is set, it replaces path, hub and package",
     )
     package: PackageFile | None = Field(default=None, description="a file inside a package of the package index")
-    where: Where = Field(default=(), description="column values by column; rows with other values are skipped")
+    where: Where = Field(default=(), description="required value by column; rows with other values are skipped")
     id_column: Text | None = Field(
         default=None, description="column with the id of a row's document; None: the first words are the id"
     )
@@ -119,11 +119,11 @@ class RowsSettings(FamilySettings):
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
             raise ValueError("set exactly one of hub, path and package: it is the origin of the rows")
         if self.revision is not None and self.hub is None:
-            raise ValueError("revision requires hub: add hub, or remove revision")
+            raise ValueError("revision requires hub. Add hub, or remove revision.")
         if self.subset is None and any(SUBSET_PLACE in name for part in self.parts for name in part.names):
             raise ValueError("subset: is missing, but split or files contain {subset}")
         if self.package is not None and self.parts:
-            raise ValueError("package names its file: remove split and files")
+            raise ValueError("package names its file. Remove split and files.")
         if self.hub is not None and not self.parts:
             raise ValueError("split (or files) is missing: it selects the rows of the data set")
         return self
@@ -143,7 +143,10 @@ class RowsSettings(FamilySettings):
         if self.words is None:
             templates = [name for part in self.parts for name in part.names if WORDS_PLACE in name]
             if templates:
-                raise ValueError(f"{templates[0]}: {WORDS_PLACE} is replaced by the length, but words is {ANY}")
+                raise ValueError(
+                    f"{templates[0]}: {WORDS_PLACE} is replaced by the length, but words is {ANY}. List "
+                    f"lengths, or remove {WORDS_PLACE}."
+                )
         elif len(self.words) > 1 and not (self.parts and all(part.is_per_length for part in self.parts)):
             raise ValueError(f"split: must contain {WORDS_PLACE} if there are several lengths")
 
@@ -168,7 +171,7 @@ class GroupedRowsSettings(RowsSettings):
     @model_validator(mode="after")
     def _require_date_column(self) -> Self:
         if self.date_kind is not None and self.date_column is None:
-            raise ValueError("date_kind requires date_column: add date_column, or remove date_kind")
+            raise ValueError("date_kind requires date_column. Add date_column, or remove date_kind.")
         return self
 
 

@@ -115,7 +115,9 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
         DataError: If the folder contains none of these. The message names ``path_setting``, the setting to correct.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; {path_setting} must name the file that holds {split}.jsonl")
+        raise DataError(
+            f"{folder} is not a folder. {path_setting} must name a folder that holds {split}.jsonl, or one file"
+        )
     places = [folder]
     if subset:
         places.insert(0, folder / subset)
@@ -258,12 +260,12 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
     is_single_file = place.is_file() or detect_saved_kind(place) == "rows"
     if part is None or (is_single_file and part.files is None):
         if not is_single_file and place.is_dir():
-            raise DataError(f"{place} is a folder: select its rows with split or files")
+            raise DataError(f"{place} is a folder. Select its rows with split or files.")
         return _read_file_rows([place], str(place))
     if part.files is None:
         return _read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
-        raise DataError(f"{place} is not a folder; {path_setting} must name the file that holds {part.files[0]}")
+        raise DataError(f"{place} is not a folder. {path_setting} must name a folder that holds {part.files[0]}")
     return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
 
 

@@ -69,7 +69,7 @@ def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
 
     require_string_fields(source, "description", "licence")
     if not issubclass(source.settings, SourceSection):
-        raise TypeError("settings is no class of SourceSection")
+        raise TypeError("settings is not a subclass of SourceSection")
     source.settings()
     return replace(source, fetch=fetch)
 

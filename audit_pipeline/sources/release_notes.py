@@ -32,7 +32,7 @@ class ReleaseNotesSettings(SourceSection):
     """The settings of the source: the projects to read."""
 
     projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
-        default=("django", "pytest", "sqlalchemy"), description="the projects whose release notes are taken"
+        default=("django", "pytest", "sqlalchemy"), description="projects whose release notes are read"
     )
 
 

@@ -116,7 +116,7 @@ def store_documents(
     missing = (*fetched.missing, *unreadable)
     left_out = (*fetched.left_out, *duplicates)
     if not table.num_rows:
-        raise SourceError(f"the source {source} yielded nothing; {_summarise_reasons([*missing, *left_out])}")
+        raise SourceError(f"the source {source} yielded no document: {_summarise_reasons([*missing, *left_out])}")
     report = SourceReport(
         source=source,
         documents=table.num_rows,
@@ -152,7 +152,7 @@ def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
     """Return a text with the first three reasons why there are no documents, and the number of further reasons."""
     reasons = [f"{item.part}: {item.reason}" for item in unused]
     if not reasons:
-        return "no document was found"
+        return "it has no document"
     summary = "; ".join(reasons[:_MAX_REASONS])
     if len(reasons) > _MAX_REASONS:
         summary += f" (and {len(reasons) - _MAX_REASONS} more)"
@@ -188,7 +188,7 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
     for document in documents:
         identity = document_id(source, document)
         if identity in unique:
-            duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
+            duplicates.append(LeftOut(identity, "an earlier document has the same name and is used"))
         else:
             unique[identity] = document
     return list(unique.values()), duplicates

@@ -68,9 +68,9 @@ class WikipediaSettings(base.SourceSection):
         default="article", description="article: the whole page; lead: the text before its first heading"
     )
     left_out_title: Expression | None = Field(
-        default=LEFT_OUT_TITLE, description="pages whose title matches are left out"
+        default=LEFT_OUT_TITLE, description="regular expression; pages with a matching title are skipped"
     )
-    collection: base.Collection = Field(default="events", description="a name for these pages")
+    collection: base.Collection = Field(default="events", description="name of these pages")
 
     @property
     def missing_setting(self) -> str | None:
@@ -137,7 +137,7 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
         if not isinstance(item, tuple):
             yield item
         elif unwanted is not None and unwanted.search(item[1]):
-            left_out.setdefault("a timeline or list by its title", []).append(item[1])
+            left_out.setdefault("a timeline or list, according to its title", []).append(item[1])
         else:
             titles[item[0]] = item[1]
     for page_id in list(titles)[: settings.most_pages]:
@@ -175,7 +175,7 @@ def _walk_categories(
                 yield base.MissingPart(category, str(error), settings.collection)
             else:
                 if not members:
-                    yield base.LeftOut(category, "empty, or there is no such category")
+                    yield base.LeftOut(category, "the category is empty or does not exist")
             for member in members:
                 if member["ns"] == _ARTICLES and member["pageid"] not in visited:
                     visited.add(member["pageid"])
@@ -215,7 +215,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
         query["exintro"] = "1"
     page = ask(query)["query"]["pages"][0]
     if "revisions" not in page:
-        raise base.UnusableDocumentError("deleted, or has no revision that can be seen")
+        raise base.UnusableDocumentError("deleted, or without a visible revision")
     if page.get("redirect"):
         raise base.UnusableDocumentError("a redirect")
     text = remove_tail_sections(page["extract"])
@@ -259,11 +259,11 @@ def find_refusal(page: FetchedPage) -> str | None:
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or not ("error" in answer or isinstance(answer.get("query"), dict)):
-        return "its answer is not the API's"
+        return "the response is not a response of the API"
     if "error" not in answer:
         return None
     code = str(answer["error"].get("code"))
-    problem = f"the API says: {code}: {str(answer['error'].get('info'))[:200]}"
+    problem = f"the API reports: {code}: {str(answer['error'].get('info'))[:200]}"
     if code in _TRANSIENT_CODES or code.startswith("internal_api_error"):
         return problem
     raise base.FetchError(page.url, problem)

@@ -126,13 +126,13 @@ def _check_matching_input(
     if not len(texts) == len(classes) == len(groups):
         raise DataError("matching needs one text, label and group for each example")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
-        raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out of matching")
+        raise DataError("a label is neither 1 (member) nor 0 (non-member): remove unlabelled texts before matching")
     if per_side < 1:
         raise DataError(f"matching needs at least one text per side; per_side is {per_side}")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
         count = int((classes == label).sum())
         if count < per_side:
-            raise DataError(f"matching cannot choose {per_side} {name} out of {count}: ask for fewer or add texts")
+            raise DataError(f"matching cannot choose {per_side} {name} out of {count}. Lower per_side, or add texts.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,7 +139,7 @@ def test_a_source_that_half_fails_keeps_what_it_had_and_warns(workspace: Workspa
 
 def test_a_source_that_brings_nothing_fails_in_words(workspace: Workspace, run: Runner) -> None:
     workspace.hold(missing=[MissingPart("alder", "no route to host", "alder")])
-    with pytest.raises(SourceError, match="yielded nothing; alder: no route to host"):
+    with pytest.raises(SourceError, match="yielded no document: alder: no route to host"):
         refresh(run)
 
 
@@ -217,7 +217,7 @@ def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace
     check = run.checks(run.failed_run())["benchmark", "both_classes"]
     assert (check.passed, check.severity, check.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
     loads = count_loads(workspace.monkeypatch)
-    with pytest.raises(DataError, match="few_8 is not fit to be audited: members and non-members"):
+    with pytest.raises(DataError, match=r"few_8 failed a check .members and non-members"):
         run("audit_pairs", partition_key="few_8|one")
     assert not loads
     assert not workspace.parts()

@@ -192,7 +192,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
         "and not for one",
         Pair(
             "made_8", "exposed"
-        ): "exposed was trained here on the texts of the control check: audit it on these texts",
+        ): "exposed was trained on this machine on the texts of the control check. Audit it on these texts.",
     }
     job = defs().resolve_job_def("audit_pairs")
     run_job(job, instance, partition_range=("known_12|one", "made_8|one"))

@@ -133,7 +133,7 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("seed: 1", "seed: 1\n    design: randomised", "notes: design: .*'randomised'"),
         ("words: [32, 64]", "words: any", "notes: words: this builder does not accept any, because it cuts texts"),
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' occurs twice"),
-        ("  notes:", '  "a|b":', r"family a\|b: a family's name is made of"),
+        ("  notes:", '  "a|b":', r"family a\|b: the name of a family may contain only"),
         ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* takes 61 bytes, but .* 60 bytes"),
         ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a value occurs twice"),
         ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
@@ -160,7 +160,7 @@ def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: 
         (
             "    design: temporal\n",
             "",
-            r"rows: key 'design' is missing: .*temporal \(by their.*selected \(by",
+            r"rows: key 'design' is missing\. .*temporal \(by their.*selected \(by",
         ),
         ("design: temporal", "design: randomized", "rows: design: .*, not 'randomized'; did you mean randomised"),
         ("words: [32, 64]", "words: any", "rows: .*: {words} is replaced by the length, but words is any"),
@@ -196,8 +196,8 @@ def test_a_misspelt_key_is_not_told_as_a_missing_one_and_every_mistake_is_told(t
 @pytest.mark.parametrize(
     ("design", "told"),
     [
-        ("", r"key 'design' is missing: .* temporal \(they are newer\), exchangeable \(chance alone decided"),
-        ("    design: unlabelled\n", r"key 'design' is missing: .* temporal \(they are newer"),
+        ("", r"key 'design' is missing\. .* temporal \(they are newer\), exchangeable \(by chance alone"),
+        ("    design: unlabelled\n", r"key 'design' is missing\. .* temporal \(they are newer"),
         ("    design: randomised\n", r"design: must be 'unlabelled', 'temporal', 'exchangeable', 'selected' or 'unst"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_shelf_with_held_out_documents_says_what_its_design_may_be(tmp_path: P
 
 def test_a_shelf_without_held_out_documents_has_no_design(tmp_path: Path) -> None:
     write(tmp_path, EVERY + "    design: temporal\n")
-    assert "temporal describes held_out documents, and there are none" in problems_of(load_benchmarks, tmp_path)
+    assert "temporal' describes held_out documents, but held_out is not set" in problems_of(load_benchmarks, tmp_path)
 
 
 def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
         ("  notes:\n", "family notes: the entry holds no keys"),
         (
             f"  notes:\n{TEMPORAL}  notes_32:\n{TEMPORAL}",
-            "family notes_32: its name is that of a benchmark of",
+            "family notes_32: its name is also the name of a benchmark of",
         ),
         (f"  notes:\n{TEMPORAL}  notes:\n{TEMPORAL}", ":11: family notes: key 'notes' occurs twice"),
     ):

@@ -180,7 +180,7 @@ def test_a_shelf_comes_back(tmp_path: Path) -> None:
 
 def test_a_text_that_stands_twice_is_refused(tmp_path: Path) -> None:
     rows = [*FOUR, example(FOUR[0]["text"], 1, document_id="elsewhere", group="elsewhere")]
-    with pytest.raises(DataError, match=r"1 of its texts would not be read back; the first, .* the same as"):
+    with pytest.raises(DataError, match=r"1 of its texts cannot be read from the export\. The first is .* the same as"):
         write([built_of(rows, tmp_path / "data")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -152,19 +152,19 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(tmp_path: Path)
             ask()
     build_pool(paths)
     for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_digest_from_inputs(found_spec(), paths)):
-        with pytest.raises(DataError, match=f"{CORPUS} has not been searched for the texts of {POOL}; run: {COMMAND}$"):
+        with pytest.raises(DataError, match=f"{CORPUS} has not been searched for the texts of {POOL}. Run: {COMMAND}$"):
             ask()
 
 
 def test_a_search_for_an_earlier_build_of_the_pool_is_not_taken(paths: DataPaths) -> None:
     build_pool(paths, document("more", None, 60))
-    with pytest.raises(DataError, match=f"was rebuilt after the search of {CORPUS}.*{COMMAND}"):
+    with pytest.raises(DataError, match=f"was rebuilt after the corpus {CORPUS} was searched.*{COMMAND}"):
         build(found_spec(), paths, "run")
 
 
 def test_one_side_alone_is_an_error_that_counts_the_others(paths: DataPaths) -> None:
     write_search(paths, POOL, CORPUS, lambda row: {"templates": 1} if "copied" in row["text"] else {})
-    with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(left out: 1 with phrases .*\)"):
+    with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(skipped: 1 with phrases .*\)"):
         build(found_spec(), paths, "run")
 
 

@@ -20,7 +20,7 @@ def test_a_folder_with_files_or_a_file_is_refused(tmp_path: Path) -> None:
     require_new_folder(tmp_path / "empty")
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(DataError, match="exists and is not an empty folder: choose a new or empty folder"):
+        with pytest.raises(DataError, match=r"exists and is not an empty folder. Choose a new or empty folder"):
             require_new_folder(place)
 
 

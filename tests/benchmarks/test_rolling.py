@@ -190,7 +190,9 @@ def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
     assert roll_day(paths, TODAY + timedelta(days=7)) is True
     assert read_rolled_day(paths) == date(2026, 11, 28)
     assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
-    with pytest.raises(DataError, match=r"the rolled day is 2026-11-28 and does not go back to 2026-11-21.*remove"):
+    with pytest.raises(
+        DataError, match=r"is 2026-11-28, and it cannot move back to 2026-11-21\. .* remove"
+    ):
         roll_day(paths, TODAY)
     assert read_rolled_day(paths) == date(2026, 11, 28)
 
@@ -222,5 +224,5 @@ def test_a_family_with_dates_alone_asks_for_no_day(tmp_path: Path, monkeypatch: 
     write(tmp_path, notes={})
     assert list(load_benchmarks(tmp_path)) == ["notes_32"]
     write(tmp_path, notes={"nonmember_from": "today"})
-    with pytest.raises(DataError, match=r"the rolled day cannot be read \(.*rolled_day.json\)"):
+    with pytest.raises(DataError, match=r"the reference day cannot be read \(.*rolled_day.json\)"):
         load_benchmarks(tmp_path)

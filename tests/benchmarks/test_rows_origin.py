@@ -68,14 +68,14 @@ def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -
     assert found.provenance["files"] == {str(first): sha256(first), str(second): sha256(second)}
     with pytest.raises(DataError, match="no such file"):
         read(labelled_spec(4, path=tmp_path, split=None, files=["gone.jsonl"]))
-    with pytest.raises(DataError, match=r"is not a folder; path in config/benchmarks.yaml must name"):
+    with pytest.raises(DataError, match=r"is not a folder\. path in config/benchmarks.yaml must name"):
         read(labelled_spec(4, path=tmp_path / "none", split=None, files=["gone.jsonl"]))
 
 
 def test_a_path_may_be_one_file(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "mine.jsonl", ROWS)
     assert values(read(labelled_spec(4, path=path, split=None))) == ROWS
-    with pytest.raises(DataError, match="is a folder: select its rows with split or files"):
+    with pytest.raises(DataError, match=r"is a folder\. Select its rows with split or files"):
         read(labelled_spec(4, path=tmp_path, split=None))
 
 
@@ -109,7 +109,7 @@ def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monk
     assert values(read(hub_spec())) == ROWS
     assert not has_remote_rows(hub_spec())
     monkeypatch.setenv("MADE_ROWS", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match="is not a folder; the environment variable MADE_ROWS must name"):
+    with pytest.raises(DataError, match=r"is not a folder\. the environment variable MADE_ROWS must name"):
         read(hub_spec())
 
 

@@ -89,9 +89,9 @@ def test_a_text_on_both_sides_is_on_none_in_any_spelling() -> None:
 
 
 def test_nothing_left_and_a_document_twice_are_errors() -> None:
-    with pytest.raises(DataError, match=r"shelf_10: no text is left to audit \(1 shorter than 10 words\); shorten"):
+    with pytest.raises(DataError, match=r"shelf_10: no text remains to audit \(1 shorter than 10 words\)\. Shorten"):
         rows_of([document("short", None, 3)])
-    with pytest.raises(DataError, match=r"no text is left to audit \(there is no document\)"):
+    with pytest.raises(DataError, match=r"no text remains to audit \(there is no document\)"):
         rows_of([])
     with pytest.raises(DataError, match="the document id made:project:a occurs twice"):
         rows_of([document("a", None), document("a", OLD)])
@@ -180,7 +180,7 @@ def test_a_shelf_that_evaluates_what_is_known_is_a_labelled_benchmark() -> None:
         "read": (1, "evaluation"),
     }
     assert drawn.documents_left_out == {"not known to be on either side": 1}
-    with pytest.raises(DataError, match="no document is a known member"):
+    with pytest.raises(DataError, match="no document matches members"):
         draw_shelf(documents_table(documents[:2]), shelf_spec(**known), "run")
 
 
@@ -196,25 +196,25 @@ def test_another_source_gives_only_known_documents() -> None:
 
 
 def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
-    with pytest.raises(DataError, match="no document is held out"):
+    with pytest.raises(DataError, match="no document matches held_out"):
         rows_of([document("a", OLD, 10)], held_out={"groups": ["b"]}, design="temporal")
-    with pytest.raises(DataError, match=r"made:project:a is named as held out and as a member"):
+    with pytest.raises(DataError, match=r"the group made:project:a is in held_out and in members"):
         rows_of(
             [document("a", OLD, 10), document("b", OLD, 10)],
             held_out={"groups": ["made:project:a"]},
             members={"groups": ["made:project:a"]},
             design="temporal",
         )
-    with pytest.raises(DataError, match="no text is left to audit"):
+    with pytest.raises(DataError, match="no text remains to audit"):
         rows_of([document("a", NEW, 10)], held_out={"published_from": "2024-01-01"}, design="temporal")
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"held_out": {}}, "has no criterion: name sources"),
+        ({"held_out": {}}, "has no criterion. Set sources"),
         ({"held_out": {"groups": ["a"]}}, "design"),
-        ({"evaluates": "known", "members": {"groups": ["a"]}}, "name both"),
+        ({"evaluates": "known", "members": {"groups": ["a"]}}, "Set both members and held_out"),
         ({"design": "exchangeable"}, "design"),
     ],
 )

@@ -123,11 +123,11 @@ def test_labels_from_a_column(tmp_path: Path) -> None:
 def test_where_chooses_rows_and_counts_the_others(tmp_path: Path) -> None:
     report = built(tmp_path, ITEMS, template=BOOLQ, where={"answer": False})
     assert report.counts["texts"] == 2
-    assert report.texts_left_out == {"not what `where` asks for": 1}
+    assert report.texts_left_out == {"not selected by `where`": 1}
     assert report.skipped == ()
     with pytest.raises(DataError, match="no column 'language'; the columns are: question, answer"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"language": "en"})
-    with pytest.raises(DataError, match="none of its 0 rows can be used; 3 others are not what `where` asks for"):
+    with pytest.raises(DataError, match="none of its 0 rows can be used; 3 other rows are not selected by `where`"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"id": "z"})
 
 
@@ -164,7 +164,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"template": "{{ question"}, "template: cannot be read"),
         ({"words": [32]}, "words: must be any"),
         ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
-        ({"label_column": "seen"}, "key 'design' is missing: .*randomised \\(chance decided"),
+        ({"label_column": "seen"}, "key 'design' is missing. .*randomised \\(chance decided"),
         ({"design": "temporal"}, "design: temporal requires labels"),
         ({"files": ["../up.jsonl"], "split": None}, "must be a path inside the data set's folder"),
         ({"files": ["a.jsonl"]}, "one of split and files"),

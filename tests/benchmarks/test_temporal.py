@@ -155,7 +155,7 @@ def test_only_documents_of_the_language_are_taken() -> None:
         ([], "no member text is left;"),
         (
             [document("old", OLD, text="a b c d e f g h i j"), document("new", NEW, text="a b c d e f g h i j")],
-            r"no member text is left \(left out: 2 on both sides\)",
+            r"no member text remains \(skipped: 2 on both sides\)",
         ),
         ([document("same", OLD), document("same", NEW)], "made:project:same occurs twice"),
     ],
@@ -305,5 +305,5 @@ def test_the_pool_is_balanced_and_matched_sides_need_not_be() -> None:
     checks = run_checks(draw_temporal_windows(topics(), spec, "run").examples, spec)
     assert all(check.passed for check in checks if check.blocking)
     [balanced] = [check for check in checks if check.name == "balanced"]
-    assert "not asked of this benchmark" in balanced.what
+    assert "not required for this benchmark" in balanced.what
     assert balanced.counts["members"] == balanced.counts["nonmembers"] == 9

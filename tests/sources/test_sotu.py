@@ -35,7 +35,7 @@ def test_addresses_and_one_without_a_date() -> None:
     assert (first.text, second.collection) == ("The address 1901-Doe-1.", "written")
     assert second.title == "Message beside the State of the Union, 1901, Doe"
     assert first.group == second.group == "sotu:1901-Doe"
-    assert fetched.left_out == (LeftOut("1902-Doe-1", "no date but 'nan'"),)
+    assert fetched.left_out == (LeftOut("1902-Doe-1", "its date cannot be read: 'nan'"),)
 
 
 def test_the_installed_package_is_whole(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkey
         ("release_notes: {projects: [flask]}", r"release_notes: projects\.0: .*'django', 'pytest' or 'sqlalchemy'"),
         ("release_notes: {projects: [django, django]}", r"release_notes: projects: a value occurs twice"),
         ("release_notes: {projects: django}", r"release_notes: projects: .*a list"),
-        ("local_files: {path: ''}", r"local_files: path: name a folder or file, or null"),
+        ("local_files: {path: ''}", r"local_files: path: is empty. Name a folder or file"),
         ("local_files: {collection: 'a:b'}", r"local_files: collection: "),
         ("local_files: {language: English}", r"local_files: language: "),
         ("- a list", r"must hold sections by name"),

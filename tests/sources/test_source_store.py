@@ -111,7 +111,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
 
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
-    with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
+    with pytest.raises(SourceError, match=r"demo yielded no document: a: no network; b: no network; .* \(and 2 more\)"):
         store_documents("demo", FetchedDocuments((), missing), paths, step_of("run-1"), DAY_1)
     assert not paths.documents("demo").exists()
     assert not paths.source_manifest("demo").exists()
@@ -136,7 +136,7 @@ def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths)
         "demo", FetchedDocuments((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
     )
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
-    assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
+    assert report.left_out == (LeftOut("demo:a:1", "an earlier document has the same name and is used"),)
 
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)

@@ -64,7 +64,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
         default=None, description="column with the project, series or folder of a row; None: the family's name"
     )
     language_column: Text | None = Field(
-        default=None, description="column with the language of a row (ISO 639-1); None: the key language"
+        default=None, description="column with the language of a row (ISO 639-1); None: the value of language"
     )
     design: DesignOfSides
     matched: bool = Field(
@@ -163,7 +163,7 @@ class SidesSettings(GroupedRowsSettings):
     def _require_distinct_rows(self) -> Self:
         self.validate_length_placeholder()
         if self.members == self.nonmembers:
-            raise ValueError("members and nonmembers are the same rows: name different splits or files")
+            raise ValueError("members and nonmembers name the same rows. Name different splits or files.")
         return self
 
 

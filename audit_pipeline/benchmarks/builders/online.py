@@ -43,8 +43,8 @@ class OnlineSettings(LabelColumnSettings):
     builder: Literal["online"]
     split: Text | None = Field(
         default=None,
-        description="name of the hub split, or of the file without suffix; {words} is replaced by each "
-        "of lengths, not by the length of a chunk",
+        description="name of the hub split, or of the file without suffix; {words} is replaced by each value of "
+        "lengths, not by the length of a chunk",
     )
     lengths: Annotated[tuple[Length, ...], Field(min_length=1), Distinct] = Field(
         description="lengths in words of the texts that are joined to inputs"
@@ -64,7 +64,8 @@ class OnlineSettings(LabelColumnSettings):
             for length in self.lengths:
                 if length % words:
                     raise ValueError(
-                        f"lengths: {length} is not a multiple of {words}: a chunk would belong to both sides"
+                        f"lengths: {length} is not a multiple of words ({words}), so a chunk would belong "
+                        f"to both sides. List multiples of {words}."
                     )
         return self
 
@@ -152,7 +153,9 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     sides = _choose_text_per_document(rows.texts, spec, reasons)
     for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
         if not sides[label]:
-            raise DataError(f"{spec.name}: {rows.origin} holds no {side} text, so no input can be made; add rows")
+            raise DataError(
+                f"{spec.name}: {rows.origin} holds no {side} text, so no input can be joined. Add {side} rows."
+            )
     inputs = list(_join_sides(sides, spec, settings, unit))
     reasons["no partner on the other side"] += sum(map(len, sides.values())) - 2 * len(inputs)
     if settings.inputs is not None and len(inputs) > settings.inputs:

@@ -35,7 +35,7 @@ class KnownTexts(StrictSettings):
     @model_validator(mode="after")
     def _require_criterion(self) -> Self:
         if self == type(self).model_construct():
-            raise ValueError("has no criterion: name sources, groups, collections or a date")
+            raise ValueError("has no criterion. Set sources, groups, collections or a date.")
         return self
 
 
@@ -57,24 +57,24 @@ class ShelfSettings(DocumentsSettings):
 
     builder: Literal["shelf"]
     short: Literal["drop", "keep"] = Field(
-        default="drop", description="documents shorter than a window: drop skips and counts them, keep uses them whole"
+        default="drop", description="documents shorter than a window. drop: skip and count them; keep: use them whole"
     )
     held_out: KnownTexts | None = Field(
         default=None,
         description="documents that the model cannot have been trained on, to compare the audited documents with",
     )
     members: KnownTexts | None = Field(
-        default=None, description="documents that the model was certainly trained on; corrected rates require them"
+        default=None, description="documents that the model was certainly trained on; required for corrected rates"
     )
     evaluates: Literal["unknown", "known"] = Field(
         default="unknown",
-        description="evaluated documents: unknown, those of unknown membership; known, members against held_out",
+        description="evaluated documents. unknown: documents of unknown membership; known: members and held_out",
     )
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable", "selected", "unstated"] = Field(
         default="unlabelled",
-        description="choice of the held-out documents: temporal, by their date; exchangeable, by chance alone; "
-        "selected, by another rule, such as unpublished documents; unstated, the rule is unknown",
+        description="how the held-out documents were chosen. temporal: by their date; exchangeable: by chance alone; "
+        "selected: by another rule, such as unpublished documents; unstated: the rule is unknown",
     )
 
     @property
@@ -95,21 +95,23 @@ class ShelfSettings(DocumentsSettings):
     @model_validator(mode="after")
     def _require_known_sides(self) -> Self:
         if self.evaluates == "known" and (self.held_out is None or self.members is None):
-            raise ValueError("evaluates: known compares members with held_out documents: name both")
+            raise ValueError(
+                "'evaluates: known' compares members with held_out documents. Set both members and held_out."
+            )
         return self
 
     @model_validator(mode="after")
     def _check_held_out_design(self) -> Self:
         if self.held_out is None and self.design != "unlabelled":
             raise ValueError(
-                f"design: {self.design} describes held_out documents, and there are none: "
-                "remove design, or name held_out documents"
+                f"'design: {self.design}' describes held_out documents, but held_out is not set. "
+                "Remove design, or set held_out."
             )
         if self.held_out is not None and self.design == "unlabelled":
             raise ValueError(
-                "key 'design' is missing: it states how held_out documents differ from audited documents, and the "
-                "strongest possible claim depends on it: temporal (they are newer), exchangeable (chance alone decided "
-                "which documents were held out), selected (by another rule) or unstated"
+                "key 'design' is missing. It states how the held_out documents were chosen: temporal (they are newer), "
+                "exchangeable (by chance alone), selected (by another rule) or unstated. The strongest possible claim "
+                "depends on it."
             )
         return self
 
@@ -158,7 +160,9 @@ def _label_known_groups(
     members = _find_known_groups(documents, settings.members)
     on_both_sides = sorted(held_out & members)
     if on_both_sides:
-        raise DataError(f"{spec.name}: {on_both_sides[0]} is named as held out and as a member; name it once")
+        raise DataError(
+            f"{spec.name}: the group {on_both_sides[0]} is in held_out and in members. Remove it from one of them."
+        )
     return {**dict.fromkeys(members, MEMBER), **dict.fromkeys(held_out, NON_MEMBER)}
 
 
@@ -208,13 +212,16 @@ def _require_evaluated_texts(
 ) -> None:
     labels = {text.label for text in texts}
     if settings.held_out is not None and NON_MEMBER not in labels:
-        raise DataError(f"{spec.name}: no document is held out; correct held_out, or remove it and compare nothing")
+        raise DataError(
+            f"{spec.name}: no document matches held_out. Correct held_out, or remove it to audit without a comparison."
+        )
     if settings.evaluates == "known" and MEMBER not in labels:
-        raise DataError(f"{spec.name}: no document is a known member; correct members, or evaluate what is unknown")
+        raise DataError(f"{spec.name}: no document matches members. Correct members, or set evaluates: unknown.")
     if settings.evaluates == "unknown" and None not in labels:
         reasons = builder_interface.format_left_out(left_out) or "there is no document"
         raise DataError(
-            f"{spec.name}: no text is left to audit ({reasons}); shorten the windows, set short: keep, or add documents"
+            f"{spec.name}: no text remains to audit ({reasons}). Shorten the windows, set short: keep, or "
+            "add documents."
         )
 
 

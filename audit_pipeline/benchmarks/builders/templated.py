@@ -111,23 +111,22 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
 
     builder: Literal["templated"]
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
-        description="Jinja2 template of the text, run in a sandbox; columns are available by name, and all as row"
+        description="Jinja2 template of the text, run in a sandbox; it uses columns by name, or as row['column']"
     )
     answer: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None,
-        description="Jinja2 template of the answer; the answer becomes the text and the filled template its context, "
-        "so that overlap and items search for question and answer; a row with an empty or null answer has no answer",
+        description="Jinja2 template of the answer; the answer becomes the text, and the filled template its context, "
+        "so that overlap and items search for both; if a row's answer is empty, the filled template is the text",
     )
     max_words: Count | None = Field(
         default=None, description="maximum length of a text in words; longer texts are skipped and reported"
     )
     max_texts: Count | None = Field(
-        default=None, description="maximum number of texts; the seed selects them; None: all"
+        default=None, description="maximum number of texts, which the seed selects; None: all"
     )
     label_column: Text | None = Field(
         default=None,
-        description="column with the label: items that the model was trained on are members; "
-        "None: membership is unknown",
+        description="column with the label: 1 for items that the model was trained on; None: membership is unknown",
     )
     design: Design = "unlabelled"
 
@@ -142,12 +141,12 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
             raise ValueError(f"words: must be {ANY}, because items have different lengths")
         self.validate_length_placeholder()
         if self.label_column is None and self.design != "unlabelled":
-            raise ValueError(f"design: {self.design} requires labels: set label_column, or remove design")
+            raise ValueError(f"'design: {self.design}' requires labels. Set label_column, or remove design.")
         if self.label_column is not None and self.design == "unlabelled":
             designs = ", ".join(f"{name} ({means})" for name, means in MEANINGS.items() if name != "unlabelled")
             raise ValueError(
-                f"key 'design' is missing: with a label_column, it states how members and non-members were obtained: "
-                f"{designs}"
+                "key 'design' is missing. An entry with a label_column states how members and non-members were "
+                f"obtained: {designs}"
             )
         ItemTemplates(self.template, self.answer)
         return self

@@ -123,7 +123,7 @@ class TemporalSettings(DocumentsSettings):
         if self.nonmember_from < self.member_before:
             raise ValueError(
                 f"nonmember_from {self.nonmember_from} is before member_before {self.member_before}: "
-                "a document could be on both sides"
+                "a document could be on both sides. Move one of the days."
             )
         return self
 
@@ -163,15 +163,15 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
             reasons = builder_interface.format_left_out(documents_left_out + texts_left_out)
             suffix = ""
             if reasons:
-                suffix = f" (left out: {reasons})"
+                suffix = f" (skipped: {reasons})"
             raise DataError(
-                f"{spec.name}: no {side} text is left{suffix}; move the cutoff, shorten the windows or add documents"
+                f"{spec.name}: no {side} text remains{suffix}. Move the cutoff, shorten the windows or add documents."
             )
     chosen = _select_windows(distinct, spec, settings, texts_left_out)
     if not chosen:
         raise DataError(
-            f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
-            "set balance: none, or add documents"
+            f"{spec.name}: no collection has texts on both sides, so balancing removes all texts. "
+            "Set balance: none, or add documents."
         )
     notes: dict[str, Any] = {}
     if settings.match is not None:

@@ -73,8 +73,8 @@ def read_controlled_texts(
     trained = manifest["settings"]
     if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:
         raise ConfigError(
-            f"{spec.name}: the texts of the control {name} have {trained['words']} {trained['unit']} words; "
-            "set words and unit to that in config/benchmarks.yaml"
+            f"{spec.name}: the texts of the control {name} have {trained['words']} {trained['unit']} words. "
+            "Set words and unit to these values in config/benchmarks.yaml."
         )
     version = str(manifest["version"])
     provenance = {
@@ -125,8 +125,8 @@ class FoundInCorpusSettings(FamilySettings):
     )
     length: Count = Field(
         default=50,
-        description="minimum number of words of a member's longest passage in the corpus; a shorter text must lie in "
-        "one passage",
+        description="minimum number of words of a member's longest passage in the corpus; a text with fewer words must "
+        "be one passage",
     )
     both_labels_in: Literal["collection_and_year"] | None = Field(
         default=None,
@@ -146,7 +146,7 @@ class FoundInCorpusSettings(FamilySettings):
     @property
     def result_label(self) -> str:
         """Return a description of the search result, for messages."""
-        return f"what {self.corpus} holds of {self.pool}"
+        return f"the search of {self.corpus} for the texts of {self.pool}"
 
     @property
     def command(self) -> str:
@@ -181,8 +181,8 @@ def read_searched_pool(
     findings = dict(zip(map(itemgetter("example_id"), rows), rows, strict=True))
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
-            f"{settings.pool} was rebuilt after the search of {settings.corpus} for its texts; "
-            f"search again: {settings.command}"
+            f"{settings.pool} was rebuilt after the corpus {settings.corpus} was searched for its texts. "
+            f"Search again: {settings.command}"
         )
     _require_complete(settings, rows[0])
     return BuilderInputs(
@@ -206,8 +206,8 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     if run is None:
         require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.result_label)
         raise DataError(
-            f"the corpus {settings.corpus} has not been searched for the texts of {settings.pool}; "
-            f"run: {settings.command}"
+            f"the corpus {settings.corpus} has not been searched for the texts of {settings.pool}. "
+            f"Run: {settings.command}"
         )
     return {f"examples/{settings.pool}": pool.digest, f"{CORPUS_OVERLAP.name}/{partition}": run.data_version}
 
@@ -236,7 +236,7 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         reasons = builder_interface.format_left_out(left_out)
         raise DataError(
             f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain "
-            f"(left out: {reasons or 'none'}); both sides are needed: take a larger pool or a lower share"
+            f"(skipped: {reasons or 'none'}), but both sides are required. Use a larger pool or a lower share."
         )
     search = next(iter(findings.values()))
     notes = {"searched": {name: search[name] for name in ("corpus", "n", "shards")}}
@@ -291,11 +291,13 @@ def _select_mixed_strata(texts: list[LabelledText], left_out: Counter[str]) -> I
 def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
     lengths = set(pool.examples.column("words").to_pylist())
     if pool.spec["unit"] != spec.settings.unit:
-        raise ConfigError(f"{spec.name}: the words of {pool.name} are counted by {pool.spec['unit']}: set unit to that")
+        raise ConfigError(
+            f"{spec.name}: the texts of {pool.name} are measured in {pool.spec['unit']} words. Set unit to this value."
+        )
     if spec.words is not None and lengths != {spec.words}:
         raise ConfigError(
-            f"{spec.name}: some texts of {pool.name} do not have {spec.words} words; "
-            "set words in config/benchmarks.yaml to their length, or to any"
+            f"{spec.name}: some texts of {pool.name} do not have {spec.words} words. "
+            "Set words in config/benchmarks.yaml to their length, or to any."
         )
 
 
@@ -307,7 +309,7 @@ def _require_complete(settings: FoundInCorpusSettings, finding: Mapping[str, Any
         problem = f"{finding['shards_read']:,} of its {finding['shards']:,} shards were read"
     raise DataError(
         f"the corpus {settings.corpus} was not read completely ({problem}), so a text that was not found may still be "
-        f"in it, and no text is known to be a non-member; search all of it: {settings.command}"
+        f"in it, and no text is a certain non-member. Search the whole corpus: {settings.command}"
     )
 
 

@@ -34,7 +34,7 @@ DATE_KIND = "first publication"
 ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
 
-_OTHER_FILE = f"not one of {', '.join(BOOK_FILES)}"
+_OTHER_FILE = f"its format is not one of {', '.join(BOOK_FILES)}"
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\d%]|,\d)")
 
@@ -100,7 +100,9 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
             entry = _parse_entry(row.location, row.values, key_column)
             earlier_entry = entries.setdefault(entry.key, entry)
             if earlier_entry is not entry:
-                raise UnusableDocumentError(f"described before, at {earlier_entry.location}, which is used")
+                raise UnusableDocumentError(
+                    f"an earlier row describes the same book and is used: {earlier_entry.location}"
+                )
         except (UnusableDocumentError, UnusableRowError) as unusable:
             key = row.values.get(key_column)
             part = row.location
@@ -119,7 +121,7 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
     except UnreadableDateError as error:
         raise UnusableDocumentError(f"'published': {error}. {DATE_ADVICE}") from error
     if dating is None:
-        raise UnusableDocumentError("no date of first publication; fill in 'published'")
+        raise UnusableDocumentError("no date of first publication. Fill in 'published'.")
     fields: dict[str, str | None] = {}
     for column in COLUMNS:
         if column != "published":
@@ -162,7 +164,7 @@ def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> 
         if name in files:
             yield from _read_book(name, files[name], entry, collection, language, licence)
         else:
-            yield MissingPart(name, f"{entry.location} describes it, but there is no such file", collection, name)
+            yield MissingPart(name, f"{entry.location} describes this file, but the file is missing", collection, name)
     for name in sorted(files.keys() - entries):
         if files[name].name not in METADATA_FILES:
             yield LeftOut(name, _explain_file_without_entry(files[name]))
@@ -254,7 +256,7 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise UnusableDocumentError(
-            f"invalid UTF-8 at byte {error.start}; save it as UTF-8, or write latin-1 in the column 'encoding'"
+            f"invalid UTF-8 at byte {error.start}. Save it as UTF-8, or write latin-1 in the column 'encoding'."
         ) from error
     return clean_book_text(text)
 
@@ -266,7 +268,7 @@ def clean_book_text(text: str) -> str:
         UnusableDocumentError: If the text contains a zero byte, so that the file is binary.
     """
     if "\x00" in text:
-        raise UnusableDocumentError(f"a zero byte at character {text.index(chr(0))}: not a text")
+        raise UnusableDocumentError(f"it contains a zero byte at character {text.index(chr(0))}, so it is not a text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -295,7 +297,7 @@ def _iterate_entries(
             elif item.encoding is not None and item.encoding.lower() not in ENCODINGS:
                 problem = f"'encoding' must be utf-8 or latin-1, not {item.encoding!r}"
             elif locations.setdefault(described, item.location) != item.location:
-                problem = f"described before, at {locations[described]}"
+                problem = f"an earlier row describes the same file: {locations[described]}"
             if problem:
                 yield LeftOut(f"{item.location} ({item.key})", problem)
             else:

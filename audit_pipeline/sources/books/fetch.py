@@ -178,13 +178,13 @@ def choose_books(
             if book is not None and book.kind == "Text":
                 selected.append(book)
             else:
-                reason = f"no text but: {book.kind}" if book else "not in the catalogue"
+                reason = f"its kind is {book.kind}, not Text" if book else "not in the catalogue"
                 left_out.append(LeftOut(f"{settings.collection} {number}", reason))
     else:
         selected = [book for book in books.values() if _is_selected(book, settings)]
         selected.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
     if len(selected) > settings.limit:
-        reason = f"{len(selected) - settings.limit} more books fit; books.gutenberg.limit is {settings.limit}"
+        reason = f"{len(selected) - settings.limit} more books match, but books.gutenberg.limit is {settings.limit}"
         left_out.append(LeftOut(f"{settings.collection}: the catalogue", reason))
     return selected[: settings.limit], left_out
 
@@ -221,7 +221,9 @@ def _build_items(
     text = book_folder.clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
-        raise UnusableDocumentError("its text has no year of first publication; give the year in the file books.dates")
+        raise UnusableDocumentError(
+            "its text has no year of first publication. Add the year to the file of books.dates."
+        )
     name = str(book.number)
     is_copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
     whole = remove_front_and_back_matter(text)

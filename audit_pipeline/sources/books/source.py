@@ -22,11 +22,11 @@ class GutenbergSettings(SourceSection):
     """The settings for Project Gutenberg: the selection of books, and the mirror to fetch them from."""
 
     mirror: Url | None = Field(
-        default=None, description="base address of a mirror; None: no book of this library is fetched"
+        default=None, description="base address of a mirror of Project Gutenberg; None: no book is fetched"
     )
     catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue, a .csv")
     ids: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(), description="numbers of books; none: they are chosen by languages, subjects and bookshelves"
+        default=(), description="numbers of books; empty: languages, subjects and bookshelves select them"
     )
     languages: tuple[Language, ...] = Field(default=("en",), description="only books in these languages")
     subjects: tuple[Text, ...] = Field(default=(), description="only books with one of these subjects")
@@ -35,7 +35,7 @@ class GutenbergSettings(SourceSection):
     seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
         default=2.0, description="pause between two requests, in seconds"
     )
-    collection: Collection = Field(default="gutenberg", description="a name for these books")
+    collection: Collection = Field(default="gutenberg", description="name of these books")
 
 
 class BooksSettings(SourceSection):
@@ -46,16 +46,21 @@ class BooksSettings(SourceSection):
 
     folder: Path | None = Field(
         default=None,
-        description="a folder of .txt and .epub files, with a books.csv or books.jsonl: title, author, published",
+        description="a folder of .txt and .epub files, with a metadata file books.csv or books.jsonl",
     )
-    collection: Collection = Field(default="books", description="a name for the books of the folder")
-    language: Language = Field(default="en", description="language of the folder's books whose entry has none")
-    licence: Text = Field(default="unknown", description="licence of the folder's books whose entry has none")
+    collection: Collection = Field(default="books", description="name of the books in the folder")
+    language: Language = Field(
+        default="en", description="language of the folder's books without a language in the metadata file"
+    )
+    licence: Text = Field(
+        default="unknown", description="licence of the folder's books without a licence in the metadata file"
+    )
     dates: Path | None = Field(
-        default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
+        default=None,
+        description="a .csv or .jsonl file with the columns id and published: dates of Project Gutenberg's books",
     )
     contact: Text | None = Field(
-        default=None, description="an address at which the library can reach you; required for Project Gutenberg"
+        default=None, description="an address at which Project Gutenberg can reach you; required for its books"
     )
     gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
 
@@ -64,8 +69,8 @@ class BooksSettings(SourceSection):
         """Return the instruction for a missing setting, or None if the source is ready."""
         if self.gutenberg.mirror is not None and self.contact is None:
             return (
-                f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "
-                "it is sent with every request"
+                f"set books.contact in config/{FILE_NAME} to an address at which Project Gutenberg can reach you. "
+                "It is sent with every request."
             )
         if self.folder is None and self.gutenberg.mirror is None:
             return (

@@ -60,16 +60,16 @@ class CleaningRules(SourceSection):
         default=10, description="repeated lines of at least this number of characters are removed; None: all are kept"
     )
     more_than_characters: Annotated[int, Field(ge=0, strict=True)] = Field(
-        default=200, description="a text of at most this number of characters is left out"
+        default=200, description="a text of at most this number of characters is skipped"
     )
     mean_line: Annotated[float, Field(ge=0)] = Field(
-        default=10, description="a text whose lines have fewer characters on average is left out"
+        default=10, description="a text whose lines have fewer characters on average is skipped"
     )
     chinese_share: Share = Field(
-        default=0.3, description="a text with a smaller share of Chinese characters is left out"
+        default=0.3, description="a text with a smaller share of Chinese characters is skipped"
     )
     repeated_share: Share = Field(
-        default=0.5, description="a text with a larger share of repeated 13-character sequences is left out"
+        default=0.5, description="a text with a larger share of repeated 13-character sequences is skipped"
     )
 
 

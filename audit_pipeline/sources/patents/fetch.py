@@ -54,7 +54,7 @@ def read_exported_patents(
         if kind is not None:
             yield LeftOut(path.name, kind)
         elif find_suffix(path) not in ROW_SUFFIXES:
-            yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
+            yield LeftOut(path.name, f"its format is not one of {', '.join(ROW_SUFFIXES)}")
         else:
             try:
                 yield from _read_patents(path, countries, parts, today)
@@ -68,7 +68,9 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[record.P
     missing_columns = [name for name in (*_NEEDED, *parts) if name not in columns]
     if missing_columns:
         listed = ", ".join(missing_columns)
-        raise DataError(f"{path}: no column {listed}; export them too (docs/benchmarks/patentmia.md has the query)")
+        raise DataError(
+            f"{path}: no column {listed}. Export these columns, too. docs/benchmarks/patentmia.md contains the query."
+        )
     for skipped in file.skipped:
         yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
@@ -170,7 +172,7 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
         files = walk_files(root)
     for name, path, refusal in files:
         if refusal is not None or path.suffix.lower() not in SUFFIXES:
-            yield LeftOut(name, refusal or f"not one of {', '.join(SUFFIXES)}")
+            yield LeftOut(name, refusal or f"its format is not one of {', '.join(SUFFIXES)}")
             continue
         try:
             yield name, read_regular_file(path)
@@ -218,7 +220,7 @@ def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
         UnusableDocumentError: If the text breaks a rule of the cleaning.
     """
     if patent.country not in settings.countries:
-        raise UnusableDocumentError(f"not of {', '.join(settings.countries)}: {patent.country}")
+        raise UnusableDocumentError(f"not a patent of {', '.join(settings.countries)}: {patent.country}")
     rules = settings.cleaning
     try:
         body = ""

@@ -24,7 +24,7 @@ Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 class PatentsSettings(SourceSection):
     """The settings of the source: saved pages or an export (or both), the selection of patents, and the cleaning."""
 
-    pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
+    pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one such file")
     export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of files")
     countries: Annotated[tuple[Country, ...], Field(min_length=1), Distinct] = Field(
         default=("CN",), description="only patents of these countries"

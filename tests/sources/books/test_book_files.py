@@ -120,25 +120,25 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
     }
     undescribed = "no entry in books.csv or books.jsonl has its date of publication"
     assert reasons(got) == {
-        "bad.txt": "invalid UTF-8 at byte 3; save it as UTF-8, or write latin-1 in the column 'encoding'",
-        "zero.txt": "a zero byte at character 1: not a text",
+        "bad.txt": "invalid UTF-8 at byte 3. Save it as UTF-8, or write latin-1 in the column 'encoding'.",
+        "zero.txt": "it contains a zero byte at character 1, so it is not a text",
         "wide.txt": "in UTF-16; save it as UTF-8",
         "matter.txt": "it has no text besides front and back matter",
         "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
         "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
-        "old.mobi": "not one of .txt, .epub",
-        "cover.jpg": "not one of .txt, .epub",
+        "old.mobi": "its format is not one of .txt, .epub",
+        "cover.jpg": "its format is not one of .txt, .epub",
         "nobody.txt": undescribed,
         "undated.txt": undescribed,
         "greek.txt": undescribed,
         "away.txt": "a link out of the folder",
         "linked": "a linked folder",
-        "books.csv:11 (undated.txt)": "no date of first publication; fill in 'published'",
+        "books.csv:11 (undated.txt)": "no date of first publication. Fill in 'published'.",
         "books.csv:12 (../outside/secret.txt)": (
             "'file' does not name a file in the folder of the metadata file or below it"
         ),
         "books.csv:14 (greek.txt)": "'encoding' must be utf-8 or latin-1, not 'iso-8859-7'",
-        "books.csv:15 (good.txt)": "described before, at books.csv:2, which is used",
+        "books.csv:15 (good.txt)": "an earlier row describes the same book and is used: books.csv:2",
     }
 
 
@@ -152,7 +152,7 @@ def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_wa
         ("a/book.txt", "Book a"),
         ("b/book.txt", "Book b"),
     ]
-    assert [item.reason for item in got.left_out] == ["described before, at books.csv:2"]
+    assert [item.reason for item in got.left_out] == ["an earlier row describes the same file: books.csv:2"]
     (tmp_path / "b" / "books.csv").write_text("")
     broken = read(tmp_path)
     assert [document.name for document in broken.documents] == ["a/book.txt"]

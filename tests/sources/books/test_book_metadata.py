@@ -54,5 +54,5 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
         ("books.csv:5 (d.txt)", f"'published': 'last year' is not a date that can be read. {DATE_ADVICE}"),
         ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
         ("books.csv:7", "column 'file' is empty"),
-        ("books.csv:8 (a.txt)", "described before, at books.csv:2, which is used"),
+        ("books.csv:8 (a.txt)", "an earlier row describes the same book and is used: books.csv:2"),
     ]

@@ -112,7 +112,7 @@ def test_the_choice_is_cut_in_an_order_that_a_growing_catalogue_keeps() -> None:
     assert [book.number for book in choose_books(grown, settings())[0] if book.number != 30] == order
     chosen, left_out = choose_books(few, settings(limit=2))
     assert [book.number for book in chosen] == order[:2]
-    assert [item.reason for item in left_out[2:]] == ["1 more books fit; books.gutenberg.limit is 2"]
+    assert [item.reason for item in left_out[2:]] == ["1 more books match, but books.gutenberg.limit is 2"]
     assert choose_books(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
 
 
@@ -120,7 +120,7 @@ def test_listed_numbers_that_are_no_texts_are_named() -> None:
     chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(ids=[13, 99, 7, 7]))
     assert [book.number for book in chosen] == [7]
     assert [(item.part, item.reason) for item in left_out[2:]] == [
-        ("gutenberg 13", "no text but: Sound"),
+        ("gutenberg 13", "its kind is Sound, not Text"),
         ("gutenberg 99", "not in the catalogue"),
     ]
 

@@ -110,8 +110,8 @@ def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "e.docx").write_bytes(b"")
     patents, left_out, missing = found(tmp_path)
     assert len(patents) == 1
-    assert left_out == {"e.docx": f"not one of {', '.join(ROW_SUFFIXES)}"}
+    assert left_out == {"e.docx": f"its format is not one of {', '.join(ROW_SUFFIXES)}"}
     assert missing.keys() == {"b.csv", "d.parquet"}
-    assert "no column priority_date, claims; export them too" in missing["b.csv"]
+    assert "no column priority_date, claims. Export these columns, too" in missing["b.csv"]
     assert len(found(tmp_path / "b.csv", ("abstract",))[2]) == 1
     assert "no such file or folder" in found(tmp_path / "nowhere")[2]["nowhere"]

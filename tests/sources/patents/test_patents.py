@@ -97,7 +97,7 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
         "contradictory publication dates": 2,
         "no publication date": 1,
         "not the source of a patent page": 1,
-        "not of CN": 1,
+        "not a patent of CN": 1,
         "200 characters or fewer": 1,
         "fewer than 30% Chinese characters": 1,
         "more than 50% of its 13-character sequences repeat": 1,

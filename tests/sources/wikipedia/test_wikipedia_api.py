@@ -128,9 +128,9 @@ def test_pages_of_a_category_and_its_subcategories(server: BadServer, wiki: Wiki
     assert fetched.documents[0].url == "https://en.wikipedia.org/w/index.php?curid=1&oldid=12"
     assert fetched.documents[0].date_kind == "first revision"
     assert {item.part: item.reason for item in fetched.left_out} == {
-        "API: 1 (List of floods in 2023)": "a timeline or list by its title",
+        "API: 1 (List of floods in 2023)": "a timeline or list, according to its title",
         "API: 1 (2023 flood)": "a redirect",
-        "API: 1 (Gone)": "deleted, or has no revision that can be seen",
+        "API: 1 (Gone)": "deleted, or without a visible revision",
     }
     agent = server.requests[0].headers["User-Agent"]
     assert agent.startswith("corpus-audit/")
@@ -180,7 +180,7 @@ def test_a_lasting_error_of_the_api_is_not_repeated(server: BadServer, wiki: Wik
 def test_a_category_without_pages_is_named(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
     fetched = fetch_pages(server, tmp_path, categories=("No such thing",))
     assert [(item.part, item.reason) for item in fetched.left_out] == [
-        ("Category:No such thing", "empty, or there is no such category")
+        ("Category:No such thing", "the category is empty or does not exist")
     ]
 
 
@@ -202,7 +202,7 @@ def test_answers_of_another_form_are_named(server: BadServer, wiki: Wiki, tmp_pa
 
     server.serve_by("/w/api.php", odd)
     fetched = fetch_pages(server, tmp_path, depth=0)
-    assert "its answer is not the API's" in fetched.missing[0].reason
+    assert "the response is not a response of the API" in fetched.missing[0].reason
 
 
 def test_pages_without_text_are_counted(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
