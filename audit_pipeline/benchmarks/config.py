@@ -250,12 +250,12 @@ def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: 
         settings = validate_as(kind, {**fields, **dates})
     except InvalidEntryError as error:
         # Faults of the whole entry often concern the cutoffs, so their dates are added.
-        days = "".join(f" The {key} of {words} is {dates[key]}." for key, words in relative.items())
+        days = "".join(f" {key} is {words}, {dates[key]}." for key, words in relative.items())
         for fault in error.faults:
             if fault.keys:
                 faults.append(fault)
             else:
-                faults.append(Fault(fault.keys, fault.words + days))
+                faults.append(Fault(fault.keys, f"{fault.words.rstrip('.')}.{days}"))
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
