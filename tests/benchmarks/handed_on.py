@@ -1,4 +1,4 @@
-"""Benchmarks that are built out of given examples, written for others, and read back as others would."""
+"""Benchmarks of given examples, their export, and the benchmarks that are read from the export."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import made_rows
 import yaml
 from ledger_lines import write_explained
 
@@ -24,83 +25,56 @@ DAY = date(2021, 2, 3)
 
 
 def example(text: str, label: int | None = 1, **changes: Any) -> dict[str, Any]:
-    """One row of a benchmark's examples, all but what is the same for all of them."""
-    return {
-        "document_id": f"made:tree:{text[:5]}",
-        "text": text,
-        "context": None,
-        "label": label,
-        "split": "evaluation",
-        "published": DAY,
-        "language": "en",
-        "collection": "tree",
-        "group": f"made:tree:{text[:5]}",
-        **changes,
-    }
+    """Return a row of a benchmark's examples without the columns that depend on the benchmark."""
+    own = {"document_id": f"made:tree:{text[:5]}", "group": f"made:tree:{text[:5]}", "collection": "tree"}
+    row = made_rows.example("", text=text, label=label, published=DAY, words=len(text.split()), run_id="built", **own)
+    return {**row, **changes}
 
 
 def built_of(
     rows: Iterable[Mapping[str, Any]], root: Path, words: int | None = None, family: str = "made", **manifest: Any
 ) -> BuiltBenchmark:
-    """A benchmark that consists of these rows, as it would lie below ``root``."""
-    paths, name = DataPaths(root), family if words is None else f"{family}_{words}"
-    whole = [
-        {
-            **row,
-            "example_id": example_id(name, row["document_id"], row["text"]),
-            "benchmark": name,
-            "words": len(row["text"].split()),
-            "run_id": "built",
-        }
-        for row in rows
-    ]
-    write_explained(paths, EXAMPLES, name, table_from_rows(whole, EXAMPLES))
+    """Store a benchmark that consists of these rows below ``root``."""
+    paths = DataPaths(root)
+    name = family if words is None else f"{family}_{words}"
+    examples = []
+    for row in rows:
+        identity = example_id(name, row["document_id"], row["text"])
+        examples.append({**row, "example_id": identity, "benchmark": name})
+    write_explained(paths, EXAMPLES, name, table_from_rows(examples, EXAMPLES))
     spec = {"builder": "labelled", "unit": "whitespace", "seed": 5, "calibration_fraction": 0.2}
     said = {
-        "benchmark": name,
-        "family": family,
-        "description": "Made-up texts.",
-        "design": "temporal",
-        "design_stated_by": None,
-        "words": words,
-        "digest": "0" * 64,
-        "spec": {**spec, "near_duplicate_threshold": 0.5, **manifest.pop("spec", {})},
-        "builder_version": 1,
-        "source_versions": {},
+        **{"benchmark": name, "family": family, "words": words, "digest": "0" * 64, "builder_version": 1},
+        **{"description": "Made-up texts.", "design": "temporal", "design_stated_by": None, "source_versions": {}},
+        **{"documents_left_out": {}, "texts_left_out": {}},
         "provenance": [{"hub": "maker/made", "commit": "0" * 40, "licence": "CC0-1.0", "kind of date": "release"}],
-        "documents_left_out": {},
-        "texts_left_out": {},
+        "spec": {**spec, "near_duplicate_threshold": 0.5, **manifest.pop("spec", {})},
         **manifest,
     }
     write_json(paths.benchmark_manifest(name), said)
     return BuiltBenchmark(name, said, paths)
 
 
-def quality(verdict: str = "undetermined", auroc: float | None = 0.61) -> Any:
-    """A split's quality, of which the control of words alone was read."""
-    measured = {"value": auroc, "ci_low": 0.5, "ci_high": 0.7, "n": 4, "method": "made up", "verdict": verdict}
-    of = {"benchmark": "made", "measure": "blind_auroc", "part": "words", "side": "both"}
-    return table_from_rows([{**of, **measured, "split_verdict": verdict, "run_id": "run"}], SPLIT_QUALITY)
-
-
 def write(
     benchmarks: Iterable[BuiltBenchmark], folder: Path, *, hub: str | None = None, with_text: bool = False
 ) -> dict[str, str]:
-    """What the command does with benchmarks that are built."""
+    """Export built benchmarks, as the command does. Their split quality has one row."""
     built = [*benchmarks]
     require_redistributable(built, override_unclear_licences=with_text)
-    return export({benchmark: quality() for benchmark in built}, folder, DataPaths(folder.parent / "no data"), hub=hub)
+    measured = {"measure": "blind_auroc", "part": "words", "side": "both", "value": 0.61, "n": 4}
+    quality = made_rows.make_table(SPLIT_QUALITY, [{**measured, "split_verdict": "undetermined"}])
+    return export(dict.fromkeys(built, quality), folder, DataPaths(folder.parent / "no data"), hub=hub)
 
 
 def entries_in(folder: Path) -> dict[str, Any]:
-    """The entries of config/benchmarks.yaml that the card gives, with the folder's place."""
+    """Return the entries of config/benchmarks.yaml in the card, with the path of the folder."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     entries: dict[str, Any] = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     return {name: {**entry, "path": folder} for name, entry in entries.items()}
 
 
 def digests_read_back(folder: Path, family: str = "theirs") -> list[str]:
-    """The content digests of what the card's entries build under another name, in their order."""
+    """Return the content digests of the benchmarks that the card's entries build under another name."""
     found = []
     for number, entry in enumerate(entries_in(folder).values()):
         settings = LabelledSettings.model_validate(entry)

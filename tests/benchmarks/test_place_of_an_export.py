@@ -41,7 +41,7 @@ def test_texts_that_are_not_plainly_free_need_a_word(tmp_path: Path) -> None:
         tmp_path / "data",
         provenance=[{"hub": "maker/a", "licence": "MIT"}, {"hub": "maker/b", "licence": "unknown"}, {"hub": "maker/c"}],
     )
-    with pytest.raises(DataError, match=r"\(licence: unknown; not stated\), so nothing was written; .* --with-text"):
+    with pytest.raises(DataError, match=r"\(licence: unknown; not stated\), so nothing was written\. .* --with-text"):
         write([built], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     write([built], tmp_path / "out", with_text=True)

@@ -190,9 +190,7 @@ def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
     assert roll_day(paths, TODAY + timedelta(days=7)) is True
     assert read_rolled_day(paths) == date(2026, 11, 28)
     assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
-    with pytest.raises(
-        DataError, match=r"is 2026-11-28, and it cannot move back to 2026-11-21\. .* remove"
-    ):
+    with pytest.raises(DataError, match=r"is 2026-11-28, and it cannot move back to 2026-11-21\. .* remove"):
         roll_day(paths, TODAY)
     assert read_rolled_day(paths) == date(2026, 11, 28)
 

@@ -146,13 +146,13 @@ def test_only_documents_of_the_language_are_taken() -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ([document("old", OLD)], "no non-member text is left; move the cutoff"),
-        ([document("new", NEW), document("old", OLD, 3)], "no member text is left .*1 member, shorter than 10 words"),
+        ([document("old", OLD)], r"no non-member text remains\. Move the cutoff"),
+        ([document("new", NEW), document("old", OLD, 3)], "no member text remains .*1 member, shorter than 10 words"),
         (
             [document("old", OLD, collection="a"), document("new", NEW, collection="b")],
             "no collection has texts on both sides.*balance: none",
         ),
-        ([], "no member text is left;"),
+        ([], r"no member text remains\."),
         (
             [document("old", OLD, text="a b c d e f g h i j"), document("new", NEW, text="a b c d e f g h i j")],
             r"no member text remains \(skipped: 2 on both sides\)",
