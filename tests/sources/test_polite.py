@@ -1,12 +1,10 @@
-"""The polite client against a server that misbehaves: pauses, retries, limits, robots.txt, and what a kill leaves."""
+"""The polite client against a server that misbehaves: pauses, retries, limits, robots.txt, and a killed crawl."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
-from bad_server import Answer, BadServer, fault, gzip_bomb, redirect, robots, slow, truncated
+from bad_server import Answer, BadServer, Request, fault, gzip_bomb, redirect, robots, slow, truncated
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import FetchError
@@ -31,7 +29,7 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def client(tmp_path: Path, pauses: list[float]) -> Iterator[Client]:
-    """Makes clients, one at a time of one folder, whose pauses are noted and not slept."""
+    """Yield a function that opens a client of one folder. Pauses are added to ``pauses``."""
     open_clients: list[PoliteClient] = []
 
     def make(find_refusal: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
@@ -48,9 +46,7 @@ def client(tmp_path: Path, pauses: list[float]) -> Iterator[Client]:
         client.close()
 
 
-def test_an_answer_is_asked_for_once_and_kept_whatever_the_order_of_parameters(
-    server: BadServer, client: Client
-) -> None:
+def test_a_page_is_requested_once_regardless_of_the_order_of_parameters(server: BadServer, client: Client) -> None:
     server.serve("/page", Answer(b"hello", "Text/HTML; charset=utf-8", headers={"Vary": "Cookie, *"}))
     first = client().get(f"{server.url}/page", {"b": "2", "a": "1 é"})
     assert client().get(f"{server.url}/page", {"a": "1 é", "b": "2"}).content == b"hello"
@@ -60,7 +56,7 @@ def test_an_answer_is_asked_for_once_and_kept_whatever_the_order_of_parameters(
     assert re.fullmatch(r"corpus-audit/\S+ \(ann@example\.org\)", agent)
 
 
-def test_old_answers_are_asked_for_anew(server: BadServer, client: Client) -> None:
+def test_old_pages_are_fetched_again(server: BadServer, client: Client) -> None:
     server.serve("/page", Answer(b"one"), Answer(b"two"), fault(404))
     polite = client()
     url = f"{server.url}/page"
@@ -72,9 +68,7 @@ def test_old_answers_are_asked_for_anew(server: BadServer, client: Client) -> No
     assert polite.get(url).content == b"two"
 
 
-def test_faults_that_pass_are_repeated_with_growing_pauses(
-    server: BadServer, client: Client, pauses: list[float]
-) -> None:
+def test_retries_have_growing_pauses(server: BadServer, client: Client, pauses: list[float]) -> None:
     server.serve("/page", fault(500), fault(503), fault(502), truncated(b"x" * 1000), Answer(b"fine"))
     page = client(seconds_between=0.01, obey_robots=False).get(f"{server.url}/page")
     assert page.content == b"fine"
@@ -90,7 +84,7 @@ def test_retry_after_as_a_date(server: BadServer, client: Client, pauses: list[f
     assert pauses[1] == 0
 
 
-def test_a_longer_pause_than_ours_is_not_cut_short(server: BadServer, client: Client, pauses: list[float]) -> None:
+def test_a_longer_requested_pause_is_an_error(server: BadServer, client: Client, pauses: list[float]) -> None:
     server.serve("/page", fault(429, retry_after=3600), Answer(b"fine"))
     with pytest.raises(FetchError, match="answered 429, and requests a pause of 3600 s"):
         client(obey_robots=False).get(f"{server.url}/page")
@@ -99,7 +93,7 @@ def test_a_longer_pause_than_ours_is_not_cut_short(server: BadServer, client: Cl
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204])
-def test_what_will_not_pass_is_not_repeated_and_not_kept(server: BadServer, client: Client, status: int) -> None:
+def test_lasting_errors_are_neither_repeated_nor_cached(server: BadServer, client: Client, status: int) -> None:
     server.serve("/page", fault(status), Answer(b"fine"))
     polite = client(obey_robots=False)
     with pytest.raises(FetchError, match=f"the server answered {status}") as caught:
@@ -109,7 +103,7 @@ def test_what_will_not_pass_is_not_repeated_and_not_kept(server: BadServer, clie
     assert polite.get(f"{server.url}/page").content == b"fine"
 
 
-def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error(server: BadServer, client: Client, tmp_path: Path) -> None:
     url = f"{server.url}/page"
     server.stop()
     with pytest.raises(FetchError, match="it cannot be reached"):
@@ -118,7 +112,7 @@ def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path:
         client(attempts=1).get(url)
 
 
-def test_a_bomb_is_refused_at_once(server: BadServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused(server: BadServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polite_client, "_MAX_BYTES", 1_000_000)
     server.serve("/bomb", gzip_bomb(2_000_000))
     with pytest.raises(FetchError, match="longer than the limit of 1,000,000 bytes"):
@@ -164,7 +158,7 @@ def test_a_crawl_delay_is_kept(server: BadServer, client: Client, pauses: list[f
     assert pauses == [pytest.approx(7, abs=0.5)]
 
 
-def test_robots_txt_that_cannot_be_had_forbids_all_and_is_asked_for_once(server: BadServer, client: Client) -> None:
+def test_an_unreachable_robots_txt_forbids_all_pages(server: BadServer, client: Client) -> None:
     server.serve("/robots.txt", fault(500))
     server.serve("/page", Answer(b"fine"))
     polite = client(attempts=2)
@@ -174,7 +168,7 @@ def test_robots_txt_that_cannot_be_had_forbids_all_and_is_asked_for_once(server:
     assert server.asked(robots_too=True) == ["/robots.txt", "/robots.txt"]
 
 
-def test_pauses_hold_across_clients_and_answers_that_are_kept_cost_none(server: BadServer, tmp_path: Path) -> None:
+def test_pauses_hold_across_clients_and_cached_pages_need_none(server: BadServer, tmp_path: Path) -> None:
     for path in ("/a", "/b", "/c"):
         server.serve(path, Answer(path.encode()))
     for paths in (("/a",), ("/b", "/c"), ("/a", "/b", "/c")):
@@ -184,9 +178,7 @@ def test_pauses_hold_across_clients_and_answers_that_are_kept_cost_none(server: 
     assert min(server.gaps()) >= 0.19
 
 
-def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(
-    server: BadServer, client: Client, pauses: list[float]
-) -> None:
+def test_refused_responses_are_repeated_and_not_cached(server: BadServer, client: Client, pauses: list[float]) -> None:
     def find_refusal(page: FetchedPage) -> str | None:
         if page.content == b"error":
             raise FetchError(page.url, "no such category")
@@ -209,7 +201,7 @@ def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(
     assert server.asked().count("/error") == server.asked().count("/long") == 1
 
 
-def test_a_site_that_fails_three_times_in_a_row_is_left_alone(server: BadServer, client: Client) -> None:
+def test_after_three_failures_in_a_row_no_request_is_sent(server: BadServer, client: Client) -> None:
     server.serve("/good", Answer(b"fine"))
     server.serve("/gone", fault(404))
     server.serve("/bad", fault(403))
@@ -231,48 +223,51 @@ def test_a_site_that_fails_three_times_in_a_row_is_left_alone(server: BadServer,
     assert len(server.asked()) == asked
 
 
-CRAWL = """
-import sys
-from pathlib import Path
-from audit_pipeline.sources.base import FetchError
-from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
-with PoliteClient(Path(sys.argv[2]), Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
-    for number in range(6):
-        print(number, client.get(f"{sys.argv[1]}/page", {"n": str(number)}).text(), flush=True)
-"""
+def crawl(url: str, folder: Path, report: Callable[[str], object]) -> None:
+    with PoliteClient(folder, Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
+        for number in range(6):
+            report(f"{number} {client.get(f'{url}/page', {'n': str(number)}).text()}\n")
 
 
-def test_a_killed_crawl_goes_on_where_it_was(server: BadServer, tmp_path: Path) -> None:
+def test_a_killed_crawl_resumes_from_its_last_page(server: BadServer, tmp_path: Path) -> None:
     waiting = iter([slow(b"never", 30)])
 
-    def page(request: object) -> Answer:
-        number = request.query["n"]  # type: ignore[attr-defined]
+    def page(request: Request) -> Answer:
+        number = request.query["n"]
         plain = Answer(f"page {number}".encode())
         return next(waiting, plain) if number == "3" else plain
 
     server.serve_by("/page", page)
-    command = [sys.executable, "-c", CRAWL, server.url, str(tmp_path)]
-    environment = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            crawl(server.url, tmp_path, lambda line: os.write(writer, line.encode()))
+        finally:
+            os._exit(1)
     until = time.monotonic() + 30
     while "/page?n=3" not in server.asked() and time.monotonic() < until:
         time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    assert first.communicate()[0] == "0 page 0\n1 page 1\n2 page 2\n"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert os.read(reader, 1000) == b"0 page 0\n1 page 1\n2 page 2\n"
+    os.close(reader)
     assert server.asked() == [f"/page?n={n}" for n in range(4)]
     server.requests.clear()
-    second = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
-    assert second.stdout == "".join(f"{n} page {n}\n" for n in range(6))
+    lines: list[str] = []
+    crawl(server.url, tmp_path, lines.append)
+    assert lines == [f"{n} page {n}\n" for n in range(6)]
     assert server.asked() == ["/page?n=3", "/page?n=4", "/page?n=5"]
 
 
-def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / CACHE_NAME).write_bytes(b"this is no database, though it is long enough to be one" * 20)
     with pytest.raises(SourceError, match=rf"{CACHE_NAME}: the cache cannot be used .*; if it is damaged, delete"):
         PoliteClient(tmp_path, Politeness("ann@example.org"))
 
 
-def test_passwords_stay_out_of_messages(server: BadServer, client: Client) -> None:
+def test_messages_contain_no_passwords(server: BadServer, client: Client) -> None:
     with pytest.raises(FetchError) as caught:
         client(obey_robots=False).get(server.url.replace("//", "//ann:secret@") + "/page")
     assert "secret" not in str(caught.value)

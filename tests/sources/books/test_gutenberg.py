@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
-from made_books import Library, impatient_client
+from bad_server import Answer, BadServer, fault
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
@@ -22,6 +21,7 @@ from audit_pipeline.sources.books.fetch import (
     read_catalogue,
 )
 from audit_pipeline.sources.books.source import GutenbergSettings
+from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
 
 CATALOGUE = """Text#,Type,Issued,Title,Language,Authors,Subjects,LoCC,Bookshelves
 7,Text,1998-06-01,"The Lamp
@@ -49,22 +49,27 @@ ORIGINAL = "Original publication: London: Fox and\r\n        Sons, 1871\r\n\r\nC
 
 
 @pytest.fixture
-def shelf() -> Iterator[Library]:
-    with Library() as served:
-        served.pages["/feeds/pg_catalog.csv"] = CATALOGUE.encode()
-        yield served
+def mirror(server: BadServer) -> BadServer:
+    """Serve the catalogue. All other addresses are 404."""
+    server.serve("/feeds/pg_catalog.csv", Answer(CATALOGUE.encode(), "application/octet-stream"))
+    return server
 
 
-def settings(shelf: Library | None = None, **changes: object) -> GutenbergSettings:
-    served = {"mirror": f"{shelf.url}/pg/", "catalogue": f"{shelf.url}/feeds/pg_catalog.csv"} if shelf else {}
-    return GutenbergSettings.model_validate({**served, **changes})
+def serve_books(mirror: BadServer, **books: bytes) -> None:
+    """Serve books by number, such as ``_7``, in the cache of the mirror."""
+    for name, content in books.items():
+        number = name.removeprefix("_")
+        mirror.serve(f"/pg/cache/epub/{number}/pg{number}.txt", Answer(content, "application/octet-stream"))
 
 
 def fetch_all(
-    shelf: Library, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object
+    mirror: BadServer, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object
 ) -> FetchedDocuments:
-    with impatient_client(folder) as client:
-        return collect(fetch_gutenberg(settings(shelf, **changes), client, dates or {}))
+    addresses = {"mirror": f"{mirror.url}/pg/", "catalogue": f"{mirror.url}/feeds/pg_catalog.csv"}
+    politeness = Politeness("ann@example.org", seconds_between=0, attempts=2, timeout=5)
+    with PoliteClient(folder, politeness, sleep=lambda _: None) as client:
+        settings = GutenbergSettings.model_validate({**addresses, **changes})
+        return collect(fetch_gutenberg(settings, client, dates or {}))
 
 
 def test_the_catalogue() -> None:
@@ -82,7 +87,7 @@ def test_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<html>Not found</html>", "a,b\n1,2\n"])
-def test_what_is_no_catalogue_is_refused(text: str) -> None:
+def test_other_texts_than_the_catalogue_are_refused(text: str) -> None:
     with pytest.raises(SourceError, match=r"no column .*Text#"):
         list(read_catalogue(text))
 
@@ -100,24 +105,24 @@ def test_what_is_no_catalogue_is_refused(text: str) -> None:
         ({"ids": [20, 12]}, {20, 12}),
     ],
 )
-def test_the_choice(changes: dict[str, object], numbers: set[int]) -> None:
-    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(**changes))
+def test_books_are_chosen_by_language_subject_and_bookshelf(changes: dict[str, object], numbers: set[int]) -> None:
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), GutenbergSettings.model_validate(changes))
     assert {book.number for book in chosen} == numbers
     assert [item.part for item in left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
 
 
-def test_the_choice_is_cut_in_an_order_that_a_growing_catalogue_keeps() -> None:
+def test_a_growing_catalogue_does_not_change_the_order_of_the_choice() -> None:
     few, grown = (list(read_catalogue(CATALOGUE + more)) for more in ("", "30,Text,2003-01-01,New,en,,,,\n"))
-    order = [book.number for book in choose_books(few, settings())[0]]
-    assert [book.number for book in choose_books(grown, settings())[0] if book.number != 30] == order
-    chosen, left_out = choose_books(few, settings(limit=2))
+    order = [book.number for book in choose_books(few, GutenbergSettings())[0]]
+    assert [book.number for book in choose_books(grown, GutenbergSettings())[0] if book.number != 30] == order
+    chosen, left_out = choose_books(few, GutenbergSettings(limit=2))
     assert [book.number for book in chosen] == order[:2]
     assert [item.reason for item in left_out[2:]] == ["1 more books match, but books.gutenberg.limit is 2"]
-    assert choose_books(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
+    assert choose_books(few, GutenbergSettings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
 
 
-def test_listed_numbers_that_are_no_texts_are_named() -> None:
-    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(ids=[13, 99, 7, 7]))
+def test_listed_numbers_without_a_text_are_reported() -> None:
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), GutenbergSettings(ids=(13, 99, 7, 7)))
     assert [book.number for book in chosen] == [7]
     assert [(item.part, item.reason) for item in left_out[2:]] == [
         ("gutenberg 13", "its kind is Sound, not Text"),
@@ -135,22 +140,20 @@ def test_listed_numbers_that_are_no_texts_are_named() -> None:
         ("", None),
     ],
 )
-def test_the_original_publication(original: str, dating: Dating | None) -> None:
+def test_the_original_publication_dates_a_book(original: str, dating: Dating | None) -> None:
     assert dating_from_gutenberg_text(text(original).decode().replace("\r\n", "\n")) == dating
 
 
-def test_a_line_in_the_book_itself_dates_nothing() -> None:
+def test_a_line_in_the_body_of_a_book_is_no_date() -> None:
     body = f"Original publication: 1871\n\n{RUNNING}"
     assert dating_from_gutenberg_text(text(body=body).decode().replace("\r\n", "\n")) is None
 
 
-def test_a_fetch(shelf: Library, tmp_path: Path) -> None:
-    shelf.pages["/pg/cache/epub/7/pg7.txt"] = text(ORIGINAL)
-    shelf.pages["/pg/1/3/4/1342/1342.txt"] = text(
-        ORIGINAL.replace("1871", "1899"), "** This is a COPYRIGHTED Project Gutenberg eBook **"
-    )
-    shelf.pages["/pg/cache/epub/20/pg20.txt"] = text()
-    got = fetch_all(shelf, tmp_path)
+def test_books_are_fetched_with_dates_licences_and_reasons(mirror: BadServer, tmp_path: Path) -> None:
+    serve_books(mirror, _7=text(ORIGINAL), _20=text())
+    copyrighted = text(ORIGINAL.replace("1871", "1899"), "** This is a COPYRIGHTED Project Gutenberg eBook **")
+    mirror.serve("/pg/1/3/4/1342/1342.txt", Answer(copyrighted, "application/octet-stream"))
+    got = fetch_all(mirror, tmp_path)
     documents = {document.name: document for document in got.documents}
     assert set(documents) == {"7", "1342"}
     lamp = documents["7"]
@@ -175,37 +178,36 @@ def test_a_fetch(shelf: Library, tmp_path: Path) -> None:
     assert "frame of Project Gutenberg (" in got.left_out[2].reason
     assert "has no year of first publication" in got.left_out[3].reason
 
-    first = len(shelf.asked())
-    dated = fetch_all(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
+    first = len(mirror.asked())
+    dated = fetch_all(mirror, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
     added = {document.name: document for document in dated.documents}["20"]
     assert (added.published, added.earliest, added.group) == (date(1880, 5, 1), None, "books:sea")
-    # Nothing that arrived is asked for again, only where there was nothing.
-    assert shelf.asked()[first:] == ["/pg/cache/epub/1342/pg1342.txt", "/pg/1/3/4/1342/1342-0.txt"]
+    # Cached pages are not requested again. Only missing addresses are.
+    assert mirror.asked()[first:] == ["/pg/cache/epub/1342/pg1342.txt", "/pg/1/3/4/1342/1342-0.txt"]
 
 
-def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(shelf: Library, tmp_path: Path) -> None:
-    shelf.pages["/pg/cache/epub/7/pg7.txt"] = b"The Lamp \x00\x00"
-    shelf.pages["/pg/cache/epub/12/pg12.txt"] = 404
-    got = fetch_all(shelf, tmp_path, ids=[7, 12])
+def test_unavailable_books_are_missing_and_a_dead_mirror_is_spared(mirror: BadServer, tmp_path: Path) -> None:
+    serve_books(mirror, _7=b"The Lamp \x00\x00")
+    got = fetch_all(mirror, tmp_path, ids=[7, 12])
     assert got.documents == ()
     assert [(item.part, item.collection, item.name) for item in got.missing] == [
         ("gutenberg 12 (Die Lampe)", "gutenberg", "12")
     ]
     assert "a zero byte at character 9" in got.left_out[-1].reason
 
-    shelf.pages.update({f"/pg/cache/epub/{number}/pg{number}.txt": 503 for number in (12, 1342, 20)})
-    del shelf.pages["/pg/cache/epub/7/pg7.txt"]
-    shelf.requests.clear()
-    again = fetch_all(shelf, tmp_path / "fresh", ids=[12, 1342, 20, 7])
+    for number in (12, 1342, 20):
+        mirror.serve(f"/pg/cache/epub/{number}/pg{number}.txt", fault(503))
+    mirror.requests.clear()
+    again = fetch_all(mirror, tmp_path / "fresh", ids=[12, 1342, 20, 7])
     assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
     assert "not fetched after 3 failures in a row" in again.missing[-1].reason
-    # Twice each, as the client was told; other addresses are not tried where there is no answer.
-    assert len([path for path in shelf.asked() if "pg7" in path or "/7/" in path]) == 0
-    assert len(shelf.asked()) == 1 + 3 * 2
+    # Each book is requested twice, the number of attempts. Without a response, other addresses are not tried.
+    assert len([path for path in mirror.asked() if "pg7" in path or "/7/" in path]) == 0
+    assert len(mirror.asked()) == 1 + 3 * 2
 
 
-def test_without_the_catalogue_all_of_the_collection_is_missing(shelf: Library, tmp_path: Path) -> None:
-    shelf.pages["/feeds/pg_catalog.csv"] = b"<html>"
-    got = fetch_all(shelf, tmp_path)
+def test_without_the_catalogue_the_whole_collection_is_missing(mirror: BadServer, tmp_path: Path) -> None:
+    mirror.serve("/feeds/pg_catalog.csv", Answer(b"<html>"))
+    got = fetch_all(mirror, tmp_path)
     assert got.documents == ()
     assert got.missing[0].can_contain("gutenberg", "7")

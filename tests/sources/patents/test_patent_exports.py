@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, write_csv
+from made_files import write_rows
+from made_patents import TEXTS, TITLE, sort_items
 
 from audit_pipeline.readers.formats import ROW_SUFFIXES
-from audit_pipeline.sources.base import LeftOut, MissingPart
 from audit_pipeline.sources.patents.fetch import read_exported_patents
 from audit_pipeline.sources.patents.record import PARTS, Part, Patent
 
 TODAY = date(2024, 12, 31)
-TEXTS = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
 
 
 def flat(**changes: object) -> dict[str, object]:
-    """A row as the query of docs/benchmarks/patentmia.md writes it."""
+    """Return a row as the query of docs/benchmarks/patentmia.md writes it."""
     return {
         "publication_number": "CN-112345678-A",
         "application_number": "CN-202011084321-A",
@@ -34,18 +33,13 @@ def flat(**changes: object) -> dict[str, object]:
 
 
 def found(root: Path, parts: tuple[Part, ...] = PARTS) -> tuple[list[Patent], dict[str, str], dict[str, str]]:
-    items = list(read_exported_patents(root, ("CN",), parts, TODAY))
-    return (
-        [item for item in items if isinstance(item, Patent)],
-        {item.part: item.reason for item in items if isinstance(item, LeftOut)},
-        {item.part: item.reason for item in items if isinstance(item, MissingPart)},
-    )
+    return sort_items(read_exported_patents(root, ("CN",), parts, TODAY))
 
 
 EXPECTED = Patent(
     number="CN112345678A",
     title=TITLE,
-    parts={"abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)},
+    parts={part: TEXTS[part] for part in PARTS},
     published=date(2021, 2, 9),
     priority=date(2020, 10, 12),
     keys=("family:74512345", "application:CN202011084321"),
@@ -53,13 +47,13 @@ EXPECTED = Patent(
 )
 
 
-def test_every_form_of_one_row_is_one_patent(tmp_path: Path) -> None:
+def test_all_formats_of_a_row_yield_the_same_patent(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([flat()]), tmp_path / "a.parquet")
     dated = flat(publication_date=date(2021, 2, 9), filing_date=None, priority_date=date(2020, 10, 12))
     pq.write_table(pa.Table.from_pylist([dated]), tmp_path / "b.parquet")
     gaps = flat(publication_date=20210209.0, filing_date=20201012.0)
     pq.write_table(pa.Table.from_pylist([gaps]), tmp_path / "b2.parquet")
-    write_csv(tmp_path / "d.csv", [flat(publication_date="20210209.0", family_id="74512345.0")])
+    write_rows(tmp_path / "d.csv", [flat(publication_date="20210209.0", family_id="74512345.0")])
     strings = {key: str(value) if isinstance(value, int) else value for key, value in flat().items()}
     (tmp_path / "e.jsonl").write_text(json.dumps(strings, ensure_ascii=False) + "\n")
     patents, left_out, missing = found(tmp_path)
@@ -68,7 +62,7 @@ def test_every_form_of_one_row_is_one_patent(tmp_path: Path) -> None:
     assert missing == {}
 
 
-def test_rows_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_rows_are_reported_with_their_reason(tmp_path: Path) -> None:
     rows = [
         flat(),
         flat(publication_number="US-2021000001-A1"),
@@ -101,9 +95,9 @@ def test_rows_that_cannot_be_used(tmp_path: Path) -> None:
     }
 
 
-def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path) -> None:
-    write_csv(tmp_path / "a.csv", [flat()])
-    write_csv(
+def test_unusable_files_are_reported_with_advice(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.csv", [flat()])
+    write_rows(
         tmp_path / "b.csv", [{key: value for key, value in flat().items() if key not in ("claims", "priority_date")}]
     )
     (tmp_path / "d.parquet").write_bytes(b"PAR1")

@@ -1,22 +1,23 @@
-"""One page: its charset, fields, dates and text."""
+"""Saved pages of patents: the files in a folder, and the fields, dates and text of a page."""
 
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, sort_items
 
 from audit_pipeline.sources.base import UnusableDocumentError
+from audit_pipeline.sources.patents.fetch import read_saved_pages
 from audit_pipeline.sources.patents.page import parse_page
 from audit_pipeline.sources.patents.record import Patent
 
 TODAY = date(2024, 12, 31)
 
 
-def parsed(source: str | bytes) -> Patent:
-    content = source.encode() if isinstance(source, str) else source
-    return parse_page(content, TODAY)
+def parsed(source: str) -> Patent:
+    return parse_page(source.encode(), TODAY)
 
 
 def reason(source: str) -> str:
@@ -43,7 +44,7 @@ def test_a_translated_page_gives_the_original_passages() -> None:
         assert "machine translation" not in translated.parts[part]
 
 
-def test_a_page_names_no_address_but_its_own() -> None:
+def test_only_the_address_of_the_patent_itself_is_used() -> None:
     hostile = page().replace("https://patents.google.com/patent/CN112345678A/zh", "javascript:alert(1)")
     assert parsed(hostile).url == "https://patents.google.com/patent/CN112345678A/zh"
 
@@ -71,19 +72,19 @@ def test_a_page_names_no_address_but_its_own() -> None:
         ({"published": "9. Februar 2021"}, "unreadable date: publicationDate is '9. Februar 2021'"),
     ],
 )
-def test_dates_that_do_not_hold(changes: dict[str, object], expected: str) -> None:
+def test_inconsistent_dates_are_refused(changes: dict[str, object], expected: str) -> None:
     assert reason(page(**changes)) == expected  # type: ignore[arg-type]
 
 
-def test_the_timeline_stands_in_for_the_header() -> None:
+def test_the_timeline_replaces_missing_dates_of_the_header() -> None:
     source = page().replace('itemprop="priorityDate"', 'itemprop="x"').replace('itemprop="publicationDate"', "x")
     source = source.replace('<meta name="DC.date" content="2021-02-09">', "")
     patent = parsed(source)
     assert (patent.published, patent.priority) == (date(2021, 2, 9), date(2020, 10, 12))
 
 
-def test_other_publications_and_priorities_of_the_timeline_are_not_this_ones() -> None:
-    """A granted patent: its application was published before, a foreign one took priority from it later."""
+def test_other_publications_in_the_timeline_are_ignored() -> None:
+    """The patent is granted: its application was published before, and a foreign application claims its priority."""
     events = [
         ("filed", "Application filed by 某某竹艺有限公司", "2020-10-12"),
         ("priority", "Priority to CN202011084321.5A", "2020-10-12"),
@@ -98,16 +99,16 @@ def test_other_publications_and_priorities_of_the_timeline_are_not_this_ones() -
 
 
 @pytest.mark.parametrize("source", ["", "   ", "<html><body>404</body></html>", "nonsense", "<!-- x -->", "\x00\x01"])
-def test_what_is_no_patent_page(source: str) -> None:
+def test_other_pages_are_refused(source: str) -> None:
     assert reason(source) == "not the source of a patent page"
 
 
-def test_two_numbers_contradict() -> None:
+def test_contradictory_numbers_are_refused() -> None:
     source = page().replace('content="CN:112345678:A"', 'content="CN:112345679:A"')
     assert reason(source) == "contradictory publication numbers: CN112345678A and CN112345679A"
 
 
-def test_a_broken_page_gives_what_is_there() -> None:
+def test_a_truncated_page_yields_its_complete_parts() -> None:
     source = page()
     cut = source[: source.index(DESCRIPTION[-1])]
     patent = parsed(cut)
@@ -115,7 +116,7 @@ def test_a_broken_page_gives_what_is_there() -> None:
     assert patent.parts["claims"] == ""
 
 
-def test_deep_and_hostile_markup_ends() -> None:
+def test_deep_and_hostile_markup_is_harmless() -> None:
     deep = page(abstract="<div>" * 5000 + "灯" + "</div>" * 5000)
     assert parsed(deep).number == "CN112345678A"
     entities = '<!DOCTYPE html [<!ENTITY a "灯灯灯灯"><!ENTITY b "&a;&a;&a;"><!ENTITY x SYSTEM "file:///etc/passwd">]>'
@@ -128,3 +129,29 @@ def test_scripts_tables_and_formulas() -> None:
     inner = "甲<sub>1</sub><script>var x = '不要';</script>"
     inner += "<table><tr><td>长</td><td>宽</td></tr></table><img alt='图'>乙<br>丙"
     assert parsed(page(abstract=inner)).parts["abstract"].split() == ["甲1", "长", "宽", "乙", "丙"]
+
+
+def test_pages_of_a_folder_are_read_and_other_files_are_reported(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "pages", tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "x.html").write_text("must not be read")
+    (folder / "a.html").write_bytes(b"page a")
+    (folder / "deep" / "b.HTM").write_bytes(b"page b")
+    (folder / "note.txt").write_text("x")
+    (folder / ".hidden.html").write_text("x")
+    (folder / "away.html").symlink_to(outside / "x.html")
+    (folder / "away").symlink_to(outside)
+    (folder / "dangling.html").symlink_to(folder / "nowhere.html")
+    pages, left_out, missing = sort_items(read_saved_pages(folder))
+    assert dict(pages) == {"a.html": b"page a", "deep/b.HTM": b"page b"}
+    assert left_out.keys() == {"note.txt", "away.html", "away"}
+    assert missing.keys() == {"dangling.html"}
+    assert left_out["away.html"] == "a link out of the folder"
+    assert "cannot be read" in missing["dangling.html"]
+
+
+def test_a_page_may_be_one_file(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_bytes(b"x")
+    assert sort_items(read_saved_pages(tmp_path / "a.html"))[0] == [("a.html", b"x")]
+    assert "no such file or folder" in sort_items(read_saved_pages(tmp_path / "b.html"))[2]["b.html"]

@@ -1,4 +1,4 @@
-"""The source as a whole: every input, documents, groups, and reasons."""
+"""The source of patents: its documents and groups, and the reasons for skipping texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import jieba
 from ledger_lines import step_of
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
+from made_files import write_rows
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TEXTS, TITLE, page
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -23,12 +24,8 @@ TODAY = date(2024, 12, 31)
 TEXT = "\n".join((ABSTRACT, *DESCRIPTION, *CLAIMS))
 
 
-def settings(**changes: object) -> PatentsSettings:
-    return PatentsSettings.model_validate(changes)
-
-
 def fetch_all(tmp_path: Path, **changes: object) -> FetchedDocuments:
-    return collect(patents.fetch_documents(settings(**changes), tmp_path / "downloads", TODAY))
+    return collect(patents.fetch_documents(PatentsSettings.model_validate(changes), tmp_path / "downloads", TODAY))
 
 
 def reasons(found: FetchedDocuments) -> Counter[str]:
@@ -43,11 +40,10 @@ def save(folder: Path, name: str, source: str) -> Path:
 
 def export(path: Path, *numbers: str) -> Path:
     days = {"publication_date": 20240910, "priority_date": 20240402, "family_id": 901}
-    texts = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
-    return write_csv(path, [{"publication_number": number, **days, **texts} for number in numbers])
+    return write_rows(path, [{"publication_number": number, **days, **TEXTS} for number in numbers])
 
 
-def test_a_document(tmp_path: Path) -> None:
+def test_a_page_becomes_a_document(tmp_path: Path) -> None:
     folder = save(tmp_path / "pages", "a.html", page())
     (document,) = fetch_all(tmp_path, pages=folder).documents
     assert document.text == TEXT
@@ -73,7 +69,7 @@ def test_pages_and_export_together(tmp_path: Path) -> None:
     assert found.documents[2].earliest == date(2024, 4, 2)
 
 
-def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
+def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     save(folder, "good.html", page())
     save(folder, "undated.html", page(published=None, events=[]))
@@ -118,7 +114,7 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert reasons(found) == {"5000 characters or fewer": 1}
 
 
-def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
+def test_documents_of_missing_inputs_stay(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     now = datetime(2024, 12, 31, tzinfo=UTC)
     folder = save(tmp_path / "pages", "a.html", page())
@@ -134,7 +130,7 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     folder = save(tmp_path / "pages", "a.html", page())
     found = fetch_all(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
-    # Of one family they would be one group: here one is old, the other new.
+    # Documents of one family would be one group. These two belong to different families.
     different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
     store_documents(
         "patents", FetchedDocuments(tuple(different)), paths, step_of("run1"), datetime(2024, 12, 31, tzinfo=UTC)
@@ -154,6 +150,6 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
         assert row["text"] in {one.name: one.text.replace("\n", "") for one in different}[row["document_id"][-12:]]
 
 
-def test_what_has_to_be_set(tmp_path: Path) -> None:
-    assert "set patents.pages or patents.export" in str(settings().missing_setting)
-    assert settings(pages=tmp_path).missing_setting is None
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
+    assert "set patents.pages or patents.export" in str(PatentsSettings().missing_setting)
+    assert PatentsSettings(pages=tmp_path).missing_setting is None

@@ -1,6 +1,8 @@
+"""Years, months and the language of a text."""
+
 import pytest
 
-from audit_pipeline.splits.text_traits import find_years_and_months
+from audit_pipeline.splits.text_traits import detect_languages, find_years_and_months, is_same_language
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,15 @@ def test_years(text, years):
 )
 def test_months(text, months):
     assert find_years_and_months(text)[1] == [*months]
+
+
+def test_languages_of_plain_sentences():
+    texts = [
+        "The committee met on Tuesday to discuss the budget for the coming year and adjourned early.",
+        "Der Ausschuss tagte am Dienstag, um über den Haushalt des kommenden Jahres zu beraten.",
+        "委员会于星期二开会讨论来年的预算，并提前休会。",
+    ]
+    assert detect_languages(texts) == ["en", "de", "zh"]
+    assert is_same_language("zh-TW", "zh")
+    assert is_same_language("EN", "en")
+    assert not is_same_language("en", "de")
