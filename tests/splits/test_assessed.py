@@ -1,3 +1,5 @@
+"""The assessment of a split: the blind control of words and the verdict."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -15,7 +17,7 @@ from audit_pipeline.tables import BLIND_SCORES
 
 
 def made(n: int = 240, seed: int = 0) -> pa.Table:
-    """Texts of made-up words; every second member holds a word of its own. A few are not labelled, or calibrate."""
+    """Return examples of made-up words. Half of the members contain a telling word. A few texts have no label."""
     generator = np.random.default_rng(seed)
     rows = []
     for index in range(n):
@@ -28,7 +30,7 @@ def made(n: int = 240, seed: int = 0) -> pa.Table:
     return examples_table(rows)
 
 
-def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
+def test_the_control_uses_every_labelled_text_of_the_evaluation_split() -> None:
     examples = made()
     labelled = select_labelled_examples(examples)
     split = compute_assessed_split(examples, "temporal", "en")
@@ -42,7 +44,7 @@ def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
 
 
 @pytest.mark.parametrize("n", [240, 100])
-def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
+def test_the_tables_yield_the_same_assessment(n: int) -> None:
     examples = made(n)
     split = compute_assessed_split(examples, "exchangeable", "en", matched=True)
     texts = select_evaluation_texts(examples, str.split)
@@ -60,7 +62,7 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
             assert one.scores.tolist() == other.scores.tolist()
 
 
-def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> None:
+def test_scores_are_aligned_with_ids() -> None:
     split = compute_assessed_split(made(), "temporal", "en")
     ids = list(split.example_ids)
     forth, back = split.align_control(ids).scores, split.align_control(ids[::-1]).scores
@@ -72,7 +74,7 @@ def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> No
             split.align_control(others)
 
 
-def test_the_design_decides_what_may_be_claimed() -> None:
+def test_the_design_limits_the_claim() -> None:
     examples = made()
     assert compute_assessed_split(examples, "randomised", "en").claim_level == "sound test"
     assert compute_assessed_split(examples, "temporal", "en").claim_level == "screening only"

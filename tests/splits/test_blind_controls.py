@@ -1,6 +1,13 @@
+"""Blind controls: classifiers that separate the two sides without the model."""
+
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.splits import blind_controls as controls
 from audit_pipeline.splits.blind_controls import (
     BlindControl,
@@ -16,15 +23,17 @@ from audit_pipeline.statistics.intervals import NO_INTERVAL, measure_auroc_of_sc
 from audit_pipeline.statistics.roc import compute_metrics
 
 WORDS = [f"word{index:03d}" for index in range(300)]
+WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length32.jsonl"
 
 
-def made(n=240, seed=0, tell=lambda words, label, generator: words):
-    """n texts of 25 made-up words; ``tell`` makes a text's words show its label."""
-    generator = np.random.default_rng(seed)
-    labels = generator.permutation(np.arange(n) % 2)
-    texts = [" ".join(tell(generator.choice(WORDS, 25).tolist(), label, generator)) for label in labels]
-    names = [f"{index:04d}" for index in range(n)]
-    return names, texts, labels, names
+def made(n=240, size=1, alphabet=WORDS, tell=lambda words, label, generator: words):
+    """Return ids, texts of 25 made-up words, labels and groups. ``tell`` changes the words of a text by its label."""
+    generator = np.random.default_rng(0)
+    groups = np.arange(n) // size
+    labels = generator.permutation(np.arange(groups[-1] + 1) % 2)[groups]
+    blank = " " if alphabet is WORDS else ""
+    texts = [blank.join(tell(generator.choice(alphabet, 25).tolist(), label, generator)) for label in labels]
+    return [f"{index:04d}" for index in range(n)], texts, labels, [f"g{group:04d}" for group in groups]
 
 
 def controls_of(names, texts, labels, groups, language="en"):
@@ -41,7 +50,7 @@ def aurocs(names, texts, labels, groups, language="en"):
     return {one.name: one for one in measure_controls(found, labels, groups)}
 
 
-def test_nothing_is_found_where_there_is_nothing():
+def test_controls_of_equal_sides_are_near_one_half():
     for one in aurocs(*made(n=400)).values():
         if one.name == "dates":
             assert one.value is None
@@ -50,12 +59,12 @@ def test_nothing_is_found_where_there_is_nothing():
             assert one.interval.low - 0.03 < 0.5 < one.interval.high + 0.03
 
 
-def test_each_control_sees_its_own():
+def test_each_control_detects_its_own_difference():
     def years(words, label, generator):
         return [*words, f"{generator.integers(2005, 2015) + 10 * label}"]
 
     def ending(words, label, generator):
-        # Some words of others are left: a control that meets none of them has learned nothing and is not computed.
+        # Some shared words remain. Otherwise the control of words would know no word and would not be computed.
         made_up = [f"{word}{generator.integers(10**9)}{'ing' if label else 'ion'}" for word in words[5:]]
         return [*words[:5], *made_up]
 
@@ -72,7 +81,7 @@ def test_each_control_sees_its_own():
     assert aurocs(*made(tell=longer))["length"].value > 0.95
 
 
-def test_the_spread_of_lengths_is_seen_not_only_their_mean():
+def test_a_difference_in_the_spread_of_lengths_is_detected():
     def spread(words, label, generator):
         return words[: 20 - (generator.choice([-5, 5]) if label else 0)]
 
@@ -87,7 +96,7 @@ def test_the_word_control_is_the_blind_control_and_its_interval():
     assert one.interval == measure_auroc_of_scores(alone.scores, labels, groups).interval
 
 
-def test_without_blanks_between_words_characters_are_what_the_word_control_has():
+def test_without_blanks_the_control_of_characters_is_omitted():
     found = controls_of(*made(), "zh")
     assert "characters" not in found
     assert "character 1-3-grams" in found["words"].method
@@ -128,7 +137,7 @@ def test_long_texts_are_read_from_their_beginning(monkeypatch):
 def test_dense_features_by_hand():
     rows = np.array([[1.0, 5.0], [3.0, 5.0], [np.nan, 5.0], [1000.0, 6.0]])
     training, held_out = build_dense_features(rows)(np.array([0, 1, 2]), np.array([3]))
-    # Mean 2, deviation 1; no value counts as the mean; a column that does not vary says nothing, ever.
+    # The mean is 2 and the deviation 1. A missing value counts as the mean. A constant column becomes 0.
     assert training.tolist() == [[-1, 0, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]]
     assert held_out.tolist() == [[4, 0, 16, 0]]
 
@@ -151,3 +160,87 @@ def test_a_fold_without_texts_to_score_is_no_error():
     fitted, held_out = controls.build_character_features(["abcd", "abce"], (3, 5))(training, none)
     assert held_out.shape == (0, fitted.shape[1])
     assert build_dense_features(np.ones((2, 1)))(training, none)[1].shape == (0, 2)
+
+
+def test_a_telling_word_is_found():
+    ids, texts, labels, groups = made(tell=lambda words, label, generator: [*words, "telltale"] if label else words)
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert control.reason is None
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.75
+
+
+def test_a_telling_pair_of_characters_is_found_in_a_script_without_blanks():
+    han = [chr(0x4E00 + index) for index in range(300)]
+    ids, texts, labels, groups = made(
+        alphabet=han, tell=lambda words, label, generator: [*words, han[0] * 2] if label else words
+    )
+    control = compute_blind_control(ids, texts, labels, groups, language="zh")
+    assert "character 1-3-grams" in control.method
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.85
+    # In a language with blanks, each text is one word that no other text has.
+    by_words = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert by_words.scores is None
+    assert "it learned nothing" in by_words.reason
+
+
+def test_words_of_one_group_do_not_help():
+    # Each group has its own vocabulary. If a group were in the training folds, its words would reveal the label.
+    ids, _, labels, groups = made(size=6)
+    texts = [f"{group}a {group}b {group}c common words" for group in groups]
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert control.scores is None
+    assert control.reason.endswith("it learned nothing: all texts of a fold get the same prediction")
+    ungrouped = compute_blind_control(ids, texts, labels, ids, language="en")
+    assert compute_metrics(ungrouped.scores, labels)["auroc"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"n": 199}, "199 labelled examples, it needs 200"),
+        ({"n": 200, "size": 25}, "the members are of 4 groups, it needs 5"),
+        ({"n": 200, "size": 200}, "groups?, it needs 5"),
+    ],
+)
+def test_too_few_texts_or_groups_yield_no_control(how, reason):
+    ids, texts, labels, groups = made(**how)
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert control.scores is None
+    assert control.reason is not None
+    assert re.search(reason, control.reason)
+
+
+def test_one_class_and_texts_without_words_yield_no_control():
+    ids, texts, labels, groups = made()
+    control = compute_blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
+    assert control.reason == "the blind control was not computed: the members are of 0 groups, it needs 5"
+    control = compute_blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
+    assert control.reason == "the blind control was not computed: the texts hold no words"
+
+
+@pytest.mark.parametrize("shared", [0, 3, 20])
+def test_texts_without_shared_words_yield_no_control(shared):
+    ids, _, labels, groups = made()
+    texts = [f"only{index} here{index}" + " hello" * (index < shared) for index in range(240)]
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert control.scores is None
+    assert control.reason.startswith("the blind control was not computed: it learned nothing: ")
+    enough = compute_blind_control(
+        ids, [f"{text} {index % 2}0" for index, text in enumerate(texts)], labels, groups, language="en"
+    )
+    assert enough.scores is not None
+
+
+def test_unequal_lengths_are_refused():
+    ids, texts, labels, groups = made()
+    with pytest.raises(DataError, match="for each example"):
+        compute_blind_control(ids, texts[1:], labels, groups, language="en")
+
+
+@pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
+def test_wikimia_is_separable_without_a_model():
+    rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
+    texts, labels = [row["input"] for row in rows], np.array([row["label"] for row in rows])
+    ids = [f"{index:04d}" for index in range(len(rows))]
+    control = compute_blind_control(ids, texts, labels, ids, language="en")
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.95

@@ -1,4 +1,4 @@
-"""Texts that stand on both sides are found, however little of the difference anybody sees."""
+"""Texts on both sides are found in every spelling."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_other_texts_have_other_keys(one: str, other: str) -> None:
     assert build_comparison_key(one) != build_comparison_key(other)
 
 
-def test_what_separates_chinese_lines_does_not_count() -> None:
+def test_line_ends_in_chinese_do_not_matter() -> None:
     assert build_comparison_key("灯笼在马车\n下长山。") == build_comparison_key("灯笼在马车下长山")
 
 
@@ -96,7 +96,7 @@ def test_every_copy_is_found() -> None:
     assert found((TEXT, 1), (TEXT.upper(), 1), (f"{TEXT} Yes.", 0), (f"{TEXT}  yes.", 0), (OTHER, 0)) == [0, 1, 2, 3]
 
 
-def test_texts_that_are_not_there_are_one_by_their_digest() -> None:
+def test_empty_texts_are_compared_by_their_digest() -> None:
     assert find_texts_on_both_sides(["", "", "", ""], ["a", "b", "a", ""], [1, 1, 0, 0], 0.5) == [0, 2]
 
 
@@ -105,7 +105,7 @@ def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) 
     assert found((TEXT, 1), (OTHER, 1), (TEXT.upper(), 0), (f"{OTHER} No.", 0), ("short", 0)) == [0, 2]
 
 
-def test_what_nobody_sees_is_levelled() -> None:
+def test_invisible_differences_are_removed() -> None:
     assert normalise_text("\ufeffA\u200b  B\u00a0\u00adc\r\n") == "a b c"
     assert normalise_text("ﬁne Straße") == "fine strasse"
     assert normalise_text(" \u200b ") == ""

@@ -1,3 +1,5 @@
+"""Matching chooses members and non-members that are hard to separate without a model."""
+
 import inspect
 
 import numpy as np
@@ -7,21 +9,20 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.splits.matching import match_sides
 
 
-def made(a_side=180, alike=130, seed=0):
-    """Texts of 30 words, ``alike`` a side without and the others with four words of their side only."""
-    generator = np.random.default_rng(seed)
+def made():
+    """Return texts of 30 words. 130 texts per side share a vocabulary, and 50 have four words of their side."""
+    generator = np.random.default_rng(0)
     shared = [f"word{index}" for index in range(400)]
-    texts, labels, same = [], [], []
+    texts = []
     for label in (0, 1):
         own = [f"{'xy'[label]}{index}own" for index in range(12)]
-        for index in range(a_side):
+        for index in range(180):
             words = generator.choice(shared, 30).tolist()
-            if index >= alike:
+            if index >= 130:
                 words[:4] = generator.choice(own, 4)
             texts.append(" ".join(words))
-            labels.append(label)
-            same.append(index < alike)
-    return texts, np.array(labels), [f"g{index // 2}" for index in range(len(texts))], np.array(same)
+    groups = [f"g{index // 2}" for index in range(360)]
+    return texts, np.repeat([0, 1], 180), groups, np.tile(np.arange(180) < 130, 2)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_a_hidden_subset_that_is_alike_is_found(matched):
     assert same[chosen].mean() > 0.85
 
 
-def test_what_it_achieved_is_measured_against_as_many_drawn_blindly(matched):
+def test_the_effect_is_compared_with_a_random_sample_of_the_same_size(matched):
     assert matched.before.value > 0.65
     assert matched.before.n == 360
     assert matched.at_random.n == matched.after.n == matched.after_by_all.n == 200
@@ -58,7 +59,7 @@ def test_the_choice_depends_on_texts_and_seed_not_on_their_order(matched):
     assert (again.before, again.after, again.at_random) == (matched.before, matched.after, matched.at_random)
 
 
-def test_few_texts_are_matched_by_topic_and_length_and_nothing_is_read():
+def test_few_texts_are_matched_by_topic_and_length_without_a_control():
     cats, ships = "cats purr and sleep on warm mats", "ships sail with cargo from far ports"
     texts = [f"{cats} {word}" for word in ("one", "two", "three")] + [f"{ships} today", f"{cats} today", f"{ships} now"]
     found = match_sides(texts, [1, 1, 1, 0, 0, 0], list("abcdef"), 1, 0, "en")
@@ -73,18 +74,18 @@ def test_length_counts():
     assert match_sides(texts, [1, 1, 0], list("xyz"), 1, 0, "en").indices == (1, 2)
 
 
-def test_all_of_both_sides_can_be_asked_for_and_texts_without_words():
+def test_all_texts_can_be_chosen_even_without_words():
     texts = ["🙂" * 3, "🙂" * 4, "🙁", "🙁 🙁"]
     assert match_sides(texts, [1, 1, 0, 0], list("abcd"), 2, 0, "zh").indices == (0, 1, 2, 3)
 
 
-def test_it_sees_texts_labels_and_groups_only():
+def test_matching_receives_no_scores_of_a_model():
     assert list(inspect.signature(match_sides).parameters) == [
         "texts", "labels", "groups", "per_side", "seed", "language",
     ]  # fmt: skip
 
 
-def test_what_cannot_be_had_is_refused():
+def test_invalid_input_is_refused():
     for labels, per_side, problem in (
         ([1, 0, 0], 2, "2 members out of 1"),
         ([1, 1, 0], 2, "2 non-members out of 1"),

@@ -1,3 +1,5 @@
+"""Near-duplicates: exact pairs from MinHash candidates."""
+
 import numpy as np
 import pytest
 from hypothesis import given

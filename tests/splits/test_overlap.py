@@ -1,3 +1,5 @@
+"""Overlap of word n-grams between the sides."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,8 @@ TEXTS = st.lists(st.lists(st.sampled_from(["a", "A", "b", "ab"]), max_size=9).ma
 
 
 def test_by_hand():
-    # 4 words have two 3-grams: of the first text one is on the other side, of the second none; the third has none.
+    # 4 words have two 3-grams. The other side has one 3-gram of the first text and none of the second. The third text
+    # has no 3-gram.
     shares, too_short = overlap(["One two three four", "four three two one", "one two"], ["zero one TWO three"], 3)
     assert (shares.tolist(), too_short) == ([0.5, 0.0], 1)
     # An n-gram counts as often as it occurs.
@@ -21,7 +24,7 @@ def test_by_hand():
 
 
 @given(texts=TEXTS, others=TEXTS, size=st.integers(1, 4))
-def test_as_a_brute_force(texts, others, size):
+def test_shares_equal_those_of_a_brute_force_search(texts, others, size):
     expected = []
     for text in texts:
         words = text.lower().split()

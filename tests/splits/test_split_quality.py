@@ -1,3 +1,5 @@
+"""The table of split quality: measures of both sides without a model."""
+
 import json
 from datetime import date
 from pathlib import Path
@@ -35,20 +37,14 @@ def split_quality(examples, design, language, *, matched=False, **how):
 
 
 def table(texts, labels, **columns):
-    """Examples of one benchmark, one group per text."""
-    n = len(texts)
-    own = {
-        "text": texts,
-        "label": labels,
-        "published": [date(2020 + index % 2, 1, 1) for index in range(n)],
-        "words": [len(text.split()) for text in texts],
-        "collection": ["one"] * n,
-        "group": [f"g{index}" for index in range(n)],
-        **columns,
-    }
-    return examples_table(
-        example(f"{index:05d}", **{name: values[index] for name, values in own.items()}) for index in range(n)
-    )
+    """Return the examples of one benchmark, with one group per text."""
+    rows = []
+    for index, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        own = {name: values[index] for name, values in columns.items()}
+        published = date(2020 + index % 2, 1, 1)
+        defaults = {"text": text, "label": label, "published": published, "collection": "one", "group": f"g{index}"}
+        rows.append(example(f"{index:05d}", words=len(text.split()), **{**defaults, **own}))
+    return examples_table(rows)
 
 
 def words(first, count):
@@ -68,13 +64,8 @@ def values(quality):
     return found
 
 
-def verdict_of(quality):
-    (verdict,) = set(quality["split_verdict"].to_pylist())
-    return verdict
-
-
 def small(**columns):
-    """Two members and two non-members; the first of each side are near-duplicates: 10 of 12 words in a row."""
+    """Return two members and two non-members. The first texts of both sides share 10 of 12 consecutive words."""
     texts = [words(0, 12), words(100, 14), words(2, 12), words(300, 3)]
     return table(texts, [1, 1, 0, 0], **columns)
 
@@ -87,7 +78,7 @@ def test_a_small_split_by_hand():
     def value(*key):
         return found[key]["value"]
 
-    # 12 words have six 7-grams; shifted by two they share four. The text of three words has none.
+    # 12 words have six 7-grams. A shift by two words shares four. The text of three words has no 7-gram.
     assert value("ngram_overlap_mean", "7", "nonmembers") == pytest.approx(4 / 6)
     assert found["ngram_overlap_mean", "7", "nonmembers"]["n"] == 1
     assert "1 texts of fewer than 7 words left out" in found["ngram_overlap_mean", "7", "nonmembers"]["method"]
@@ -97,7 +88,7 @@ def test_a_small_split_by_hand():
     assert value("ngram_overlap_above_80", "7", "members") == 0.0
     assert value("ngram_overlap_mean", "13", "nonmembers") is None
     assert found["ngram_overlap_mean", "13", "nonmembers"]["method"] == "not defined: no text has 13 words"
-    # 8 shingles of five words each, 6 of 10 shared.
+    # Each text has 8 shingles. They share 6 of 10.
     assert value("near_duplicate_pairs", "all", "between") == 1
     assert value("near_duplicate_max", "all", "between") == pytest.approx(6 / 10)
     assert value("near_duplicate_texts", "all", "members") == 1
@@ -137,29 +128,31 @@ def test_years_and_languages_of_each_side():
     assert found["language_share", "de", "nonmembers"]["value"] == 1
 
 
-def test_the_word_control_binds_and_the_worst_is_named():
+def test_the_control_of_words_decides_and_the_highest_control_is_reported():
     texts, labels = made()
-    # Every text names a year of its own: no word that a text of another fold has, but a number that tells the sides.
+    # Every text mentions a different year. No other text has this word, but the number reveals the side.
     texts = [f"{text} {1600 + index + 250 * (1 - labels[index])}" for index, text in enumerate(texts)]
     quality = split_quality(table(texts, labels), "temporal", "en")
     found = values(quality)
     assert found["worst_blind_auroc", "dates", "both"]["value"] > 0.8
     assert found["worst_blind_auroc", "dates", "both"]["verdict"] == "separable without a model"
-    assert verdict_of(quality) == found["blind_auroc", "words", "both"]["verdict"] != "separable without a model"
+    verdict = quality["split_verdict"][0].as_py()
+    assert verdict == found["blind_auroc", "words", "both"]["verdict"] != "separable without a model"
 
 
-def test_every_measure_is_there():
+def test_the_table_has_every_measure():
     quality = split_quality(table(*made()), "temporal", "en")
     assert set(quality["measure"].to_pylist()) == MEASURES
+    assert not any("drawn" in method for method in quality["method"].to_pylist())
     assert quality.schema == SPLIT_QUALITY.schema
     assert all(description_of(field) for field in SPLIT_QUALITY.schema)
 
 
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [None, None, None], [1, None, None]])
-def test_without_two_sides_there_are_reasons(labels):
+def test_without_two_sides_the_table_has_reasons(labels):
     quality = split_quality(table([words(0, 14), words(20, 14), words(40, 14)], labels), "temporal", "en")
     found = values(quality)
-    assert verdict_of(quality) == "undetermined"
+    assert set(quality["split_verdict"].to_pylist()) == {"undetermined"}
     assert "worst_blind_auroc" not in quality["measure"].to_pylist()
     for key in (("blind_auroc", "words", "both"), ("ngram_overlap_mean", "7", "nonmembers")):
         assert found[key]["value"] is None
@@ -231,11 +224,9 @@ def test_large_sides_are_sampled_and_counted_whole():
     order = pa.array(np.random.default_rng(2).permutation(300))
     again = split_quality(examples.take(order), "temporal", "en", most_per_side=120)
     assert again.equals(quality)
-    everything = split_quality(examples, "temporal", "en", most_per_side=200)
-    assert not any("drawn" in method for method in everything["method"].to_pylist())
 
 
-def test_a_sample_is_what_its_texts_alone_would_give():
+def test_a_sample_yields_the_same_values_as_its_texts_alone():
     texts, labels = made(300)
     examples = table(texts, labels)
     sampled = split_quality(examples, "temporal", "en", most_per_side=110)
@@ -261,23 +252,23 @@ def test_a_sample_is_what_its_texts_alone_would_give():
 
 
 def test_matched_sides_are_at_best_undetermined():
-    # One vocabulary of 12 words on both sides.
+    # Both sides have the same vocabulary of 12 words.
     generator = np.random.default_rng(0)
     texts = [" ".join(f"w{index}" for index in generator.integers(0, 12, 12)) for _ in range(400)]
     labels = [index % 2 for index in range(400)]
-    plain, matched = (
-        split_quality(table(texts, labels), "temporal", "en", matched=matched) for matched in (False, True)
-    )
-    assert (verdict_of(plain), verdict_of(matched)) == ("mild shift", "undetermined")
+    examples = table(texts, labels)
+    assert compute_assessed_split(examples, "temporal", "en").verdict == "mild shift"
+    matched = split_quality(examples, "temporal", "en", matched=True)
+    assert set(matched["split_verdict"].to_pylist()) == {"undetermined"}
     assert "mild shift" not in matched["verdict"].to_pylist()
 
 
 @pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
-def test_wikimia_is_told_apart_by_the_years_it_mentions():
+def test_wikimia_is_separable_by_the_years_it_mentions():
     rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
     quality = split_quality(table([row["input"] for row in rows], [row["label"] for row in rows]), "temporal", "en")
     found = values(quality)
-    assert verdict_of(quality) == "separable without a model"
+    assert set(quality["split_verdict"].to_pylist()) == {"separable without a model"}
     assert found["blind_auroc", "dates", "both"]["value"] > 0.95
     assert found["blind_auroc", "length", "both"]["value"] < 0.6
     assert found["near_duplicate_pairs", "all", "between"]["value"] == 0
