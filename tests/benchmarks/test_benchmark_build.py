@@ -1,4 +1,4 @@
-"""Digests, and a benchmark as it lies in the data folder."""
+"""Digests and manifests of built benchmarks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def some_documents(extra: int = 0) -> pa.Table:
     return documents_table([*rows, document("mid", date(2023, 1, 1)), document("undated", None)])
 
 
-def test_everything_else_is(tmp_path: Path) -> None:
+def test_the_digest_covers_every_setting_that_changes_examples(tmp_path: Path) -> None:
     base = compute_benchmark_digest(temporal_spec(), VERSIONS)
     changed = [
         compute_benchmark_digest(temporal_spec(**change), VERSIONS)
@@ -61,7 +61,7 @@ def test_everything_else_is(tmp_path: Path) -> None:
     assert base == compute_benchmark_digest(temporal_spec(), dict(VERSIONS))
 
 
-def test_the_digest_of_labelled_rows_does_not_name_the_place_where_they_lie() -> None:
+def test_the_digest_does_not_depend_on_the_location_of_rows() -> None:
     here, there = (labelled_spec(path=path, path_variable=name) for path, name in (("/a", "A"), ("/b", None)))
     assert compute_benchmark_digest(here, {"rows": "1"}) == compute_benchmark_digest(there, {"rows": "1"})
     assert compute_benchmark_digest(here, {"rows": "1"}) != compute_benchmark_digest(here, {"rows": "2"})
@@ -106,7 +106,7 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert report.failed == ()
 
 
-def test_a_build_depends_on_nothing_but_its_inputs(tmp_path: Path) -> None:
+def test_equal_inputs_yield_equal_builds(tmp_path: Path) -> None:
     spec = temporal_spec(calibration_fraction=0.25)
     first, second = (
         build(spec, DataPaths(tmp_path / name), "run", lambda source: some_documents()) for name in ("a", "b")
@@ -149,7 +149,7 @@ def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
         compute_digest_from_inputs(spec, paths)
 
 
-def test_a_failed_build_leaves_the_earlier_one_alone(tmp_path: Path) -> None:
+def test_a_failed_build_keeps_the_earlier_build(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     spec = temporal_spec()
     build(spec, paths, "run-1", lambda source: some_documents())
@@ -188,7 +188,7 @@ def test_a_failed_blocking_check_is_reported(tmp_path: Path) -> None:
     assert [check.name for check in report.failed] == ["both_classes"]
 
 
-def test_what_is_not_built_or_broken_is_said(tmp_path: Path) -> None:
+def test_missing_and_corrupt_manifests_are_errors(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
         read_built(paths, "made_10")
@@ -200,7 +200,13 @@ def test_what_is_not_built_or_broken_is_said(tmp_path: Path) -> None:
 
 
 def test_counts_by_hand() -> None:
-    examples = build_free_examples()
+    examples = examples_table(
+        [
+            example("1", label=1, split="calibration", collection="x", group="g"),
+            example("2", label=0, collection="x", group="h"),
+            example("3", label=None, collection="y", group="h"),
+        ]
+    )
     counts = count_examples(examples)
     assert (counts["texts"], counts["members"], counts["nonmembers"], counts["unlabelled"]) == (3, 1, 1, 1)
     assert (counts["groups"], counts["documents"]) == (2, 3)
@@ -208,18 +214,8 @@ def test_counts_by_hand() -> None:
     assert counts["by_collection"]["x"] == {"members": 1, "nonmembers": 1, "unlabelled": 0}
 
 
-def build_free_examples() -> pa.Table:
-    return examples_table(
-        [
-            example("1", label=1, split="calibration", collection="x", group="g"),
-            example("2", label=0, collection="x", group="h"),
-            example("3", label=None, collection="y", group="h"),
-        ]
-    )
-
-
-def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:
-    """The demo takes 100 texts per side, about as many per project, all evaluated."""
+def test_the_shipped_demo_builds(tmp_path: Path) -> None:
+    """The demo has 100 texts per side, about as many per project, and all are evaluated."""
     spec = load_benchmarks(PROJECT_ROOT / "config")["demo_64"]
     documents = documents_table(
         document(f"{project}{side}{number}n", when, 300, collection=project)

@@ -1,4 +1,4 @@
-"""The checks find what they look for."""
+"""The checks of a benchmark's examples."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_a_text_on_both_sides_or_twice_is_found() -> None:
     assert not results["no_text_twice"].passed
 
 
-def test_lengths_are_counted_not_believed() -> None:
+def test_lengths_are_counted_again() -> None:
     results = by_name(table(example("m", 1, text=words_of("m", 9)), example("n", 0, words=9), example("o", 0)))
     assert results["exact_lengths"].offenders == ("m", "n")
 
 
-def test_balance_is_asked_for_in_every_collection() -> None:
+def test_balance_is_checked_in_every_collection() -> None:
     examples = table(
         example("m", 1, collection="a"),
         example("n", 0, collection="b"),
@@ -97,7 +97,7 @@ def test_balance_is_asked_for_in_every_collection() -> None:
     assert by_name(examples, labelled_spec(10))["balanced"].passed
 
 
-def test_both_classes_must_be_evaluated() -> None:
+def test_the_evaluation_split_needs_both_classes() -> None:
     assert not by_name(table(example("m", 1), example("l", 1)))["both_classes"].passed
     assert not by_name(table(example("m", 1), example("n", 0, split="calibration")))["both_classes"].passed
     assert not by_name(table())["both_classes"].passed
@@ -114,7 +114,7 @@ def test_a_divided_group_is_found() -> None:
     assert check.counts == {"groups": 2, "divided groups": 1}
 
 
-def test_dates_are_no_matter_to_labelled_rows() -> None:
+def test_dates_of_labelled_rows_are_not_checked() -> None:
     assert "dates_on_their_side" not in by_name(table(example("m", 1)), labelled_spec(10))
 
 
@@ -124,7 +124,7 @@ def test_offenders_are_capped_but_all_are_counted() -> None:
     assert check.counts == {"other lengths": 50}
 
 
-def test_near_duplicates_between_sides_warn_and_those_within_are_counted_across_groups() -> None:
+def test_near_duplicates_are_counted_between_and_within_sides() -> None:
     words = words_of("w", 15).split()
     texts = [" ".join(words[start : start + 10]) for start in (0, 1, 2)]
     examples = table(
@@ -149,7 +149,7 @@ def test_near_duplicates_between_sides_warn_and_those_within_are_counted_across_
     assert closer.counts["pairs between the sides"] == 1
 
 
-def test_drawn_examples_with_a_reprinted_document_are_told_of() -> None:
+def test_a_reprinted_document_is_reported() -> None:
     # Windows of 40 in 41 words all hold the word in the middle, so no two of them are the same text. They share at
     # least 30 of their 36 shingles: 30 / (36 + 36 - 30) = .71.
     text = words_of("same", 41)

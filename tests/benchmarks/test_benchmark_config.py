@@ -1,4 +1,4 @@
-"""config/benchmarks.yaml: what it may hold, what it expands to, and what a user's name finds."""
+"""The file config/benchmarks.yaml: its entries, its errors, and the names of benchmarks."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def write(folder: Path, families: str) -> Path:
     return path
 
 
-def test_a_design_is_somebodys_word_where_it_does_not_follow_from_how_texts_are_drawn(tmp_path: Path) -> None:
-    """Rows that somebody has labelled, and held-out documents that are said to be like the audited ones."""
+def test_the_author_states_the_design_unless_it_follows_from_the_builder(tmp_path: Path) -> None:
+    """The author states the design of labelled rows and of held-out documents."""
     common = "    description: d\n    words: [8]\n    seed: 1\n"
     shelf = f"    builder: shelf\n{common}    sources: [s]\n    windows_per_document: 3\n"
     write(
@@ -82,7 +82,7 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     demo = benchmarks["demo_64"].settings
     assert isinstance(demo, TemporalSettings)
     assert (demo.per_side, demo.calibration_fraction) == (100, 0)
-    # The first report that anyone sees carries the control that the README promises.
+    # The README promises that the first report has a blind control.
     assert 2 * demo.per_side >= blind_controls.MIN_EXAMPLES
     wikimia = benchmarks["wikimia_256"].settings
     assert isinstance(wikimia, LabelledSettings)
@@ -107,7 +107,7 @@ def test_a_family_without_a_seed_has_seed_0(tmp_path: Path) -> None:
     assert load_benchmarks(tmp_path)["notes_32"].settings.seed == 0
 
 
-def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_lists_similar_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, f"benchmarks:\n  release_notes:\n{TEMPORAL}")
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
     with pytest.raises(ConfigError, match=r"no benchmark 'relase_notes'.*did you mean release_notes or"):
@@ -141,7 +141,7 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("benchmarks:", "benchmarks: [", "cannot be read"),
     ],
 )
-def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_mistakes_in_a_temporal_family_are_reported(tmp_path: Path, old: str, new: str, told: str) -> None:
     content = f"benchmarks:\n  notes:\n{TEMPORAL}"
     assert old in content
     path = write(tmp_path, content.replace(old, new, 1))
@@ -172,14 +172,14 @@ def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: 
         ("seed: 1", "seed: 1\n    member_before: 2022-01-01", "rows: unknown key 'member_before'"),
     ],
 )
-def test_a_mistake_in_a_labelled_family_is_named(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_mistakes_in_a_labelled_family_are_reported(tmp_path: Path, old: str, new: str, told: str) -> None:
     content = f"benchmarks:\n  rows:\n{LABELLED}"
     assert old in content
     write(tmp_path, content.replace(old, new, 1))
     assert re.search(told, problems_of(load_benchmarks, tmp_path))
 
 
-def test_a_misspelt_key_is_not_told_as_a_missing_one_and_every_mistake_is_told(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_and_a_misspelt_key_is_not_called_missing(tmp_path: Path) -> None:
     content = f"benchmarks:\n  notes:\n{TEMPORAL}".replace("member_before", "member_befor").replace("[32", "[0, 32")
     path = write(tmp_path, content.replace("nonmember_from: 2025-01-01", "nonmember_from: soon"))
     assert [
@@ -201,7 +201,7 @@ def test_a_misspelt_key_is_not_told_as_a_missing_one_and_every_mistake_is_told(t
         ("    design: randomised\n", r"design: must be 'unlabelled', 'temporal', 'exchangeable', 'selected' or 'unst"),
     ],
 )
-def test_a_shelf_with_held_out_documents_says_what_its_design_may_be(tmp_path: Path, design: str, told: str) -> None:
+def test_a_shelf_with_held_out_documents_needs_a_design(tmp_path: Path, design: str, told: str) -> None:
     shelf = EVERY.partition("  mine:\n")[2] + "    held_out: {groups: [x]}\n"
     write(tmp_path, f"benchmarks:\n  mine:\n{shelf}{design}")
     assert re.search(told, problems_of(load_benchmarks, tmp_path))
@@ -302,7 +302,7 @@ benchmarks:
 """
 
 
-def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path) -> None:
+def test_a_family_of_any_length_is_one_benchmark(tmp_path: Path) -> None:
     write(tmp_path, EVERY)
     benchmarks = load_benchmarks(tmp_path)
     assert {name: (spec.words, spec.has_exact_length, spec.design) for name, spec in benchmarks.items()} == {
@@ -329,7 +329,7 @@ def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path)
     assert len({hash(spec) for spec in benchmarks.values()}) == len(benchmarks)
 
 
-def test_a_change_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
+def test_a_change_affects_only_the_digests_of_its_family(tmp_path: Path) -> None:
     def digests(content: str) -> dict[str, str]:
         write(tmp_path, content)
         return {name: compute_benchmark_digest(spec, {"x": "1"}) for name, spec in load_benchmarks(tmp_path).items()}

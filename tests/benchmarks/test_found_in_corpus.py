@@ -1,4 +1,4 @@
-"""Labels by what a corpus was found to hold: which texts are on which side, which on none, and what must be there."""
+"""Labels from a search of a corpus: members, non-members and skipped texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORPUS = "open"
 POOL = "shelf_60"
 COMMAND = f"corpus-audit overlap --benchmark {POOL} --corpus {CORPUS}"
 
-# Of every document of 60 words: its collection, its day, and what the corpus holds of it.
+# The collection, the day and the search result of each document of 60 words.
 DOCUMENTS: Mapping[str, tuple[str, date | None, Mapping[str, Any]]] = {
     "copied": ("north", date(2020, 1, 1), FOUND),
     "absent": ("north", date(2020, 12, 31), {}),
@@ -47,7 +47,7 @@ def found_spec(words: int | None = None, **changes: Any) -> BenchmarkSpec:
 
 
 def build_pool(paths: DataPaths, *more: dict[str, Any], **changes: Any) -> None:
-    """The shelf of all the documents, a group for each first letter."""
+    """Build a shelf of all documents, with one group per first letter."""
     documents = [
         document(name, day, 60, collection=collection, group=name[0])
         for name, (collection, day, _) in DOCUMENTS.items()
@@ -61,7 +61,7 @@ def finding_of(example: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> DataPaths:
-    """A data folder with the pool, and what a search of the whole corpus found of it."""
+    """Return a data folder with the pool and the result of a complete search."""
     paths = DataPaths(tmp_path)
     build_pool(paths)
     write_search(paths, POOL, CORPUS, finding_of)
@@ -73,7 +73,7 @@ def labels_of(report: building.BenchmarkReport) -> dict[str, int | None]:
     return {row["document_id"].rpartition(":")[2]: row["label"] for row in rows}
 
 
-def test_what_the_corpus_holds_is_a_member_and_what_it_holds_nothing_of_is_none(paths: DataPaths) -> None:
+def test_texts_in_the_corpus_are_members_and_absent_texts_are_not(paths: DataPaths) -> None:
     report = build(found_spec(), paths, "run")
     assert labels_of(report) == {"copied": 1, "undated": 1, "absent": 0, "later": 0, "south": 0}
     assert report.texts_left_out == {
@@ -89,7 +89,7 @@ def test_what_the_corpus_holds_is_a_member_and_what_it_holds_nothing_of_is_none(
     assert told == ("c", "north", date(2020, 1, 1), 60, "known")
 
 
-def test_the_manifest_says_where_texts_and_labels_are_from(paths: DataPaths) -> None:
+def test_the_manifest_states_the_origin_of_texts_and_labels(paths: DataPaths) -> None:
     manifest = build(found_spec(), paths, "run").manifest
     assert manifest["label_source"] == "corpus"
     assert manifest["design"] == "selected"
@@ -109,18 +109,18 @@ def test_the_manifest_says_where_texts_and_labels_are_from(paths: DataPaths) -> 
         ({"covered_by_copies": 0.9, "longest": 19, "words": 20}, False),
     ],
 )
-def test_a_member_needs_its_share_and_one_long_passage(finding: Mapping[str, Any], is_member: bool) -> None:
+def test_a_member_needs_a_minimum_share_and_one_long_passage(finding: Mapping[str, Any], is_member: bool) -> None:
     settings = found_spec().require_settings(FoundInCorpusSettings)
     label, reason = label_text({"words": 60, **FOUND, **finding}, settings)
     assert (label, reason) == ((1, None) if is_member else (None, "in the corpus in part"))
 
 
-def test_share_and_length_are_the_entrys(paths: DataPaths) -> None:
+def test_the_entry_sets_share_and_length(paths: DataPaths) -> None:
     assert labels_of(build(found_spec(share=0.4, length=24), paths, "run"))["quoted"] == 1
     assert "quoted" not in labels_of(build(found_spec(share=0.4, length=25), paths, "run"))
 
 
-def test_alike_texts_are_of_a_collection_and_year_that_has_both_labels(paths: DataPaths) -> None:
+def test_only_collections_and_years_with_both_labels_are_used(paths: DataPaths) -> None:
     report = build(found_spec(both_labels_in="collection_and_year"), paths, "run")
     assert labels_of(report) == {"copied": 1, "absent": 0}
     assert report.texts_left_out["of a collection and year with one label alone"] == 2
@@ -135,7 +135,7 @@ def test_a_group_may_have_both_labels_and_stays_in_one_split(paths: DataPaths) -
     assert len({row["split"] for row in rows if row["group"] == "c"}) == 1
 
 
-def test_a_corpus_that_was_read_in_part_gives_no_labels(paths: DataPaths) -> None:
+def test_an_incomplete_search_yields_no_labels(paths: DataPaths) -> None:
     write_search(paths, POOL, CORPUS, finding_of, is_complete=False, shards_read=37, shards=1024)
     with pytest.raises(DataError, match=r"37 of its 1,024 shards were read.*may still be in it") as told:
         build(found_spec(), paths, "run")
@@ -145,7 +145,7 @@ def test_a_corpus_that_was_read_in_part_gives_no_labels(paths: DataPaths) -> Non
         build(found_spec(), paths, "run")
 
 
-def test_what_is_missing_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_errors_name_the_missing_step_and_its_command(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_digest_from_inputs(found_spec(), paths)):
         with pytest.raises(DataError, match=f"the benchmark {POOL} has not been built yet"):
@@ -156,19 +156,19 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(tmp_path: Path)
             ask()
 
 
-def test_a_search_for_an_earlier_build_of_the_pool_is_not_taken(paths: DataPaths) -> None:
+def test_a_search_of_an_earlier_build_is_refused(paths: DataPaths) -> None:
     build_pool(paths, document("more", None, 60))
     with pytest.raises(DataError, match=f"was rebuilt after the corpus {CORPUS} was searched.*{COMMAND}"):
         build(found_spec(), paths, "run")
 
 
-def test_one_side_alone_is_an_error_that_counts_the_others(paths: DataPaths) -> None:
+def test_an_empty_side_is_an_error_with_counts(paths: DataPaths) -> None:
     write_search(paths, POOL, CORPUS, lambda row: {"templates": 1} if "copied" in row["text"] else {})
     with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(skipped: 1 with phrases .*\)"):
         build(found_spec(), paths, "run")
 
 
-def test_the_digest_follows_the_search_and_the_pool_and_reads_neither(
+def test_the_digest_follows_search_and_pool_without_reading_them(
     paths: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = build(found_spec(), paths, "run").digest

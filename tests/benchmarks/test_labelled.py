@@ -1,8 +1,7 @@
-"""Labelled rows: which are used, how they are grouped, where they come from, and what goes wrong."""
+"""Labelled rows: usable rows, their labels, groups and origins, and errors."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_documents import labelled_spec, words_of
+from made_documents import labelled_spec, words_of, write_jsonl
 
 from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, examples_from_rows
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, examples_from_rows, parse_label_column
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.text_rows import Row, UnusableRowError
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.tables import text_sha256
 
@@ -31,19 +31,13 @@ GOOD: Rows = [
 ]
 
 
-def write_jsonl(folder: Path, rows: Rows, words: int = 4) -> Path:
-    path = folder / f"Rows_length{words}.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def read_labelled(spec: BenchmarkSpec) -> LabelledRows:
     return labelled.read_labelled_rows(spec, DataPaths.from_environment(), {}.__getitem__).content
 
 
-def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
+def test_every_usable_row_becomes_an_unchanged_example(tmp_path: Path) -> None:
     spaced = "four  words\tstand here"
-    write_jsonl(tmp_path, [*GOOD, {"input": spaced, "label": None}])
+    write_jsonl(tmp_path / "Rows_length4.jsonl", [*GOOD, {"input": spaced, "label": None}])
     spec = labelled_spec(4, path=tmp_path, language="de")
     drawn = examples_from_rows(read_labelled(spec), spec, "run")
     rows = drawn.examples.to_pylist()
@@ -60,8 +54,8 @@ def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("design", "kept"), [("randomised", 2), ("exchangeable", 2), ("temporal", 4)])
-def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: str, kept: int) -> None:
-    """Equal after levelling always; nearly equal where chance decides the labels, and claims rest on nothing else."""
+def test_texts_on_both_sides_are_skipped(tmp_path: Path, design: str, kept: int) -> None:
+    """Nearly equal texts are skipped only if chance decides the labels."""
     texts = [words_of(name, 32) for name in "abcd"]
     near = f"{texts[1].rsplit(' ', 1)[0]} otherwise"
     rows = [
@@ -70,7 +64,7 @@ def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: st
         {"input": texts[0].upper().replace(" ", "  "), "label": 0},
         {"input": near, "label": 0},
     ]
-    path = write_jsonl(tmp_path, rows, 32)
+    path = write_jsonl(tmp_path / "Rows_length32.jsonl", rows)
     spec = labelled_spec(32, path=tmp_path, design=design)
     drawn = examples_from_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == kept
@@ -83,8 +77,14 @@ def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: st
 
 
 def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) -> None:
-    write_jsonl(tmp_path, [{"input": words_of("a", 32), "label": 1}, {"input": words_of("b", 32), "label": 0}], 32)
-    write_jsonl(tmp_path, [{"input": words_of("b", 64), "label": 0}, {"input": words_of("a", 64), "label": 1}], 64)
+    write_jsonl(
+        tmp_path / "Rows_length32.jsonl",
+        [{"input": words_of("a", 32), "label": 1}, {"input": words_of("b", 32), "label": 0}],
+    )
+    write_jsonl(
+        tmp_path / "Rows_length64.jsonl",
+        [{"input": words_of("b", 64), "label": 0}, {"input": words_of("a", 64), "label": 1}],
+    )
     groups = {}
     for words in (32, 64):
         spec = labelled_spec(words, path=tmp_path)
@@ -94,9 +94,9 @@ def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) ->
     assert len(set(groups[32].values())) == 2
 
 
-def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
+def test_unusable_rows_are_reported_and_counted(tmp_path: Path) -> None:
     path = write_jsonl(
-        tmp_path,
+        tmp_path / "Rows_length4.jsonl",
         [
             *GOOD,
             {"input": words_of("short", 3), "label": 1},
@@ -135,12 +135,15 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
     assert drawn.texts_left_out["the same text occurs elsewhere with another label"] == 2
 
 
-def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
-    write_jsonl(tmp_path, [{"input": words_of(name, 4), "label": 1} for name in "abc"])
+def test_a_single_class_is_refused_but_unlabelled_rows_are_not(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "Rows_length4.jsonl", [{"input": words_of(name, 4), "label": 1} for name in "abc"])
     spec = labelled_spec(4, path=tmp_path)
     with pytest.raises(DataError, match=r"rows_4: all 3 labelled rows of .* are members, so no metric"):
         examples_from_rows(read_labelled(spec), spec, "run")
-    write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}])
+    write_jsonl(
+        tmp_path / "Rows_length4.jsonl",
+        [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}],
+    )
     with pytest.raises(DataError, match=r"all 1 labelled rows of .* are non-members"):
         examples_from_rows(read_labelled(spec), spec, "run")
     unlabelled = labelled_spec(4, path=tmp_path, label_column=None)
@@ -149,8 +152,8 @@ def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
     assert all(check.passed for check in run_checks(drawn.examples, unlabelled))
 
 
-def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
-    write_jsonl(tmp_path, [{"text": words_of("a", 4), "member": 1}])
+def test_a_missing_column_is_an_error_that_lists_the_columns(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "Rows_length4.jsonl", [{"text": words_of("a", 4), "member": 1}])
     with pytest.raises(DataError, match="no column 'input'; the columns are: text, member"):
         read_labelled(labelled_spec(4, path=tmp_path))
     with pytest.raises(DataError, match="no column 'label'; the columns are: text, member"):
@@ -161,7 +164,7 @@ def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
     spec = labelled_spec(4, path=tmp_path, path_variable="MADE_ROWS")
     with pytest.raises(DataError, match=r"holds neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
         read_labelled(spec)
-    write_jsonl(tmp_path, [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
+    write_jsonl(tmp_path / "Rows_length4.jsonl", [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
     with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, .*:1: has 2 words, not 4"):
         read_labelled(spec)
     (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
@@ -169,22 +172,17 @@ def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
         read_labelled(spec)
 
 
-def parquet_parts(folder: Path, rows: Rows) -> None:
-    """``rows`` in two parts, named as the hub names them."""
-    (folder / "data").mkdir()
-    for part, some in enumerate((rows[:2], rows[2:])):
-        name = f"Rows_length4-{part:05d}-of-00002.parquet"
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in some]), folder / "data" / name)
-
-
 def test_jsonl_csv_and_parquet_parts_give_the_same_benchmark(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("jsonl", "csv", "parts")}
     for folder in folders.values():
         folder.mkdir()
-    write_jsonl(folders["jsonl"], GOOD)
+    write_jsonl(folders["jsonl"] / "Rows_length4.jsonl", GOOD)
     lines = ["input,label", *(f"{row['input']},{row['label']}" for row in GOOD)]
     (folders["csv"] / "Rows_length4.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    parquet_parts(folders["parts"], GOOD)
+    (folders["parts"] / "data").mkdir()
+    for part, some in enumerate((GOOD[:2], GOOD[2:])):
+        table = pa.Table.from_pylist([dict(row) for row in some])
+        pq.write_table(table, folders["parts"] / "data" / f"Rows_length4-{part:05d}-of-00002.parquet")
     read = [read_labelled(labelled_spec(4, path=folder)) for folder in folders.values()]
 
     assert len({rows.version for rows in read}) == 1
@@ -195,7 +193,7 @@ def test_versions_follow_the_rows(tmp_path: Path) -> None:
     spec = labelled_spec(4, path=tmp_path)
 
     def version(rows: Rows) -> str:
-        write_jsonl(tmp_path, rows)
+        write_jsonl(tmp_path / "Rows_length4.jsonl", rows)
         return read_labelled(spec).version
 
     assert version(GOOD) == version([dict(reversed(row.items())) for row in GOOD])
@@ -225,7 +223,7 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     assert groups[256] < groups[128] < groups[64] < groups[32]
 
 
-def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
+def test_columns_hold_document_group_and_day(tmp_path: Path) -> None:
     rows: Rows = [
         {"input": "one two", "label": 1, "book": "A", "page": 7, "day": "2020-05-01"},
         {"input": "three", "label": 0, "book": "B", "page": "8", "day": ""},
@@ -235,7 +233,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         {"input": "seven", "label": 0, "book": "C", "page": 11, "day": "soon"},
         {"input": "eight", "label": 0, "book": "C", "page": 12, "day": "2020"},
     ]
-    write_jsonl(tmp_path, rows)
+    write_jsonl(tmp_path / "Rows_length4.jsonl", rows)
     columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
     spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
     drawn = examples_from_rows(read_labelled(spec), spec, "run")
@@ -252,7 +250,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         "column 'book' is null",
         "column 'page' is empty",
     ]
-    # The examples have no column for the other end of an interval.
+    # The examples have no column for the first day of an interval.
     assert [row["reason"] for row in drawn.notes["undated"]["first"]] == [
         "column 'day': 'soon' is not a date that can be read",
         "column 'day': '2020' is more than one day",
@@ -263,28 +261,59 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         read_labelled(labelled_spec(4, path=tmp_path, exact_words=False, group_column="isbn"))
 
 
-def test_words_that_stand_for_labels(tmp_path: Path) -> None:
+def test_label_values_map_words_to_labels(tmp_path: Path) -> None:
     values = ("member", "nonmember", None, "", 1)
     rows = [{"input": words_of(f"{name}x", 4), "label": value} for name, value in zip("abcde", values, strict=True)]
-    write_jsonl(tmp_path, rows)
+    write_jsonl(tmp_path / "Rows_length4.jsonl", rows)
     spec = labelled_spec(4, path=tmp_path, label_values={"member": 1, "nonmember": 0})
     read = read_labelled(spec)
     assert [text.label for text in read.texts] == [1, 0, None, None]
     assert [entry.reason for entry in read.skipped] == ["its label is 1, not member, nonmember or null"]
 
 
-def test_which_of_two_equal_rows_is_kept_does_not_depend_on_their_order(tmp_path: Path) -> None:
+def test_the_choice_among_equal_rows_does_not_depend_on_their_order(tmp_path: Path) -> None:
     twice: Rows = [{"input": words_of("same", 4), "label": 1, "book": book} for book in ("B", "A")]
     other: Rows = [{"input": words_of("other", 4), "label": 0, "book": "C"}]
     for rows, which in (([*twice, *other], "a later"), ([*reversed(twice), *other], "an earlier")):
-        write_jsonl(tmp_path, rows)
+        write_jsonl(tmp_path / "Rows_length4.jsonl", rows)
         read = read_labelled(labelled_spec(4, path=tmp_path, group_column="book"))
         assert {text.group for text in read.texts} == {"rows:A", "rows:C"}
         assert [entry.reason for entry in read.skipped] == [f"the same as {which} row"]
 
 
-def test_the_real_rows_have_the_versions_they_had() -> None:
+def test_the_version_of_wikimia_is_unchanged() -> None:
     if not WIKIMIA.is_dir():
         pytest.skip(f"the WikiMIA rows are not at {WIKIMIA}")
     spec = labelled_spec(256, path=WIKIMIA, split="WikiMIA_length{words}")
     assert read_labelled(spec).version == "8d5f8a09b68d5b5630a0751eee48c065af67b37b355f4e5996401cf5a7892ff5"
+
+
+LONG = f"its label is '{'word ' * 6}…', not "
+
+
+def read_label(value: object, meanings: dict[str, int] | None = None) -> int | None:
+    return parse_label_column(Row("a:1", 0, {"label": value}), "label", meanings or {})
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(1, 1), (0, 0), (True, 1), (0.0, 0), ("1", 1), (" 0 ", 0), ("", None), (None, None)]
+)
+def test_labels_in_every_spelling(value: object, label: int | None) -> None:
+    assert read_label(value) == label
+
+
+@pytest.mark.parametrize(
+    ("value", "meanings", "reason"),
+    [
+        *((value, None, "not 0, 1 or null") for value in (-1, 2, 0.5, "yes", "01", [1], float("nan"))),
+        # If columns are shifted, the value is the text, which may be in copyright. Manifests contain the reasons.
+        ("word " * 1000, None, f"{LONG}0, 1 or null"),
+        ("word " * 1000, {"yes": 1}, f"{LONG}yes or null"),
+        ("maybe", None, "its label is 'maybe', not 0, 1 or null"),
+        (list(range(10_000)), None, "its label is [0, 1, 2, 3, 4, 5, 6, 7, 8, 9,…, not 0, 1 or null"),
+    ],
+)
+def test_invalid_labels_are_quoted_in_short_form(value: object, meanings: dict[str, int] | None, reason: str) -> None:
+    with pytest.raises(UnusableRowError) as error:
+        read_label(value, meanings)
+    assert str(error.value).endswith(reason)

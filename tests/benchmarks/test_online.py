@@ -1,4 +1,4 @@
-"""The online setting: inputs of both sides, chunk by chunk, with what stands before each."""
+"""The online builder: inputs of both sides, chunk by chunk, with the preceding text as context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 def article(name: str, label: int | None, longest: int = 8) -> dict[int, dict[str, Any]]:
-    """An article at every length up to the longest that it has; the 32 words that tell it are in no shorter one."""
+    """Return the row of an article at every length up to its longest."""
     return {
         length: {"input": words_of(name, length), "label": label, "id": name} for length in (4, 8) if length <= longest
     }
@@ -51,7 +51,7 @@ def some(folder: Path) -> Path:
     return lay_out(folder, *articles, *(article(f"n{number}x", 0, 4 if number % 2 else 8) for number in range(7)))
 
 
-def test_an_input_is_a_non_member_and_a_member_behind_it(tmp_path: Path) -> None:
+def test_an_input_is_a_non_member_followed_by_a_member(tmp_path: Path) -> None:
     report = built(lay_out(tmp_path, article("m", 1, 4), article("n", 0, 4)), lengths=[4])
     first, second = report.examples.to_pylist()
     assert (first["text"], first["context"], first["label"]) == (words_of("n", 4), None, 0)
@@ -86,7 +86,7 @@ def test_chunks_of_many_inputs(tmp_path: Path) -> None:
     assert report.failed == ()
 
 
-def test_the_order_may_be_a_coin_of_the_seed(tmp_path: Path) -> None:
+def test_the_seed_decides_a_random_order(tmp_path: Path) -> None:
     starts = {
         order: [row["label"] for row in built(some(tmp_path), order=order).examples.to_pylist() if not row["context"]]
         for order in ("member_last", "random")
@@ -95,7 +95,7 @@ def test_the_order_may_be_a_coin_of_the_seed(tmp_path: Path) -> None:
     assert sorted(set(starts["random"])) == [0, 1]
 
 
-def test_white_space_is_kept_and_no_chunk_is_of_both_sides() -> None:
+def test_chunks_keep_white_space_and_have_one_side() -> None:
     def text(content: str, label: int) -> LabelledText:
         return LabelledText(f"d{label}", f"d{label}", "made", content, label, None, "en")
 
@@ -122,7 +122,7 @@ def test_jieba_chunks() -> None:
     assert right.startswith(chunks[1].text)
 
 
-def test_rows_that_make_no_input_are_counted(tmp_path: Path) -> None:
+def test_unused_rows_are_counted(tmp_path: Path) -> None:
     torn = {4: article("t", 1)[4], 8: article("t", 0)[8]}
     folder = lay_out(tmp_path, article("m", 1), article("n", 0), article("u", None), torn)
     report = built(folder)
@@ -138,7 +138,7 @@ def test_rows_that_make_no_input_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_chunks_that_stand_twice(tmp_path: Path) -> None:
+def test_repeated_chunks_are_used_once(tmp_path: Path) -> None:
     def row(name: str, beginning: str, label: int) -> dict[int, dict[str, Any]]:
         return {8: {"input": f"{beginning} {words_of(name, 4)}", "label": label, "id": name}}
 
@@ -158,7 +158,7 @@ def test_chunks_that_stand_twice(tmp_path: Path) -> None:
     assert any(shared in (text or "") for text in report.examples.column("context").to_pylist())
 
 
-def test_one_side_only_is_an_error(tmp_path: Path) -> None:
+def test_an_empty_side_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"all 4 labelled rows of .* are members"):
         built(lay_out(tmp_path, article("m", 1), article("o", 1)))
     torn = {4: article("n", 0)[4], 8: article("n", 1)[8]}
@@ -175,7 +175,7 @@ def test_one_side_only_is_an_error(tmp_path: Path) -> None:
         ({"group_column": "book"}, "Extra inputs"),
     ],
 )
-def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> None:
+def test_mistakes_in_the_entry_are_reported(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         online_spec(**changes)
 

@@ -1,4 +1,4 @@
-"""Cutoffs told by today: what the words mean, what a roll moves, and what it must never do."""
+"""Relative cutoffs and the reference day that they count from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
 
 TODAY = date(2026, 11, 21)
 VERSIONS = {"made": "1"}
-# As they were before cutoffs could be told by today: an entry with dates has the digest that it had.
+# Entries with dates have the digests that they had before relative cutoffs were added.
 SHIPPED_DIGESTS = {
     "release_notes_32": "4048181d51c309d7f08ebe18a4eaa3a96cc1d934b1725971111eb92a81829143",
     "release_notes_64": "032486076e9e233f793d68ccb773e7fac0d571cf71d99eff89d49322366a315e",
@@ -47,20 +47,13 @@ SHIPPED_DIGESTS = {
 }
 
 
-def write(folder: Path, **families: dict[str, object]) -> Path:
-    fixed = {
-        "builder": "temporal",
-        "description": "made up",
-        "sources": ["made"],
-        "member_before": date(2022, 1, 1),
-        "nonmember_from": date(2025, 1, 1),
-        "words": [32],
-        "windows_per_document": 2,
-        "seed": 1,
-    }
-    content = {"benchmarks": {name: {**fixed, **changes} for name, changes in families.items()}}
+FIXED = {"builder": "temporal", "description": "made up", "sources": ["made"], "words": [32], "seed": 1}
+FIXED |= {"windows_per_document": 2, "member_before": date(2022, 1, 1), "nonmember_from": date(2025, 1, 1)}
+
+
+def write(folder: Path, **families: dict[str, object]) -> None:
+    content = {"benchmarks": {name: {**FIXED, **changes} for name, changes in families.items()}}
     (folder / "benchmarks.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    return folder
 
 
 def cutoffs(spec: BenchmarkSpec) -> tuple[date, date]:
@@ -89,11 +82,11 @@ def meant(words: str, today: date = TODAY) -> date:
         ("2025-01-31", TODAY, date(2025, 1, 31)),
     ],
 )
-def test_words_mean_a_day(words: str, today: date, day: date) -> None:
+def test_relative_cutoffs_yield_a_day(words: str, today: date, day: date) -> None:
     assert meant(words, today) == day
 
 
-def test_dates_stay_as_they_are() -> None:
+def test_dates_stay_unchanged() -> None:
     for cutoff in (date(2022, 1, 1), datetime(2022, 1, 1)):
         day, words = parse_cutoff(cutoff, lambda: TODAY)
         assert (day, type(day), words) == (date(2022, 1, 1), date, None)
@@ -108,7 +101,7 @@ def test_dates_stay_as_they_are() -> None:
         "٩٠ days before today",
     ],
 )
-def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given: object) -> None:
+def test_other_values_are_refused_with_the_accepted_forms(tmp_path: Path, given: object) -> None:
     with pytest.raises(ValueError, match="today, 90 days before today, 1 week before today"):
         parse_cutoff(given, lambda: TODAY)
     write(tmp_path, fine={}, notes={"nonmember_from": given})
@@ -118,7 +111,7 @@ def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given:
         resolve_benchmarks("notes_32", benchmarks)
 
 
-def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> None:
+def test_a_family_has_the_dates_and_the_words_of_its_cutoffs(tmp_path: Path) -> None:
     write(tmp_path, fixed={}, moving={"nonmember_from": "90 days  before today"})
     benchmarks = load_benchmarks(tmp_path, TODAY)
     moving, fixed = benchmarks["moving_32"], benchmarks["fixed_32"]
@@ -130,7 +123,7 @@ def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> Non
     assert len({moving, fixed, *load_benchmarks(tmp_path, TODAY).values()}) == 2
 
 
-def test_the_words_are_no_part_of_the_digest_but_the_date_is(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_date_and_not_on_the_words(tmp_path: Path) -> None:
     def digest_on(today: date, told: object) -> str:
         write(tmp_path, notes={"nonmember_from": told})
         return compute_benchmark_digest(load_benchmarks(tmp_path, today)["notes_32"], VERSIONS)
@@ -140,15 +133,15 @@ def test_the_words_are_no_part_of_the_digest_but_the_date_is(tmp_path: Path) -> 
     assert by_words != digest_on(TODAY + timedelta(days=1), "90 days before today")
 
 
-def test_entries_with_dates_keep_the_digests_that_they_had() -> None:
+def test_digests_of_shipped_entries_are_unchanged() -> None:
     shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)
     for name, digest in SHIPPED_DIGESTS.items():
-        # The shipped demo was given one since, and so another digest.
+        # The shipped demo got infilling_m later, which changed its digest.
         settings_then = shipped[name].settings.model_copy(update={"infilling_m": None})
         assert compute_benchmark_digest(replace(shipped[name], settings=settings_then), VERSIONS) == digest, name
 
 
-def test_sides_that_would_overlap_are_refused_with_the_words_and_their_day(tmp_path: Path) -> None:
+def test_overlapping_sides_are_refused_with_words_and_day(tmp_path: Path) -> None:
     write(tmp_path, notes={"nonmember_from": "5 years before today"})
     told = r"nonmember_from 2021-11-21 is before member_before 2022-01-01.*nonmember_from is 5 years before today, 2021"
     with pytest.raises(ConfigError, match=told):
@@ -163,7 +156,7 @@ told = st.one_of(days, st.just("today"), st.builds("{} {} before today".format, 
 
 @max_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(member_before=told, nonmember_from=told, today=days)
-def test_sides_never_overlap_whatever_the_day(
+def test_sides_never_overlap_on_any_day(
     tmp_path: Path, member_before: object, nonmember_from: object, today: date
 ) -> None:
     write(tmp_path, notes={"member_before": member_before, "nonmember_from": nonmember_from})
@@ -182,7 +175,7 @@ def test_a_later_day_never_moves_a_cutoff_back(words: str, today: date, later: i
     assert meant(words, today) <= meant(words, today + timedelta(days=later))
 
 
-def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
+def test_the_reference_day_never_moves_back(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     assert read_rolled_day(paths) is None
     assert roll_day(paths, TODAY) is True
@@ -195,9 +188,7 @@ def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
     assert read_rolled_day(paths) == date(2026, 11, 28)
 
 
-def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cutoffs_count_from_the_stored_day_or_from_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(config, "utc_today", lambda: TODAY)
     paths = DataPaths.from_environment()
@@ -216,7 +207,7 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     assert load_benchmarks(tmp_path, TODAY) == before
 
 
-def test_a_family_with_dates_alone_asks_for_no_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_dates_need_no_reference_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path))
     DataPaths(tmp_path).rolled_day.write_text("{", encoding="utf-8")
     write(tmp_path, notes={})

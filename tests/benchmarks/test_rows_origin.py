@@ -1,4 +1,4 @@
-"""Where rows come from: folders and files laid out as the hub's, the hub itself, packages; and what goes wrong."""
+"""The origins of rows: folders and files, the hub, and packages."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def test_a_subset_has_a_folder_of_its_own_as_on_the_hub(tmp_path: Path) -> None:
+def test_a_subset_has_its_own_folder(tmp_path: Path) -> None:
     other = [{"input": "five six", "label": 1}]
     parquet(tmp_path / "one/test-00000-of-00002.parquet", ROWS[:1])
     parquet(tmp_path / "one/test-00001-of-00002.parquet", ROWS[1:])
@@ -102,7 +102,7 @@ def hub_spec(**changes: Any) -> BenchmarkSpec:
     return labelled_spec(4, **{**where, "split": None, "files": ["train/rows_{words}.jsonl"], **changes})
 
 
-def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_jsonl(tmp_path / "train/rows_4.jsonl", ROWS)
     assert has_remote_rows(hub_spec())
     monkeypatch.setenv("MADE_ROWS", str(tmp_path))
@@ -113,16 +113,11 @@ def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monk
         read(hub_spec())
 
 
-def made_wheel(folder: Path) -> Path:
-    inside = write_jsonl(folder / "rows.jsonl.gz", [{"question": "1 + 1?", "answer": "2"}])
-    wheel = folder / "made_items-1.0-py3-none-any.whl"
+def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = write_jsonl(tmp_path / "rows.jsonl.gz", [{"question": "1 + 1?", "answer": "2"}])
+    wheel = tmp_path / "made_items-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(inside, "made_items/data/rows.jsonl.gz")
-    return wheel
-
-
-def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = made_wheel(tmp_path)
     asked = []
 
     def fetch(project: str, index: object, downloads: Path, version: str | None) -> Archive:

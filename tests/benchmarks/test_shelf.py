@@ -1,4 +1,4 @@
-"""Your own shelf: windows that tile documents, without labels."""
+"""The shelf builder: windows that tile documents of unknown membership."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_windows_tile_a_document_in_its_order() -> None:
     assert drawn.documents_left_out == {}
 
 
-def test_of_more_windows_the_seed_chooses_and_the_order_stays() -> None:
+def test_the_seed_selects_windows_in_document_order() -> None:
     documents = [document("long", None, 100)]
     first, again, other = (
         [row["text"] for row in rows_of(documents, windows_per_document=4, seed=seed)] for seed in (1, 1, 2)
@@ -58,7 +58,7 @@ def test_of_more_windows_the_seed_chooses_and_the_order_stays() -> None:
     assert drawn.texts_left_out == {"over windows_per_document": 6}
 
 
-def test_short_documents_are_counted_or_taken_whole() -> None:
+def test_short_documents_are_skipped_or_used_whole() -> None:
     documents = [document("long", None, 12), document("short", None, 9), document("empty", None, text=" \n")]
     drawn = draw_shelf(documents_table(documents), shelf_spec(), "run")
     assert drawn.documents_left_out == {"shorter than 10 words": 2}
@@ -70,7 +70,7 @@ def test_short_documents_are_counted_or_taken_whole() -> None:
     assert kept.documents_left_out == {"shorter than 10 words": 1}
 
 
-def test_the_same_text_is_taken_once_and_languages_are_chosen() -> None:
+def test_repeated_texts_and_other_languages_are_skipped() -> None:
     twice = words_of("same", 10)
     documents = [document("b", None, text=twice), document("a", None, text=twice), document("c", None, language="de")]
     drawn = draw_shelf(documents_table(documents), shelf_spec(language="en"), "run")
@@ -79,7 +79,7 @@ def test_the_same_text_is_taken_once_and_languages_are_chosen() -> None:
     assert drawn.documents_left_out == {"not in the language en": 1}
 
 
-def test_a_text_on_both_sides_is_on_none_in_any_spelling() -> None:
+def test_a_text_on_both_sides_is_used_on_neither_side() -> None:
     both, more = words_of("both", 10), words_of("more", 10)
     new = words_of("new", 10)
     documents = [document("a", OLD, text=f"{both} {more}"), document("b", NEW, text=f"{both.upper()} {new}")]
@@ -88,7 +88,7 @@ def test_a_text_on_both_sides_is_on_none_in_any_spelling() -> None:
     assert [(row["text"], row["label"]) for row in rows] == [(more, None), (new, 0)]
 
 
-def test_nothing_left_and_a_document_twice_are_errors() -> None:
+def test_no_text_and_repeated_documents_are_errors() -> None:
     with pytest.raises(DataError, match=r"shelf_10: no text remains to audit \(1 shorter than 10 words\)\. Shorten"):
         rows_of([document("short", None, 3)])
     with pytest.raises(DataError, match=r"no text remains to audit \(there is no document\)"):
@@ -97,7 +97,7 @@ def test_nothing_left_and_a_document_twice_are_errors() -> None:
         rows_of([document("a", None), document("a", OLD)])
 
 
-def test_built_and_checked_without_labels(tmp_path: Path) -> None:
+def test_a_shelf_is_built_without_labels(tmp_path: Path) -> None:
     documents = documents_table([document(name, date(2020, 1, 1), 40) for name in "abc"])
     report = build(shelf_spec(), DataPaths(tmp_path), "run", lambda source: documents)
     assert report.failed == ()
@@ -133,7 +133,7 @@ def test_windows_never_overlap_and_order_is_irrelevant(lengths: list[int], words
     assert {row["words"] for row in rows} == {words}
 
 
-def test_held_out_and_known_documents_are_labelled_and_calibrate() -> None:
+def test_known_documents_have_labels_and_calibrate() -> None:
     documents = [
         document("audited", OLD, 10),
         document("later", NEW, 10),
@@ -162,7 +162,7 @@ def test_held_out_and_known_documents_are_labelled_and_calibrate() -> None:
     }
 
 
-def test_a_shelf_that_evaluates_what_is_known_is_a_labelled_benchmark() -> None:
+def test_a_shelf_of_known_documents_is_a_labelled_benchmark() -> None:
     known = {
         "held_out": {"published_from": "2024-01-01"},
         "members": {"collections": ["classics"]},
@@ -184,7 +184,7 @@ def test_a_shelf_that_evaluates_what_is_known_is_a_labelled_benchmark() -> None:
         draw_shelf(documents_table(documents[:2]), shelf_spec(**known), "run")
 
 
-def test_another_source_gives_only_known_documents() -> None:
+def test_a_source_of_known_documents_yields_only_those() -> None:
     other = {**document("elsewhere", NEW, 10), "source": "other"}
     unknown = {**document("early", OLD, 10), "source": "other"}
     spec = shelf_spec(held_out={"sources": ["other"], "published_from": "2024-01-01"}, design="exchangeable")
@@ -195,7 +195,7 @@ def test_another_source_gives_only_known_documents() -> None:
     assert drawn.documents_left_out == {"of a source of known texts, but not known itself": 1}
 
 
-def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
+def test_missing_and_contradictory_known_documents_are_errors() -> None:
     with pytest.raises(DataError, match="no document matches held_out"):
         rows_of([document("a", OLD, 10)], held_out={"groups": ["b"]}, design="temporal")
     with pytest.raises(DataError, match=r"the group made:project:a is in held_out and in members"):
@@ -218,7 +218,7 @@ def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
         ({"design": "exchangeable"}, "design"),
     ],
 )
-def test_what_is_known_must_be_said(changes: dict[str, Any], problem: str) -> None:
+def test_incomplete_settings_of_known_documents_are_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         shelf_spec(**changes)
 

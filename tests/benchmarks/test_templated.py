@@ -1,4 +1,4 @@
-"""Test sets formatted by a template: what a row becomes, what is left out, and what a template must not do."""
+"""The templated builder: texts of rows, skipped rows, and the sandbox of templates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_become_texts_without_labels(tmp_path: Path) -> None:
     assert [row["text"] for row in rows] == [
         "Water is a liquid.\nQuestion: Is water wet?\nAnswer: yes",
         "Fire is hot.\nQuestion: Is fire cold?\nAnswer: no",
-        # What a row holds is data: no template, and nothing that is escaped.
+        # Row values are data. They are not templates, and nothing is escaped.
         "<b>Ice</b> & snow.\nQuestion: Is ice {{ warm }}?\nAnswer: no",
     ]
     assert [row["label"] for row in rows] == [None] * 3
@@ -54,7 +54,7 @@ def test_an_answer_becomes_the_text_and_its_question_the_context(tmp_path: Path)
     assert found == {("Which metal?\n", "boron"), ("How many?\n", "4"), (None, "Who is it?")}
 
 
-def test_nested_columns_and_names_that_are_none(tmp_path: Path) -> None:
+def test_templates_read_nested_columns_and_any_column_name(tmp_path: Path) -> None:
     rows = [{"q": "Which?", "choices": {"label": ["A", "B"], "text": ["one", "two"]}, "the key": "B"}]
     template = (
         "{{ q }}{% for label in choices.label %}\n({{ label }}) {{ choices.text[loop.index0] }}{% endfor %}\n"
@@ -64,7 +64,7 @@ def test_nested_columns_and_names_that_are_none(tmp_path: Path) -> None:
     assert report.examples.column("text").to_pylist() == ["Which?\n(A) one\n(B) two\nAnswer: B"]
 
 
-def test_items_that_begin_alike_are_groups_of_their_own_unless_a_column_says_otherwise(tmp_path: Path) -> None:
+def test_items_are_separate_groups_unless_a_column_groups_them(tmp_path: Path) -> None:
     rows = [
         {"question": f"{words_of('same', 40)} {name}", "answer": 1, "topic": name[0]} for name in ("aa", "ab", "ba")
     ]
@@ -78,7 +78,7 @@ def test_items_that_begin_alike_are_groups_of_their_own_unless_a_column_says_oth
     }
 
 
-def test_bad_and_long_rows_are_named(tmp_path: Path) -> None:
+def test_unusable_and_long_rows_are_reported(tmp_path: Path) -> None:
     rows = [
         *ITEMS,
         {"answer": True},
@@ -97,7 +97,7 @@ def test_bad_and_long_rows_are_named(tmp_path: Path) -> None:
     assert "nothing True" in report.examples.column("text").to_pylist()
 
 
-def test_a_blank_text_and_a_failing_filter_are_named(tmp_path: Path) -> None:
+def test_blank_texts_and_failing_filters_are_reported(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"question": "  "}, {"question": [1]}, {"question": "good"}]
     report = built(tmp_path, rows, template="{{ question + '' }}")
     reasons = {entry.location: entry.reason for entry in report.skipped}
@@ -120,7 +120,7 @@ def test_labels_from_a_column(tmp_path: Path) -> None:
         built(tmp_path, rows[:1], template=BOOLQ, **changes)
 
 
-def test_where_chooses_rows_and_counts_the_others(tmp_path: Path) -> None:
+def test_where_selects_rows_and_counts_the_others(tmp_path: Path) -> None:
     report = built(tmp_path, ITEMS, template=BOOLQ, where={"answer": False})
     assert report.counts["texts"] == 2
     assert report.texts_left_out == {"not selected by `where`": 1}
@@ -132,7 +132,7 @@ def test_where_chooses_rows_and_counts_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_which_are_taken_depends_on_seed_and_texts_alone(tmp_path: Path, seed: int) -> None:
+def test_the_selection_depends_only_on_seed_and_texts(tmp_path: Path, seed: int) -> None:
     rows = [{"question": f"{name}?", "answer": name} for name in "abcdefghij"]
     first = built(tmp_path, rows, max_texts=4)
     random.Random(seed).shuffle(rows)
@@ -175,6 +175,6 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"date_kind": "release"}, "date_kind requires date_column"),
     ],
 )
-def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> None:
+def test_mistakes_in_the_entry_are_reported(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         templated_spec(**changes)

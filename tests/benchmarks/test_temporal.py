@@ -1,4 +1,4 @@
-"""The temporal builder: what it takes, what it leaves out, and what it does not depend on."""
+"""The temporal builder: drawn windows, skipped documents, and independence of order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_labels_dates_and_reasons() -> None:
     }
 
 
-def test_duplicates_stay_once_within_a_side_and_nowhere_on_both() -> None:
+def test_repeated_texts_are_used_once_per_side_and_never_on_both() -> None:
     documents = documents_table(
         [
             document("a", OLD, text=words_of("twice", 10)),
@@ -92,7 +92,7 @@ def test_duplicates_stay_once_within_a_side_and_nowhere_on_both() -> None:
     assert drawn.texts_left_out == {"the same as another on its side": 1, "on both sides": 3}
 
 
-def test_sides_are_evened_out_within_each_collection() -> None:
+def test_sides_are_balanced_within_each_collection() -> None:
     documents = documents_table(
         [document(f"old{number}n", OLD, 30, collection="a") for number in range(4)]
         + [document("new", NEW, 50, collection="a")]
@@ -114,7 +114,7 @@ def test_documents_take_turns() -> None:
     )
     drawn = draw_temporal_windows(documents, temporal_spec(windows_per_document=5), "run")
     of_members = Counter(row["document_id"] for row in drawn.examples.to_pylist() if row["label"] == 1)
-    # 10 texts of 6 documents: everyone's first, then a second one of four.
+    # 10 texts of 6 documents: the first window of each document, and the second window of four.
     assert sorted(of_members.values()) == [1, 1, 2, 2, 2, 2]
 
 
@@ -134,7 +134,7 @@ def test_per_side_is_spread_over_collections_and_uses_up_small_ones() -> None:
     assert drawn.texts_left_out == {"over per_side": 2 * (43 - 14)}
 
 
-def test_only_documents_of_the_language_are_taken() -> None:
+def test_documents_in_other_languages_are_skipped() -> None:
     documents = documents_table(
         [document("old", OLD), document("new", NEW), document("alt", OLD, language="de"), document("mid", BETWEEN)]
     )
@@ -160,12 +160,10 @@ def test_only_documents_of_the_language_are_taken() -> None:
         ([document("same", OLD), document("same", NEW)], "made:project:same occurs twice"),
     ],
 )
-def test_an_empty_side_and_a_double_document_are_errors(rows: list[dict[str, Any]], told: str) -> None:
+def test_empty_sides_and_repeated_documents_are_errors(rows: list[dict[str, Any]], told: str) -> None:
     with pytest.raises(DataError, match=told):
         draw_temporal_windows(documents_table(rows), temporal_spec(), "run")
 
-
-# ---------------------------------------------------------------- properties
 
 DAYS = st.dates(date(2019, 1, 1), date(2026, 12, 31))
 
@@ -174,7 +172,7 @@ DAYS = st.dates(date(2019, 1, 1), date(2026, 12, 31))
 def made_documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     rows = [document("anchorold", OLD, 40), document("anchornew", NEW, 40)]
     for number in range(draw(st.integers(0, 14))):
-        # A few texts come from a small vocabulary, so that windows of different documents coincide.
+        # Some texts have a small vocabulary, so that windows of different documents are equal.
         common = draw(st.booleans())
         size = draw(st.integers(0, 40))
         words = " ".join(draw(st.lists(st.sampled_from("xyz"), min_size=size, max_size=size))) if common else None
@@ -204,7 +202,7 @@ SPECS = st.builds(
 
 @max_examples(80)
 @given(rows=made_documents(), spec=SPECS, order=st.randoms(use_true_random=False))
-def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
+def test_examples_of_any_documents_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
     drawn = draw_temporal_windows(documents_table(rows), spec, "run")
     shuffled = list(rows)
     order.shuffle(shuffled)
@@ -230,7 +228,7 @@ def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]
         assert max(sides.values()) <= spec.settings.per_side
     if spec.settings.balance == "collection":
         assert sides[0] == sides[1]
-    # Nothing is lost uncounted: every document is used, left out, or had all its windows left out.
+    # Every window is either used or counted as skipped.
     n_windows = sum(
         min(spec.settings.windows_per_document, len(row["text"].split()) // spec.words)
         for row in rows
@@ -249,7 +247,7 @@ def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]
     name=st.text("qrs", min_size=1, max_size=3),
     seed=st.integers(0, 50),
 )
-def test_adding_a_document_moves_no_window_of_another(sizes: list[int], added: int, name: str, seed: int) -> None:
+def test_an_added_document_moves_no_window_of_others(sizes: list[int], added: int, name: str, seed: int) -> None:
     rows = [document(f"d{number}n", (OLD, NEW)[number % 2], size) for number, size in enumerate([20, 20, *sizes])]
     spec = temporal_spec(balance="none", seed=seed)
     before = windows_by_document(draw_temporal_windows(documents_table(rows), spec, "run").examples)
@@ -272,7 +270,7 @@ def test_windows_depend_on_seed_and_family_but_not_on_other_settings() -> None:
 
 
 def topics(a_side: int = 12) -> pa.Table:
-    """Documents of ten words; all but the first of each side are of one stock of words, which the sides share."""
+    """Return documents of ten words. All but the first of each side use a shared vocabulary."""
     rows = []
     for published, own, start in ((OLD, "old", 0), (NEW, "new", 3)):
         for number in range(a_side):
@@ -282,7 +280,7 @@ def topics(a_side: int = 12) -> pa.Table:
     return documents_table(rows)
 
 
-def test_matched_sides_are_those_that_resemble_each_other() -> None:
+def test_matching_selects_similar_texts() -> None:
     spec = temporal_spec(windows_per_document=1, match={"per_side": 11})
     pool = draw_temporal_windows(topics(), temporal_spec(windows_per_document=1), "run")
     drawn = draw_temporal_windows(topics(), spec, "run")
@@ -300,7 +298,7 @@ def test_matched_sides_are_those_that_resemble_each_other() -> None:
     assert not pool.notes
 
 
-def test_the_pool_is_balanced_and_matched_sides_need_not_be() -> None:
+def test_matched_sides_need_not_be_balanced() -> None:
     spec = temporal_spec(windows_per_document=1, match={"per_side": 9})
     checks = run_checks(draw_temporal_windows(topics(), spec, "run").examples, spec)
     assert all(check.passed for check in checks if check.blocking)

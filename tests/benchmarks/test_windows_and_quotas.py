@@ -1,4 +1,4 @@
-"""Windows, words, shares and splits: the arithmetic that both builders stand on."""
+"""Windows, words, quotas and splits of the builders."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_calibration_has_its_share_of_every_label_and_collection() -> None:
     assert calibrated == {("a", 0): 10, ("a", 1): 10, ("b", 0): 5, ("b", 1): 5}
 
 
-def test_groups_of_several_texts_fill_the_share_without_being_divided() -> None:
+def test_whole_groups_fill_the_share() -> None:
     # 12 texts in groups of 4, 4, 3 and 1; half is 6. No order ends further from it than half the largest group.
     texts = [SplitUnit(name, "a", 1) for name, size in (("p", 4), ("q", 4), ("r", 3), ("s", 1)) for _ in range(size)]
     sizes = Counter(text.group for text in texts)
@@ -149,7 +149,7 @@ def test_seed_and_family_change_the_split() -> None:
     assert splits[0] != splits[2]
 
 
-def test_a_long_run_of_unknown_chinese_characters_takes_time_in_proportion() -> None:
+def test_long_runs_of_chinese_characters_take_linear_time() -> None:
     split = get_word_unit("jieba").split
     run = "\u9f98" * 6000
     assert "".join(split(run)) == run

@@ -1,4 +1,4 @@
-"""Folders and files of the user's own."""
+"""Documents in the user's folders and files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def reasons(fetched: FetchedDocuments) -> dict[str, str]:
     return {item.part: item.reason for item in fetched.left_out}
 
 
-def test_no_path_says_what_to_set_and_where() -> None:
+def test_a_missing_path_is_an_error_with_advice() -> None:
     with pytest.raises(SourceError, match=r"set local_files\.path in config/sources\.yaml"):
         fetch_local_files(settings(None))
 
 
-def test_a_path_that_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_missing_part(tmp_path: Path) -> None:
     fetched = fetch_local_files(settings(tmp_path / "absent"))
     assert fetched.documents == ()
     assert "no such file or folder" in fetched.missing[0].reason
     assert fetched.missing[0].can_contain("local", "anything.txt")
 
 
-def test_folder_of_every_kind(tmp_path: Path) -> None:
+def test_a_folder_with_files_of_every_kind(tmp_path: Path) -> None:
     folder, outside = tmp_path / "shelf", tmp_path / "outside"
     (folder / "deep").mkdir(parents=True)
     outside.mkdir()
@@ -88,7 +88,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     assert not missing.can_contain("shelf", "latin.txt.md")
 
 
-def test_what_is_no_regular_file_is_named_with_its_kind(tmp_path: Path) -> None:
+def test_irregular_files_are_reported_with_their_kind(tmp_path: Path) -> None:
     for name, target in {"self.txt": "self.txt", "there.txt": "back.txt", "back.txt": "there.txt"}.items():
         (tmp_path / name).symlink_to(target)
     (tmp_path / "gone.txt").symlink_to(tmp_path / "absent.txt")
@@ -112,7 +112,7 @@ def test_what_is_no_regular_file_is_named_with_its_kind(tmp_path: Path) -> None:
     assert circle in fetch_local_files(settings(tmp_path / "self.txt")).missing[0].reason
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "open.txt").write_text("A text.")
     (tmp_path / "closed").mkdir()
     scan = os.scandir
@@ -153,7 +153,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monke
         ("میخواهم\u200cها.txt", "میخواهم\u200cها.txt"),
     ],
 )
-def test_names_forge_no_line_and_hide_nothing(tmp_path: Path, name: str, shown: str) -> None:
+def test_control_characters_in_names_are_escaped(tmp_path: Path, name: str, shown: str) -> None:
     (tmp_path / name).write_text("A text.")
     (tmp_path / f"{name}.jsonl").write_text('{"text": "A row."}\n{"no": 1}\n')
     fetched = fetch_local_files(settings(tmp_path))
@@ -162,14 +162,14 @@ def test_names_forge_no_line_and_hide_nothing(tmp_path: Path, name: str, shown: 
     assert reasons(fetched) == {f"{shown}.jsonl#1": f"{shown}.jsonl:2: no column 'text'"}
 
 
-def test_a_name_that_is_not_utf8_is_named_and_changes_no_digest_into_an_error(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff.txt")).write_text("A text.")
     fetched = fetch_local_files(settings(tmp_path))
     assert reasons(fetched) == {r"bad\udcff.txt": "a name that is not UTF-8"}
     assert [name for name, _, _ in list_file_stamps(tmp_path)] == [rf"{tmp_path.name}/bad\udcff.txt"]
 
 
-def test_two_names_that_are_shown_alike_are_not_one_document(tmp_path: Path) -> None:
+def test_of_two_names_that_are_printed_alike_one_is_skipped(tmp_path: Path) -> None:
     for name in ("a\nb.txt", r"a\nb.txt"):
         (tmp_path / name).write_text(f"The text of {name!r}.")
     fetched = fetch_local_files(settings(tmp_path))
@@ -213,7 +213,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     assert len(found) == 5
 
 
-def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> None:
+def test_every_row_format_and_saved_data_sets_are_read(tmp_path: Path) -> None:
     rows = [{"text": "a text; with one", "label": "1"}, {"text": "another", "label": "0"}]
     for suffix in ROW_SUFFIXES:
         write_rows(tmp_path / f"rows{suffix}", rows)
@@ -224,7 +224,7 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     by_file: dict[str, list[str]] = {}
     for document in fetched.documents:
         by_file.setdefault(document.name.split("#")[0], []).append(document.text)
-    assert by_file.pop("rows.csv") == ["another"], "its first row has a field too many, and that is said"
+    assert by_file.pop("rows.csv") == ["another"], "the first row has an additional field and is reported"
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
     assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
@@ -244,7 +244,7 @@ def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path
     assert fetched.missing[1].can_contain("local", "other.csv#0")
 
 
-def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> None:
+def test_collections_have_distinct_names(tmp_path: Path) -> None:
     for name in ("old/a.txt", "old/deep/b.txt", "new/a.txt", "loose.txt", "alone/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"the text of {name}")
@@ -267,15 +267,15 @@ def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> 
     assert not fetched.missing
 
 
-def test_the_language_is_that_of_each_text_where_it_is_to_be_detected(tmp_path: Path) -> None:
+def test_the_language_of_each_text_is_detected(tmp_path: Path) -> None:
     (tmp_path / "de.txt").write_text("Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam.")
     (tmp_path / "en.txt").write_text("The lanterns were lit before the carriage came down the long hill.")
     fetched = fetch_local_files(settings(tmp_path, language="detect"))
     assert {one.name: one.language for one in fetched.documents} == {"de.txt": "de", "en.txt": "en"}
 
 
-def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
-    """A page gives its title; a damaged file is missing, one without text is left out, and both are named."""
+def test_titles_are_read_and_damaged_files_are_reported(tmp_path: Path) -> None:
+    """A damaged file is missing, and a file without text is skipped."""
     (tmp_path / "page.html").write_text("<title>The lamp</title><p>It was lit.</p>")
     (tmp_path / "cut.pdf").write_bytes(b"%PDF")
     (tmp_path / "locked.docx").write_bytes(bytes.fromhex("D0CF11E0A1B11AE1"))
@@ -286,7 +286,7 @@ def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
     assert "locked with a password" in reasons(fetched)["locked.docx"]
 
 
-def test_the_date_of_an_edition_is_shown_and_used_only_if_the_user_says_so(tmp_path: Path) -> None:
+def test_the_edition_date_is_used_only_on_request(tmp_path: Path) -> None:
     opf = package(item("a", "a.xhtml"), '<itemref idref="a"/>')
     dated = opf.replace("</metadata>", "<dc:date>2014</dc:date></metadata>")
     (tmp_path / "a.epub").write_bytes(epub({"a.xhtml": page("<p>It was lit.</p>")}, opf=dated))
@@ -308,7 +308,7 @@ def test_the_date_of_an_edition_is_shown_and_used_only_if_the_user_says_so(tmp_p
     assert kinds == dict.fromkeys(("a.epub", "b.docx"), "this edition, as the file gives it") | {"c.txt": "publication"}
 
 
-def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:
+def test_a_workspace_in_the_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a text")
     create_workspace(tmp_path / "audits")
     section = settings(tmp_path)
@@ -320,7 +320,7 @@ def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:
     assert SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files") == before
 
 
-def test_files_of_collections_are_noticed_when_they_change(tmp_path: Path) -> None:
+def test_a_changed_file_of_a_collection_changes_the_digest(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "a.txt").write_text("a text")
     section = settings(None, collections={"held_out": [tmp_path / "new"]})

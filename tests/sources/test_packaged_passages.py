@@ -1,4 +1,4 @@
-"""Passages by their first and last words, out of wheels of a package index on the loopback interface."""
+"""Passages by their first and last words, from wheels of a local package index."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def configured(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIn
     return fake_index
 
 
-def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path: Path) -> None:
+def test_passages_are_read_from_a_pinned_wheel(configured: FakeIndex, tmp_path: Path) -> None:
     configured.projects["songs"] = {
         "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
         "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
@@ -55,7 +55,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
 
     request_count = len(configured.requests)
     assert collect(fetch_passages(PassagesSettings(files={"songs": packaged()}), tmp_path)) == fetched
-    assert len(configured.requests) == request_count, "a wheel of that version that is there is not asked for again"
+    assert len(configured.requests) == request_count, "a cached wheel is not requested again"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path:
         ({"file": "songs/picture.png"}, "can't decode"),
     ],
 )
-def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
+def test_an_unavailable_file_is_a_missing_part(
     configured: FakeIndex, tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
         ("d", None, None),
     ],
 )
-def test_a_passage_ends_behind_its_beginning(begins: str | None, ends: str | None, passage: str | None) -> None:
+def test_a_passage_ends_after_its_beginning(begins: str | None, ends: str | None, passage: str | None) -> None:
     assert extract_passage(" a b a c\n", PassageEnds(begins=begins, ends=ends)) == passage
 
 

@@ -1,4 +1,4 @@
-"""Where a release begins, when it came out, and what is left out; a whole fetch over the loopback index."""
+"""Release notes: releases, their dates, and a fetch from a local package index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from loopback_index import FakeIndex, make_archive
 
 from audit_pipeline.sources import release_notes
-from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
+from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.release_notes import (
     ReleaseNotesSettings,
     django_releases,
@@ -127,7 +127,7 @@ SQLALCHEMY_CHANGELOG = """\
 """
 
 
-def test_dates_in_every_spelling_the_projects_use() -> None:
+def test_dates_in_every_spelling_of_the_projects() -> None:
     spellings = ("2023-03-05", "March 5, 2023", "Sunday, March 5, 2023", "Sun Mar 5 2023", " March 05, 2023 ")
     assert {parse_release_date(text) for text in spellings} == {date(2023, 3, 5)}
     assert [parse_release_date(text) for text in ("", "March 2023", "5 March", "February 30, 2023")] == [None] * 4
@@ -185,32 +185,26 @@ def test_sqlalchemy_changelog() -> None:
     assert "2023" not in releases[1].markup
 
 
+SQLALCHEMY = dict.fromkeys(
+    ("doc/build/changelog/changelog_20.rst", "doc/build/changelog/migration_20.rst"), SQLALCHEMY_CHANGELOG
+)
+PROJECTS = {
+    "django": {"django-4.2.tar.gz": make_archive("django-4.2", DJANGO)},
+    "pytest": {"pytest-9.0.0.tar.gz": make_archive("pytest-9.0.0", {"doc/en/changelog.rst": PYTEST_CHANGELOG})},
+    "sqlalchemy": {"sqlalchemy-2.0.1.tar.gz": make_archive("sqlalchemy-2.0.1", SQLALCHEMY)},
+}
+
+
 @pytest.fixture
 def three_projects(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
     monkeypatch.setattr(release_notes, "read_configured_index", lambda: fake_index.index)
-    fake_index.projects = {
-        "django": {"django-4.2.tar.gz": make_archive("django-4.2", DJANGO)},
-        "pytest": {"pytest-9.0.0.tar.gz": make_archive("pytest-9.0.0", {"doc/en/changelog.rst": PYTEST_CHANGELOG})},
-        "sqlalchemy": {
-            "sqlalchemy-2.0.1.tar.gz": make_archive(
-                "sqlalchemy-2.0.1",
-                {
-                    "doc/build/changelog/changelog_20.rst": SQLALCHEMY_CHANGELOG,
-                    "doc/build/changelog/migration_20.rst": SQLALCHEMY_CHANGELOG,
-                },
-            )
-        },
-    }
+    fake_index.projects = dict(PROJECTS)
     return fake_index
-
-
-def texts(fetched: FetchedDocuments) -> dict[str, str]:
-    return {f"{document.collection} {document.name}": document.text for document in fetched.documents}
 
 
 def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> None:
     fetched = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest", "sqlalchemy")), tmp_path))
-    assert texts(fetched) == {
+    assert {f"{document.collection} {document.name}": document.text for document in fetched.documents} == {
         "django 4.0": "Invented: see Moving house.",
         "django 4.1": "News\n\nPlain News date.",
         "django 4.2": "A word first.\n\nAfter a note.",
@@ -235,7 +229,7 @@ def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> N
     assert len(fetched.left_out) == 3 + 2 + 3
 
 
-def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeIndex, tmp_path: Path) -> None:
+def test_a_missing_project_does_not_affect_the_others(three_projects: FakeIndex, tmp_path: Path) -> None:
     del three_projects.projects["pytest"]
     fetched = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
     assert {document.collection for document in fetched.documents} == {"sqlalchemy"}
@@ -245,7 +239,7 @@ def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeInd
     assert not missing.can_contain("sqlalchemy", "2.0.1")
 
 
-def test_an_archive_that_is_no_archive_or_holds_no_notes(three_projects: FakeIndex, tmp_path: Path) -> None:
+def test_broken_archives_and_archives_without_notes_are_missing(three_projects: FakeIndex, tmp_path: Path) -> None:
     three_projects.projects["django"] = {"django-5.0.tar.gz": b"not an archive"}
     three_projects.projects["pytest"] = {"pytest-9.1.tar.gz": make_archive("pytest-9.1", {"README": "nothing"})}
     fetched = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
@@ -254,7 +248,7 @@ def test_an_archive_that_is_no_archive_or_holds_no_notes(three_projects: FakeInd
     assert fetched.missing[1].reason == "pytest-9.1.tar.gz holds no dated release"
 
 
-def test_index_down_reads_the_cached_archives_and_says_so(three_projects: FakeIndex, tmp_path: Path) -> None:
+def test_an_unreachable_index_uses_cached_archives_and_reports_it(three_projects: FakeIndex, tmp_path: Path) -> None:
     before = collect(fetch(ReleaseNotesSettings(projects=("django",)), tmp_path))
     three_projects.stop()
     after = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))

@@ -1,4 +1,4 @@
-"""The addresses of the installed package."""
+"""Addresses in the package sotu."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from pathlib import Path
 from audit_pipeline.sources.base import LeftOut, SourceSection, collect
 from audit_pipeline.sources.packaged_texts import SOTU_LICENCE, fetch_addresses, read_addresses
 
-
-def row(fileid: str, day: str, *, is_sotu: bool = True, medium: str = "spoken") -> dict[str, object]:
-    year, president, _ = fileid.split("-")
-    return {
-        **{"fileid": fileid, "year": int(year), "date": day, "president": president, "sotu_type": medium},
-        **{"is_sotu": is_sotu, "source_url": f"https://example.invalid/{fileid}"},
-    }
+ROW = {
+    **{"fileid": "1901-Doe-1", "year": 1901, "date": "1901-12-03", "president": "Doe", "sotu_type": "spoken"},
+    **{"is_sotu": True, "source_url": "https://example.invalid/1901-Doe-1"},
+}
 
 
-def test_addresses_and_one_without_a_date() -> None:
+def test_addresses_without_a_date_are_skipped() -> None:
     rows = [
-        row("1901-Doe-1", "1901-12-03"),
-        row("1901-Doe-2", "1901-12-03", is_sotu=False, medium="written"),
-        row("1902-Doe-1", "nan"),
+        ROW,
+        {**ROW, "fileid": "1901-Doe-2", "sotu_type": "written", "is_sotu": False},
+        {**ROW, "fileid": "1902-Doe-1", "date": "nan"},
     ]
     fetched = collect(read_addresses(rows, "The address {}.".format))
     first, second = fetched.documents
@@ -38,7 +35,7 @@ def test_addresses_and_one_without_a_date() -> None:
     assert fetched.left_out == (LeftOut("1902-Doe-1", "its date cannot be read: 'nan'"),)
 
 
-def test_the_installed_package_is_whole(tmp_path: Path) -> None:
+def test_the_installed_package_has_all_addresses(tmp_path: Path) -> None:
     fetched = collect(fetch_addresses(SourceSection(), tmp_path))
     assert fetched.missing == fetched.left_out == ()
     assert len(fetched.documents) >= 249

@@ -1,4 +1,4 @@
-"""config/sources.yaml: defaults, and errors that name the file and the key."""
+"""The file config/sources.yaml: defaults and errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def load(folder: Path, text: str) -> SourceSettings:
     return load_source_settings(folder)
 
 
-def test_the_shipped_file_says_what_the_defaults_are() -> None:
+def test_the_shipped_file_lists_the_defaults() -> None:
     shipped = load_source_settings(PROJECT_ROOT / "config")
     assert shipped.problems == ()
-    # A source of which nothing can be set has no section.
+    # A source without settings has no section.
     assert {*shipped.sections, "sotu"} == set(all_sources())
     assert {name for name, given in shipped.sections.items() if given != all_sources()[name].settings()} == {"passages"}
-    # Which passages there are is said by the file alone.
+    # Only the file lists the passages.
     ready = shipped.for_source("passages").missing_setting, PassagesSettings().missing_setting
     assert ready == (None, "set passages.files in config/sources.yaml")
 

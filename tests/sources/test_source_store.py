@@ -1,4 +1,4 @@
-"""Storing fetched documents: what replaces what, what stays, and what the manifest says."""
+"""Storage of fetched documents and their manifest."""
 
 from __future__ import annotations
 
@@ -32,18 +32,11 @@ from audit_pipeline.tables import DOCUMENTS, text_sha256
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 
 
-def document(collection: str, name: str, text: str = "words", group: str | None = None) -> Document:
-    return Document(
-        collection=collection,
-        name=name,
-        title=f"{collection} {name}",
-        text=text,
-        published=date(2020, 1, 1),
-        language="en",
-        licence="CC0-1.0",
-        url="https://example.invalid",
-        group=group,
-    )
+COMMON = {"published": date(2020, 1, 1), "language": "en", "licence": "CC0-1.0", "url": "https://example.invalid"}
+
+
+def document(collection: str, name: str, text: str = "words") -> Document:
+    return Document(collection=collection, name=name, title=f"{collection} {name}", text=text, **COMMON)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def test_table_and_manifest_of_a_whole_fetch(paths: DataPaths) -> None:
     }
 
 
-def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: DataPaths) -> None:
+def test_documents_of_missing_parts_stay_and_others_are_replaced(paths: DataPaths) -> None:
     before = store_first_documents(paths)
     fetched = FetchedDocuments(
         (document("a", "1", "new words"), document("b", "2", "second, changed")),
@@ -109,7 +102,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
     assert manifest["missing"][0] == {"part": "b", "reason": "the network is down"}
 
 
-def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
+def test_a_source_without_documents_is_an_error(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded no document: a: no network; b: no network; .* \(and 2 more\)"):
         store_documents("demo", FetchedDocuments((), missing), paths, step_of("run-1"), DAY_1)
@@ -131,7 +124,7 @@ def test_broken_earlier_documents_do_not_stop_a_fetch(paths: DataPaths) -> None:
     assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
 
 
-def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths) -> None:
+def test_the_first_of_several_documents_of_one_name_is_used(paths: DataPaths) -> None:
     report = store_documents(
         "demo", FetchedDocuments((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
     )
@@ -144,7 +137,7 @@ NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=Tru
 
 @max_examples(40)
 @given(names=NAMES, seed=st.integers(0, 1000))
-def test_version_knows_neither_order_nor_time_nor_run(
+def test_the_version_does_not_depend_on_order_time_and_run(
     names: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     paths = DataPaths(tmp_path_factory.mktemp("data"))
@@ -163,7 +156,7 @@ def test_version_knows_neither_order_nor_time_nor_run(
     )
 
 
-def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
+def test_the_version_depends_on_date_group_and_language(paths: DataPaths) -> None:
     versions = set()
     for column, value in (
         ("published", None),
@@ -201,7 +194,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
         refresh_source("local_files", paths, "run-3", source_settings())
 
 
-def test_registry() -> None:
+def test_the_registry_has_every_source() -> None:
     assert set(all_sources()) == {"release_notes", "sotu", "local_files", "wikipedia", "patents", "books", "passages"}
     assert all(source.name == name and source.description and source.licence for name, source in all_sources().items())
     sources = "books, local_files, passages, patents, release_notes, sotu, wikipedia"
@@ -231,7 +224,7 @@ def test_documents_are_fetched_again_when_settings_or_version_change(
     assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes")
 
 
-def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_path: Path, paths: DataPaths) -> None:
+def test_a_source_is_stale_only_when_its_files_change(tmp_path: Path, paths: DataPaths) -> None:
     folder, other = tmp_path / "pages", tmp_path / "other"
     (folder / "inner").mkdir(parents=True)
     other.mkdir()

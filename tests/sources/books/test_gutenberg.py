@@ -1,4 +1,4 @@
-"""Project Gutenberg: a small catalogue and invented books, served on the loopback interface."""
+"""Project Gutenberg: a small catalogue and invented books on a local server."""
 
 from __future__ import annotations
 

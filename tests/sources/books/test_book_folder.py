@@ -1,15 +1,17 @@
-"""Books in folders, and the source that puts all of them together."""
+"""Books in a folder, their metadata files, and the source of books."""
 
 from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
 
+import pytest
 from made_epubs import epub, page
 
+from audit_pipeline.readers.dates import DATE_ADVICE, Dating
 from audit_pipeline.readers.whole_files.document import NO_LINES
-from audit_pipeline.sources.base import FetchedDocuments, collect
-from audit_pipeline.sources.books.book_folder import fetch_folder
+from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
+from audit_pipeline.sources.books.book_folder import BookEntry, fetch_folder, find_years, read_metadata
 from audit_pipeline.sources.books.fetch import fetch_documents
 from audit_pipeline.sources.books.source import BooksSettings
 
@@ -32,7 +34,7 @@ def metadata(folder: Path, *rows: str) -> None:
     )
 
 
-def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
+def test_books_are_read_from_txt_and_epub(tmp_path: Path) -> None:
     metadata(
         tmp_path,
         "lamp.txt,The Lamp,Ada Miller,1871,,CC0-1.0,https://example.org/lamp,lamp,",
@@ -71,7 +73,7 @@ def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
     ]
 
 
-def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
+def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(RUNNING)
@@ -142,7 +144,7 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
     }
 
 
-def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_was_there(tmp_path: Path) -> None:
+def test_each_folder_may_have_metadata_and_broken_metadata_keeps_documents(tmp_path: Path) -> None:
     for name in ("a", "b"):
         metadata(tmp_path / name, f"book.txt,Book {name},,1900,,,,,")
         (tmp_path / name / "book.txt").write_text(RUNNING)
@@ -159,10 +161,7 @@ def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_wa
     assert broken.missing[0].can_contain("shelf", "b/book.txt")
 
 
-# --- the source
-
-
-def test_what_is_to_be_set(tmp_path: Path) -> None:
+def test_missing_settings_are_reported(tmp_path: Path) -> None:
     assert "books.folder" in (BooksSettings().missing_setting or "")
     mirror = {"gutenberg": {"mirror": "http://mirror.example"}}
     assert "books.contact" in (BooksSettings.model_validate(mirror).missing_setting or "")
@@ -170,7 +169,7 @@ def test_what_is_to_be_set(tmp_path: Path) -> None:
     assert BooksSettings(folder=tmp_path).missing_setting is None
 
 
-def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_path: Path) -> None:
+def test_without_a_mirror_nothing_is_fetched(tmp_path: Path) -> None:
     metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
     (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
     got = collect(fetch_documents(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads"))
@@ -180,7 +179,7 @@ def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_
     assert not (tmp_path / "downloads").exists()
 
 
-def test_with_a_broken_file_of_dates_the_library_is_not_asked_and_its_books_stay(tmp_path: Path) -> None:
+def test_with_broken_dates_nothing_is_fetched_and_books_stay(tmp_path: Path) -> None:
     metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
     (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
     settings = BooksSettings.model_validate(
@@ -195,3 +194,49 @@ def test_with_a_broken_file_of_dates_the_library_is_not_asked_and_its_books_stay
     assert len(got.documents) == 1
     assert [item.collection for item in got.missing] == ["gutenberg"]
     assert "no such file" in got.missing[0].reason
+
+
+@pytest.mark.parametrize(
+    ("prose", "years"),
+    [
+        ("London: Smith, Elder and Co., 1847", [1847]),
+        ("between 1890 and 1893", [1890, 1893]),
+        ("in 1872-73 and 1899–1901", [1872, 1873, 1899, 1901]),
+        ("No. 11847, 1,847 copies at £1200, 1818.", [1818]),
+        ("1876/77; 1850-49", [1876, 1877, 1850]),
+        ("44 BC", []),
+    ],
+)
+def test_years_in_prose(prose: str, years: list[int]) -> None:
+    assert find_years(prose) == years
+
+
+def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
+    path = tmp_path / "books.csv"
+    path.write_text(
+        "file,title,author,published,language,group,shelfmark\n"
+        "a.txt,The Lamp,Ada Miller,1851,en,lamp,X1\n"
+        "b.txt,,,1900-02,,,\n"
+        "c.txt,No date,,,,,\n"
+        "d.txt,Bad date,,last year,,,\n"
+        "e.txt,Bad language,,1900,English,,\n"
+        ",No file,,1900,,,\n"
+        "a.txt,Again,,1852,,,\n"
+        "too,few\n"
+    )
+    rows = read_metadata(path, "file")
+    entries = [row for row in rows if isinstance(row, BookEntry)]
+    left_out = [row for row in rows if isinstance(row, LeftOut)]
+    assert [(entry.key, entry.title, entry.author, entry.language, entry.group) for entry in entries] == [
+        ("a.txt", "The Lamp", "Ada Miller", "en", "lamp"),
+        ("b.txt", None, None, None, None),
+    ]
+    assert entries[1].dating == Dating(date(1900, 2, 28), date(1900, 2, 1))
+    assert [(item.part, item.reason.partition(";")[0]) for item in left_out] == [
+        ("books.csv:9", "has 2 fields where the header has 7"),
+        ("books.csv:4 (c.txt)", "no date of first publication. Fill in 'published'."),
+        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a date that can be read. {DATE_ADVICE}"),
+        ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
+        ("books.csv:7", "column 'file' is empty"),
+        ("books.csv:8 (a.txt)", "an earlier row describes the same book and is used: books.csv:2"),
+    ]
