@@ -20,10 +20,10 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.dates import Dating, dating_from_years
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.base import Document, FetchedItem, FetchError, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books import book_folder
 from audit_pipeline.sources.books.source import NAME, BooksSettings, GutenbergSettings
-from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
+from audit_pipeline.sources.web.polite_client import FetchedPage, PoliteClient, Politeness
 from audit_pipeline.tables import digest
 
 LICENCE = "public domain in the USA (Project Gutenberg License)"
