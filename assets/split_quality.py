@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.built_benchmark import (
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.splits.assessment import MEASURE, WORST
-from audit_pipeline.splits.split_quality import MOST_PER_SIDE
+from audit_pipeline.splits.split_quality import MAX_PER_SIDE
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
@@ -24,7 +24,7 @@ class AssessmentOptions(BaseModel):
     """The options of the assessment."""
 
     most_per_side: int = Field(
-        default=MOST_PER_SIDE,
+        default=MAX_PER_SIDE,
         ge=1,
         description="maximum number of members, and of non-members, that are read; larger sides are sampled at random; "
         "the blind control of words reads all texts",

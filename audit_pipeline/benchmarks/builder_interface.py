@@ -203,7 +203,7 @@ class Builder(Generic[Content]):
         return str(name)
 
 
-def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
+def read_source_documents(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
     """Read the documents of all sources of a benchmark as one table (schema DOCUMENTS)."""
     tables = []
     versions = {}

@@ -21,7 +21,7 @@ from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError, NotApplicableError
 from audit_pipeline.splits.assessment import AssessedSplit, assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
-from audit_pipeline.splits.split_quality import MOST_PER_SIDE, measure_split_quality
+from audit_pipeline.splits.split_quality import MAX_PER_SIDE, measure_split_quality
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json
@@ -278,7 +278,7 @@ def assess_split(
     paths: DataPaths,
     step: LineageStep,
     *,
-    most_per_side: int = MOST_PER_SIDE,
+    most_per_side: int = MAX_PER_SIDE,
     assessed: AssessedSplit | None = None,
 ) -> SplitAssessment:
     """Measure a benchmark's split without any model, and write split_quality and blind_scores.

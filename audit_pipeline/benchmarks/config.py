@@ -361,7 +361,7 @@ def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | 
     raise ValueError(f"must be {ACCEPTED}; not {value!r}")
 
 
-def read_rolled_day(paths: DataPaths) -> date | None:
+def read_stored_day(paths: DataPaths) -> date | None:
     """Return the day that counts as today, or None if no day is stored.
 
     Raises:
@@ -379,14 +379,14 @@ def read_rolled_day(paths: DataPaths) -> date | None:
         ) from error
 
 
-def roll_day(paths: DataPaths, day: date) -> bool:
+def move_reference_day(paths: DataPaths, day: date) -> bool:
     """Store the day that counts as today, and return True if it changed.
 
     Raises:
         DataError: If the stored day is later. Cutoffs only move forward, so that a clock that was wrong once does not
             move them back unnoticed.
     """
-    rolled_day = read_rolled_day(paths)
+    rolled_day = read_stored_day(paths)
     if rolled_day is not None and day < rolled_day:
         raise DataError(
             f"the reference day is {rolled_day}, and it cannot move back to {day}. If {rolled_day} is wrong, remove "
@@ -400,16 +400,16 @@ def roll_day(paths: DataPaths, day: date) -> bool:
 
 def ensure_reference_day(paths: DataPaths) -> date:
     """Return the stored day that counts as today. If no day is stored, store today's date (UTC) and return it."""
-    day = read_rolled_day(paths)
+    day = read_stored_day(paths)
     if day is None:
         day = utc_today()
-        roll_day(paths, day)
+        move_reference_day(paths, day)
     return day
 
 
 def read_reference_day(paths: DataPaths) -> date:
     """Return the day that relative cutoffs count from: the stored day, or today's date (UTC) if no day is stored."""
-    return read_rolled_day(paths) or utc_today()
+    return read_stored_day(paths) or utc_today()
 
 
 def utc_today() -> date:

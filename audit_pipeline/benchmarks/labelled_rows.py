@@ -85,7 +85,7 @@ class Reading:
             It is None if the benchmark's entry determines these fields for all rows.
         columns: The columns that at least one row must have.
         lengths: The accepted numbers of words, or None for any length.
-        most_words: Maximum number of words, or None.
+        max_words: Maximum number of words, or None.
         beginning: The number of words that identify the document of a row without an id, or None for all words.
         has_splits: True if the rows are those of a finished benchmark with splits. Its texts must be read back
             unchanged. So two texts count as equal only if they differ in nothing but case and white space.
@@ -96,7 +96,7 @@ class Reading:
     assignment: Callable[[Row], Mapping[str, Any]] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
-    most_words: int | None = None
+    max_words: int | None = None
     beginning: int | None = _ID_WORDS
     has_splits: bool = False
 
@@ -391,8 +391,8 @@ def _build_labelled_text(
     words = unit.split(text)
     if reading.lengths is not None and len(words) not in reading.lengths:
         raise UnusableRowError(f"has {len(words)} words, not {' or '.join(map(str, reading.lengths))}")
-    if reading.most_words is not None and len(words) > reading.most_words:
-        raise UnusableRowError(f"has {len(words)} words, more than {reading.most_words}")
+    if reading.max_words is not None and len(words) > reading.max_words:
+        raise UnusableRowError(f"has {len(words)} words, more than {reading.max_words}")
     label = reading.label(row)
     if settings.id_column is None:
         document = text_sha256(unit.join(words[: reading.beginning]))[:16]

@@ -17,7 +17,7 @@ from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.scoring.external_score_rows import ScoreRows, Setting, read_score_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
-from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
+from audit_pipeline.splits.shared_text import MAX_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import MIN_TEXTS_PER_SIDE
 from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_marginal_groups
@@ -261,8 +261,8 @@ def _list_text_notes(
         )
     if contradicting:
         notes.append(_format_contradiction(rows.texts, contradicting))
-    if has_text and len(rows.texts) > MOST_COMPARED:
-        notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
+    if has_text and len(rows.texts) > MAX_COMPARED:
+        notes.append(f"near-duplicates across the sides were not looked for: more than {MAX_COMPARED:,} texts")
     return notes
 
 

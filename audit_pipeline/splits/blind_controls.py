@@ -226,7 +226,7 @@ DATES = "dates"
 
 LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 
-MOST_CHARACTERS = 4_000_000
+MAX_CHARACTERS = 4_000_000
 """Maximum number of characters that the control of characters reads in all texts together. It bounds memory and time.
 
 With 10,000 texts the control reads 400 characters of each text.
@@ -281,7 +281,7 @@ def compute_other_controls(
     folds = split_folds_by_group(example_ids, labels, groups)
     controls = {}
     if not is_unspaced(language):
-        max_characters = MOST_CHARACTERS // max(1, len(texts))
+        max_characters = MAX_CHARACTERS // max(1, len(texts))
         description = "TF-IDF of character 3-5-grams"
         if max(map(len, texts), default=0) > max_characters:
             description += f" of each text's first {max_characters} characters"

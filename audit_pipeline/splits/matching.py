@@ -174,7 +174,7 @@ def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     Returns:
         The positions of the selected texts, and their log odds of membership.
     """
-    max_characters = blind_controls.MOST_CHARACTERS // len(pool.texts)
+    max_characters = blind_controls.MAX_CHARACTERS // len(pool.texts)
     lengths = (1, 3) if blind_controls.is_unspaced(pool.language) else (3, 5)
     features = blind_controls.build_character_features([text[:max_characters] for text in pool.texts], lengths)
     generator = np.random.default_rng(pool.seed)

@@ -28,7 +28,7 @@ import numpy as np
 from audit_pipeline.statistics.roc import Floats
 
 SHINGLE_WORDS = 5
-MOST_MISSED = 1e-6
+MAX_MISSED_SHARE = 1e-6
 _MAX_HASH_VALUES = 256
 _MAX_BAND_LENGTH = 32
 _SEED = 20240101
@@ -117,13 +117,13 @@ def choose_bands(threshold: float) -> tuple[int, int]:
         # Equal sets agree in every band. The library requires two bands.
         return 2, 16
     for length in range(_MAX_BAND_LENGTH, 0, -1):
-        n_bands = math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length)))
+        n_bands = math.ceil(math.log(MAX_MISSED_SHARE) / math.log1p(-(threshold**length)))
         if n_bands * length <= _MAX_HASH_VALUES or length == 1:
             break
     return max(2, n_bands), length
 
 
-MOST_COMPARED = 10_000
+MAX_COMPARED = 10_000
 """Maximum number of texts for which near-duplicates are searched. 10,000 texts take about ten seconds."""
 
 
@@ -138,7 +138,7 @@ def find_texts_on_both_sides(
     """Return the positions of labelled texts that also occur on the other side, in order.
 
     Two texts count as one if they have the same key or if they are near-duplicates. If there are more than
-    MOST_COMPARED distinct texts, only keys are compared. Empty texts are compared by their digests.
+    MAX_COMPARED distinct texts, only keys are compared. Empty texts are compared by their digests.
 
     Args:
         texts: The texts, of length n.
@@ -160,7 +160,7 @@ def find_texts_on_both_sides(
             contradicting.add(key)
     # Near-duplicates of one text are near-duplicates of all equal texts. So only the first of equal texts is compared.
     chosen = [place for key, place in first_places.items() if key not in contradicting and normalised[place]]
-    if len(chosen) > MOST_COMPARED:
+    if len(chosen) > MAX_COMPARED:
         chosen = []
     for pair in find_near_duplicates([normalised[place] for place in chosen], threshold, split=split):
         place = chosen[pair.first]

@@ -17,7 +17,7 @@ from audit_pipeline.splits import blind_controls, evaluation_texts, shared_text
 from audit_pipeline.splits.assessment import MEASURE, WORST, AssessedSplit
 from audit_pipeline.splits.blind_controls import ControlAuroc
 from audit_pipeline.splits.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
-from audit_pipeline.splits.text_traits import MOST_CHARACTERS, detect_languages, find_years_and_months, is_same_language
+from audit_pipeline.splits.text_traits import MAX_CHARACTERS, detect_languages, find_years_and_months, is_same_language
 from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.store.files import table_from_rows
@@ -140,7 +140,7 @@ def build_length_rows(texts: EvaluationTexts) -> list[Row]:
 def build_language_rows(texts: EvaluationTexts) -> list[Row]:
     """Return the detected languages of each side, and the share of texts that are not in the declared language."""
     method = (
-        f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
+        f"detected by py3langid in the first {MAX_CHARACTERS} characters, often wrong on short texts, lists and code"
     )
     rows = []
     for side, places in texts.sides.items():
@@ -283,7 +283,7 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
     return rows
 
 
-MOST_PER_SIDE = 1000
+MAX_PER_SIDE = 1000
 """Maximum number of texts per side for all measures except the control of words.
 
 2,000 texts of 128 words take 15 s on one core.
@@ -297,7 +297,7 @@ def measure_split_quality(
     near_duplicate_threshold: float = 0.5,
     *,
     run_id: str,
-    most_per_side: int = MOST_PER_SIDE,
+    most_per_side: int = MAX_PER_SIDE,
 ) -> pa.Table:
     """Measure the quality of the evaluation split of one benchmark (schema SPLIT_QUALITY).
 

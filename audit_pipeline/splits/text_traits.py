@@ -54,7 +54,7 @@ def find_years_and_months(text: str) -> tuple[list[int], list[int]]:
     return years, months
 
 
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 
 
 def detect_languages(texts: Sequence[str]) -> list[str]:
@@ -63,7 +63,7 @@ def detect_languages(texts: Sequence[str]) -> list[str]:
     The code is ISO 639-1, or ISO 639-3 if the language has no shorter code.
     """
     identifier = _load_identifier()
-    return [str(identifier.classify(text[:MOST_CHARACTERS])[0]) for text in texts]
+    return [str(identifier.classify(text[:MAX_CHARACTERS])[0]) for text in texts]
 
 
 def is_same_language(declared: str, detected: str) -> bool:

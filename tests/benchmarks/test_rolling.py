@@ -20,11 +20,11 @@ from audit_pipeline.benchmarks.config import (
     ensure_reference_day,
     find_moved_cutoffs,
     load_benchmarks,
+    move_reference_day,
     parse_cutoff,
     read_reference_day,
-    read_rolled_day,
+    read_stored_day,
     resolve_benchmarks,
-    roll_day,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import ConfigError, DataError
@@ -177,15 +177,15 @@ def test_a_later_day_never_moves_a_cutoff_back(words: str, today: date, later: i
 
 def test_the_reference_day_never_moves_back(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    assert read_rolled_day(paths) is None
-    assert roll_day(paths, TODAY) is True
-    assert roll_day(paths, TODAY) is False
-    assert roll_day(paths, TODAY + timedelta(days=7)) is True
-    assert read_rolled_day(paths) == date(2026, 11, 28)
+    assert read_stored_day(paths) is None
+    assert move_reference_day(paths, TODAY) is True
+    assert move_reference_day(paths, TODAY) is False
+    assert move_reference_day(paths, TODAY + timedelta(days=7)) is True
+    assert read_stored_day(paths) == date(2026, 11, 28)
     assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
     with pytest.raises(DataError, match=r"is 2026-11-28, and it cannot move back to 2026-11-21\. .* remove"):
-        roll_day(paths, TODAY)
-    assert read_rolled_day(paths) == date(2026, 11, 28)
+        move_reference_day(paths, TODAY)
+    assert read_stored_day(paths) == date(2026, 11, 28)
 
 
 def test_cutoffs_count_from_the_stored_day_or_from_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_cutoffs_count_from_the_stored_day_or_from_today(tmp_path: Path, monkeyp
     monkeypatch.setattr(config, "utc_today", lambda: TODAY + timedelta(days=5))
     assert ensure_reference_day(paths) == read_reference_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
-    assert roll_day(paths, config.utc_today())
+    assert move_reference_day(paths, config.utc_today())
     after = load_benchmarks(tmp_path)
     assert find_moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
     assert find_moved_cutoffs(after, after) == {}

@@ -128,7 +128,7 @@ def test_long_texts_are_read_from_their_beginning(monkeypatch):
 
     told = made(tell=last)
     assert aurocs(*told)["characters"].value > 0.8
-    monkeypatch.setattr(controls, "MOST_CHARACTERS", 240 * 100)
+    monkeypatch.setattr(controls, "MAX_CHARACTERS", 240 * 100)
     short = aurocs(*told)["characters"]
     assert short.value < 0.65
     assert "of each text's first 100 characters" in short.method

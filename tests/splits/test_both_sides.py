@@ -101,7 +101,7 @@ def test_empty_texts_are_compared_by_their_digest() -> None:
 
 
 def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_text, "MOST_COMPARED", 2)
+    monkeypatch.setattr(shared_text, "MAX_COMPARED", 2)
     assert found((TEXT, 1), (OTHER, 1), (TEXT.upper(), 0), (f"{OTHER} No.", 0), ("short", 0)) == [0, 2]
 
 

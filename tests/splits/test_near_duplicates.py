@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.splits.shared_text import MOST_MISSED, choose_bands, find_near_duplicates
+from audit_pipeline.splits.shared_text import MAX_MISSED_SHARE, choose_bands, find_near_duplicates
 
 
 def brute_force(texts, threshold):
@@ -68,7 +68,7 @@ def test_the_word_unit_defines_the_words():
 def test_the_probability_of_a_missed_pair_is_tiny(threshold):
     number, length = choose_bands(threshold)
     assert number >= 2
-    assert (1 - threshold**length) ** number <= MOST_MISSED
+    assert (1 - threshold**length) ** number <= MAX_MISSED_SHARE
 
 
 def test_a_threshold_outside_its_range_is_refused():

@@ -22,7 +22,7 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, qu
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built
-from audit_pipeline.benchmarks.config import read_rolled_day, roll_day
+from audit_pipeline.benchmarks.config import move_reference_day, read_stored_day
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
@@ -106,7 +106,7 @@ class Kept:
             "control's texts": (control / TEXTS, lambda: read_control_texts(CONTROL, paths).to_pylist()),
             "control's manifest": (control / MANIFEST, lambda: read_control(CONTROL, paths)),
             "control's pointer": (paths.control_pointer(CONTROL), lambda: read_control(CONTROL, paths)),
-            "rolled day": (paths.rolled_day, lambda: read_rolled_day(paths)),
+            "rolled day": (paths.rolled_day, lambda: read_stored_day(paths)),
             "model's card": (
                 paths.model_card(self.model.identity.model_fingerprint),
                 lambda: read_json(paths.model_card(self.model.identity.model_fingerprint)),
@@ -176,7 +176,7 @@ def made(workspace: Workspace) -> Kept:
     entry = ReferenceEntry(name="notes", path=corpus, language="en", licence="none")
     build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
     _write_control(paths)
-    roll_day(paths, date(2026, 3, 1))
+    move_reference_day(paths, date(2026, 3, 1))
     return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 

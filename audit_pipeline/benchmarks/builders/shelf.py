@@ -290,4 +290,4 @@ def _cut_windows(
     return [unit.join(words[position * length : (position + 1) * length]) for position in positions]
 
 
-BUILDER = Builder(1, ShelfSettings, builder_interface.read_documents_of, draw_shelf)
+BUILDER = Builder(1, ShelfSettings, builder_interface.read_source_documents, draw_shelf)

@@ -186,7 +186,7 @@ def read_templated_rows(
         label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
         assignment=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
-        most_words=settings.max_words,
+        max_words=settings.max_words,
         beginning=None,
     )
     return labelled_rows.read_rows_inputs(spec, paths, reading)

@@ -333,4 +333,4 @@ def _queue_windows(
     return queues
 
 
-BUILDER = Builder(1, TemporalSettings, builder_interface.read_documents_of, draw_temporal_windows)
+BUILDER = Builder(1, TemporalSettings, builder_interface.read_source_documents, draw_temporal_windows)

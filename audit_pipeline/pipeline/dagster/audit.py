@@ -13,7 +13,13 @@ from functools import partial
 import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, ensure_reference_day, load_benchmarks, roll_day, utc_today
+from audit_pipeline.benchmarks.config import (
+    BenchmarkSpec,
+    ensure_reference_day,
+    load_benchmarks,
+    move_reference_day,
+    utc_today,
+)
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -291,7 +297,7 @@ def resolve_relative_cutoffs(
         return benchmarks
     if not refresh:
         ensure_reference_day(paths)
-    elif roll_day(paths, utc_today()):
+    elif move_reference_day(paths, utc_today()):
         on_step(f"relative cutoffs are counted from {utc_today()} on")
     resolved = load_benchmarks()
     return [resolved[spec.name] for spec in benchmarks]

@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.config import (
     exclude_on_request,
     find_moved_cutoffs,
     load_benchmarks,
-    roll_day,
+    move_reference_day,
     utc_today,
 )
 from audit_pipeline.errors import AuditError, ConfigError, DataError
@@ -175,7 +175,7 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     if not any(spec.has_relative_cutoff for spec in before.values()):
         return
     try:
-        if roll_day(paths, today):
+        if move_reference_day(paths, today):
             moved = find_moved_cutoffs(before, load_benchmarks())
             week.rolled = [change for changes in moved.values() for change in changes]
             week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")

@@ -20,7 +20,7 @@ from audit_pipeline.sources.base import SourceSection
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-_MOST_ROUNDS = 8
+_MAX_ROUNDS = 8
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _HAN_CHARACTER = re.compile(f"[{_HAN}]")
@@ -131,14 +131,14 @@ def clean(text: str, rules: CleaningRules) -> str:
     Raises:
         NestedMarkupError: If more than 8 rounds are necessary.
     """
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = text
         text = remove_markup(_LINE_END.sub("\n", text)).translate(_KEPT)
         text = _PAGE_FURNITURE.sub("", _PARAGRAPH_NUMBER.sub("", normalise_spaces(text)))
         text = remove_repeated_lines(text, rules.repeated_line_from)
         if text == before:
             return text
-    raise NestedMarkupError(f"markup within markup: more than {_MOST_ROUNDS} layers")
+    raise NestedMarkupError(f"markup within markup: more than {_MAX_ROUNDS} layers")
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:

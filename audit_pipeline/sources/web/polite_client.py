@@ -55,7 +55,7 @@ class Politeness:
         seconds_between: Minimum pause between two requests, in seconds.
         attempts: Maximum number of attempts per request.
         timeout: Maximum time without data from a server, in seconds.
-        most_pause: Maximum pause before a retry, in seconds. If a server requests a longer pause, the request fails.
+        max_pause_seconds: Maximum pause before a retry. If a server requests a longer pause, the request fails.
         obey_robots: True if robots.txt is obeyed.
     """
 
@@ -63,7 +63,7 @@ class Politeness:
     seconds_between: float = 1.0
     attempts: int = 5
     timeout: float = 60.0
-    most_pause: float = 120.0
+    max_pause_seconds: float = 120.0
     obey_robots: bool = True
 
     @property
@@ -168,8 +168,8 @@ class PoliteClient:
 
         Raises:
             FetchError: If no attempt was successful. There is no further attempt in these cases: the server requests
-                a pause longer than ``most_pause``; it responds with a status such as 404, for which repetition is
-                useless; the response is too long; robots.txt forbids the page; MAX_FAILURES requests in a row failed.
+                a pause longer than ``max_pause_seconds``; it responds with a status such as 404, for which repetition
+                is useless; the response is too long; robots.txt forbids the page; MAX_FAILURES requests in a row failed.
         """
         try:
             response = self._session.get(url, params)
@@ -203,7 +203,7 @@ class _PoliteAdapter(ClientAdapter):
         self._pacer = pacer
         self._find_refusal = find_refusal
         # The first retry waits for twice the usual pause.
-        policy = RetryPolicy(politeness.attempts, 2 * politeness.seconds_between, politeness.most_pause)
+        policy = RetryPolicy(politeness.attempts, 2 * politeness.seconds_between, politeness.max_pause_seconds)
         self._retry = build_retryer(policy, sleep=sleep)
         self._robots: dict[str, Protego | FetchError] = {}
         self._n_failures = 0
@@ -303,7 +303,7 @@ class _PoliteAdapter(ClientAdapter):
             problem = self._find_refusal(_to_page(response))
         if problem is not None:
             pause = parse_retry_after(response.headers.get("Retry-After"))
-            if pause is not None and pause > self._politeness.most_pause:
+            if pause is not None and pause > self._politeness.max_pause_seconds:
                 raise FetchError(url, f"{problem}, and requests a pause of {pause:.0f} s; try again then", status)
             raise faults.RetryableError(problem, status, pause)
         if status != 200 and not response.is_redirect:
