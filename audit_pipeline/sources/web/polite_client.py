@@ -169,7 +169,8 @@ class PoliteClient:
         Raises:
             FetchError: If no attempt was successful. There is no further attempt in these cases: the server requests
                 a pause longer than ``max_pause_seconds``; it responds with a status such as 404, for which repetition
-                is useless; the response is too long; robots.txt forbids the page; MAX_FAILURES requests in a row failed.
+                is useless; the response is too long; robots.txt forbids the page; or MAX_FAILURES requests in a row
+                failed.
         """
         try:
             response = self._session.get(url, params)
