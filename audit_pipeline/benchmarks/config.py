@@ -131,7 +131,7 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
     Args:
         folder: The folder of the file. The default is the configuration folder.
         today: The day that relative cutoffs count from. The default is the day that is stored in the data folder
-            (days_before_today.py), or today's date (UTC) if no day is stored.
+            (:func:`read_reference_day`), or today's date (UTC) if no day is stored.
 
     Raises:
         ConfigError: If the file is unreadable. The message names it.

@@ -25,6 +25,7 @@ from audit_pipeline.readers.regular_files import BROKEN_LINK, VANISHED, find_irr
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
 from audit_pipeline.sources import base
+from audit_pipeline.splits.text_traits import detect_languages
 from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"
@@ -262,9 +263,6 @@ def _build_document(
 ) -> base.Document:
     language = settings.language
     if language == DETECT:
-        # Loading the model of languages is slow.
-        from audit_pipeline.splits.text_traits import detect_languages  # noqa: PLC0415
-
         language = detect_languages([text])[0]
     document = base.Document(
         collection=collection,
