@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.built_benchmark import (
 )
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
-from audit_pipeline.splits.assessment import MEASURE, WORST
+from audit_pipeline.splits.evaluation_split import MEASURE, WORST
 from audit_pipeline.splits.split_quality import MAX_PER_SIDE
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
 from audit_pipeline.store.paths import DataPaths

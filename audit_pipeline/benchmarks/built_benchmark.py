@@ -19,8 +19,12 @@ from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.benchmarks.settings import get_word_unit
 from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError, NotApplicableError
-from audit_pipeline.splits.assessment import AssessedSplit, assessed_split_from_tables, compute_assessed_split
-from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
+from audit_pipeline.splits.evaluation_split import (
+    AssessedSplit,
+    assessed_split_from_tables,
+    compute_assessed_split,
+    select_evaluation_texts,
+)
 from audit_pipeline.splits.split_quality import MAX_PER_SIDE, measure_split_quality
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store

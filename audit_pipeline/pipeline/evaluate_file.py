@@ -37,7 +37,7 @@ from audit_pipeline.scoring.external_scores import (
     read_scored_texts,
 )
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
-from audit_pipeline.splits.assessment import AssessedSplit, compute_assessed_split
+from audit_pipeline.splits.evaluation_split import AssessedSplit, compute_assessed_split
 from audit_pipeline.statistics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.statistics.findings import Findings, compute_findings

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.splits import blind_controls, evaluation_texts, shared_text
-from audit_pipeline.splits.assessment import MEASURE, WORST, AssessedSplit
+from audit_pipeline.splits import blind_controls, evaluation_split, shared_text
 from audit_pipeline.splits.blind_controls import ControlAuroc
-from audit_pipeline.splits.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
+from audit_pipeline.splits.evaluation_split import MEASURE, MEMBERS, NONMEMBERS, WORST, AssessedSplit, EvaluationTexts
 from audit_pipeline.splits.text_traits import MAX_CHARACTERS, detect_languages, find_years_and_months, is_same_language
 from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
@@ -77,7 +76,7 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
         rows.append(_build_row("texts", "all", side, n, n, "counted"))
         rows.append(_build_row("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
         counts[side] = {}
-        for name, (count, share) in evaluation_texts.compute_shares(texts.strings("collection", places)).items():
+        for name, (count, share) in evaluation_split.compute_shares(texts.strings("collection", places)).items():
             counts[side][name] = count
             rows.append(_build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side"))
     collections = counts[MEMBERS].keys() | counts[NONMEMBERS].keys()
@@ -91,10 +90,10 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
     """Return the number of texts of each side by the month or year in which their documents were published."""
-    unit, bins = evaluation_texts.bin_dates(texts.columns["published"])
+    unit, bins = evaluation_split.bin_dates(texts.columns["published"])
     rows = []
     for side, places in texts.sides.items():
-        for name, (count, share) in evaluation_texts.compute_shares(bins[place] for place in places).items():
+        for name, (count, share) in evaluation_split.compute_shares(bins[place] for place in places).items():
             method = f"by {unit} of the document's date; {share:.1%} of the side"
             rows.append(_build_row("texts_published", name, side, count, len(places), method))
     return rows
@@ -149,7 +148,7 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
         declared = texts.strings("language", places)
         n_same = sum(map(is_same_language, declared, detected))
         rows.append(_build_row("language_mismatch", "all", side, (n - n_same) / n, n, method))
-        for name, (count, share) in evaluation_texts.compute_shares(detected).items():
+        for name, (count, share) in evaluation_split.compute_shares(detected).items():
             rows.append(_build_row("language_share", name, side, share, n, f"{count} texts; {method}"))
     return rows
 

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.splits import blind_controls as blind
-from audit_pipeline.splits.assessment import AssessedSplit
 from audit_pipeline.splits.blind_controls import BlindControl
-from audit_pipeline.splits.evaluation_texts import select_labelled_examples
+from audit_pipeline.splits.evaluation_split import AssessedSplit, select_labelled_examples
 from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict
 from audit_pipeline.statistics.intervals import (
     NO_INTERVAL,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.splits.assessment import AssessedSplit
+from audit_pipeline.splits.evaluation_split import AssessedSplit
 from audit_pipeline.statistics.dataset_inference import (
     NAME,
     ComparedTexts,

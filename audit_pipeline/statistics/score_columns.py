@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.evaluation_texts import LabelledExamples, select_labelled_examples
+from audit_pipeline.splits.evaluation_split import LabelledExamples, select_labelled_examples
 from audit_pipeline.statistics.roc import Bools, Floats, Places, RocPoints, compute_roc_points, explain_undefined
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, Pair
 

@@ -25,7 +25,7 @@ from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh_source
-from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.splits.evaluation_split import compute_assessed_split
 from audit_pipeline.statistics.findings import compute_findings
 from audit_pipeline.store.files import write_json, write_table
 from audit_pipeline.store.integrity import digests_of_folder

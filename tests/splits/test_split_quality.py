@@ -11,8 +11,7 @@ from made_rows import example, examples_table
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.splits import split_quality as module
-from audit_pipeline.splits.assessment import compute_assessed_split
-from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
+from audit_pipeline.splits.evaluation_split import compute_assessed_split, select_evaluation_texts
 from audit_pipeline.tables import EXAMPLES, SPLIT_QUALITY, description_of, digest
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"

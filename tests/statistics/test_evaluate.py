@@ -10,8 +10,7 @@ from profiles import max_examples
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.splits.assessment import compute_assessed_split
-from audit_pipeline.splits.evaluation_texts import select_labelled_examples
+from audit_pipeline.splits.evaluation_split import compute_assessed_split, select_labelled_examples
 from audit_pipeline.statistics import roc
 from audit_pipeline.statistics.evaluation import compare_detectors, evaluate
 from audit_pipeline.statistics.intervals import GroupedSides, measure_auroc_of_scores

@@ -11,7 +11,7 @@ import pytest
 from made_rows import example, examples_table, score, scores_table
 
 from audit_pipeline import tables as contracts
-from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.splits.evaluation_split import compute_assessed_split
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows

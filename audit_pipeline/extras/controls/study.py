@@ -24,7 +24,7 @@ from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.splits.evaluation_split import compute_assessed_split
 from audit_pipeline.statistics.evaluation import Evaluation, evaluate
 from audit_pipeline.store import store
 from audit_pipeline.store.control_names import EXPOSED, Role

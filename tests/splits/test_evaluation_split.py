@@ -1,6 +1,8 @@
-"""The assessment of a split: the blind control of words and the verdict."""
+"""The texts of an evaluation split and its assessment."""
 
 from __future__ import annotations
+
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -8,9 +10,16 @@ import pytest
 from made_rows import example, examples_table
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.splits.assessment import assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.blind_controls import compute_blind_control
-from audit_pipeline.splits.evaluation_texts import select_evaluation_texts, select_labelled_examples
+from audit_pipeline.splits.evaluation_split import (
+    assessed_split_from_tables,
+    bin_dates,
+    compute_assessed_split,
+    compute_shares,
+    group_places_by_side,
+    select_evaluation_texts,
+    select_labelled_examples,
+)
 from audit_pipeline.splits.split_quality import measure_split_quality
 from audit_pipeline.statistics.roc import compute_metrics
 from audit_pipeline.tables import BLIND_SCORES
@@ -80,3 +89,19 @@ def test_the_design_limits_the_claim() -> None:
     assert compute_assessed_split(examples, "temporal", "en").claim_level == "screening only"
     with pytest.raises(ConfigError, match="no benchmark design"):
         compute_assessed_split(examples, "secret", "en")
+
+
+def test_sides_without_texts_are_omitted() -> None:
+    assert group_places_by_side([1, 0, 1, 1]) == {"members": [0, 2, 3], "nonmembers": [1]}
+    assert group_places_by_side([None]) == {"unlabelled": [0]}
+
+
+def test_shares_by_name() -> None:
+    assert compute_shares(["b", "a", "b", "b"]) == {"a": (1, 0.25), "b": (3, 0.75)}
+    assert compute_shares([]) == {}
+
+
+def test_dates_within_three_years_are_binned_by_month() -> None:
+    assert bin_dates([date(2021, 1, 31), date(2023, 12, 1), None]) == ("month", ["2021-01", "2023-12", "undated"])
+    assert bin_dates([date(2021, 1, 31), date(2024, 1, 1)]) == ("year", ["2021", "2024"])
+    assert bin_dates([None]) == ("year", ["undated"])
