@@ -57,7 +57,7 @@ def answer_query(request: Request) -> Answer:
 
 @pytest.fixture
 def wiki(server: BadServer) -> BadServer:
-    wiki.serve_by("/w/api.php", answer_query)
+    server.serve_by("/w/api.php", answer_query)
     return server
 
 
