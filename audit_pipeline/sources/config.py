@@ -30,7 +30,7 @@ from audit_pipeline.tables import digest
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Return every source of this package and of other packages by name. The modules are found, not listed.
+    """Return every source of this package, sorted by name, and of other packages. The modules are found, not listed.
 
     Raises:
         ConfigError: If two sources of this package have the same name.
@@ -43,6 +43,7 @@ def all_sources() -> Mapping[str, Source[Any]]:
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
+    ours = dict(sorted(ours.items()))
     return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).by_name
 
 
