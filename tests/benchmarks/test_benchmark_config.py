@@ -160,7 +160,7 @@ def test_mistakes_in_a_temporal_family_are_reported(tmp_path: Path, old: str, ne
         (
             "    design: temporal\n",
             "",
-            r"rows: key 'design' is missing\. .*temporal \(by their.*selected \(by",
+            r"rows: key 'design' is missing: .*temporal \(by their.*selected \(by",
         ),
         ("design: temporal", "design: randomized", "rows: design: .*, not 'randomized'; did you mean randomised"),
         ("words: [32, 64]", "words: any", "rows: .*: {words} is replaced by the length, but words is any"),

@@ -162,7 +162,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
     ("changes", "told"),
     [
         ({"template": "{{ question"}, "template: cannot be read"),
-        ({"words": [32]}, "words: must be any"),
+        ({"words": 32}, "words: must be any"),
         ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
         ({"label_column": "seen"}, "key 'design' is missing. .*randomised \\(chance decided"),
         ({"design": "temporal"}, "design: temporal requires labels"),

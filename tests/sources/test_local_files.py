@@ -174,7 +174,7 @@ def test_of_two_names_that_are_printed_alike_one_is_skipped(tmp_path: Path) -> N
         (tmp_path / name).write_text(f"The text of {name!r}.")
     fetched = fetch_local_files(settings(tmp_path))
     assert len(fetched.documents) == 1
-    assert "rename it" in reasons(fetched)[r"a\nb.txt"]
+    assert "Rename one of them" in reasons(fetched)[r"a\nb.txt"]
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ class OnlineSettings(LabelColumnSettings):
             for length in self.lengths:
                 if length % words:
                     raise ValueError(
-                        f"lengths: {length} is not a multiple of {words}, so a chunk of {words} words would belong to both "
-                        f"sides. List multiples of {words}."
+                        f"lengths: {length} is not a multiple of {words}, so a chunk of {words} words would belong to "
+                        f"both sides. List multiples of {words}."
                     )
         return self
 
