@@ -165,7 +165,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"words": 32}, "words: must be any"),
         ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
         ({"label_column": "seen"}, "key 'design' is missing. .*randomised \\(chance decided"),
-        ({"design": "temporal"}, "design: temporal requires labels"),
+        ({"design": "temporal"}, "'design: temporal' requires labels"),
         ({"files": ["../up.jsonl"], "split": None}, "must be a path inside the data set's folder"),
         ({"files": ["a.jsonl"]}, "one of split and files"),
         ({"package": {"distribution": "x", "file": "y"}}, "exactly one of hub, path and package"),
