@@ -39,7 +39,7 @@ def test_a_family_is_written_and_told(built: Workspace, tmp_path: Path) -> None:
     [
         (["--export", "other"], "the benchmark other_8 has not been built yet"),
         (["--export", "mdae"], "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
-        (["--export", "made", "--push", "made"], "give it as owner/name"),
+        (["--export", "made", "--push", "made"], "Use the form owner/name"),
         (["--export", "made", "--push", "a/b"], "there is no token for the hub. Set HF_TOKEN"),
         (["--export", "made", "--build", "made"], "--build cannot be combined with --export"),
         ([], "require --export NAME"),

@@ -71,7 +71,7 @@ def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: P
     assert not (tmp_path / "out").exists()
     done = pushed("made", HF_TOKEN=TOKEN)
     assert done.returncode == 2
-    assert "give it as owner/name" in done.stderr
+    assert "Use the form owner/name" in done.stderr
 
     done = pushed(HF_TOKEN="hf_of_nobody")
     assert done.returncode == 2

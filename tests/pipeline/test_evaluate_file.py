@@ -21,7 +21,7 @@ from written import read_all
 
 from audit_pipeline.cli import main
 from audit_pipeline.scoring.external_scores import read_external_scores
-from audit_pipeline.splits import evaluation_split
+from audit_pipeline.splits import blind_controls
 from audit_pipeline.splits.blind_controls import BlindControl
 from audit_pipeline.splits.evaluation_split import compute_assessed_split
 from audit_pipeline.statistics.findings import compute_findings
@@ -257,13 +257,13 @@ def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_desig
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    actual = evaluation_split.compute_blind_control
+    actual = blind_controls.compute_blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(evaluation_split, "compute_blind_control", counted)
+    monkeypatch.setattr(blind_controls, "compute_blind_control", counted)
     chance = np.random.default_rng(5)
     texts = [" ".join(f"word{word}" for word in chance.integers(0, 99, 12)) for _ in range(240)]
     rows = [{**row, "text": text} for row, text in zip(labelled(240), texts, strict=True)]

@@ -156,7 +156,7 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
         inspect_user_files(UserFiles((books,)))
-    assert str(raised.value).count("convert it to EPUB") == 1
+    assert str(raised.value).count("Convert it to EPUB") == 1
 
 
 def both_sides(folder: Path, *, because: HeldOutReason | None = None) -> Inventory:

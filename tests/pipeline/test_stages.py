@@ -20,7 +20,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, apply_override
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes, score_and_store_pair
 from audit_pipeline.scoring.session import build_audit_selection
-from audit_pipeline.splits import blind_controls, evaluation_split
+from audit_pipeline.splits import blind_controls
 from audit_pipeline.splits.blind_controls import BlindControl
 from audit_pipeline.store.files import read_json, read_table, write_json
 from audit_pipeline.store.integrity import file_sha256
@@ -290,13 +290,13 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
 ) -> None:
     paths = workspace.paths
     read: list[int] = []
-    actual = evaluation_split.compute_blind_control
+    actual = blind_controls.compute_blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(evaluation_split, "compute_blind_control", counted)
+    monkeypatch.setattr(blind_controls, "compute_blind_control", counted)
     monkeypatch.setattr(blind_controls, "MIN_EXAMPLES", 12)
     model = scored(workspace)
     first = evaluate_pair(PAIR, model, paths, step("first"))
