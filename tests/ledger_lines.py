@@ -12,7 +12,7 @@ from audit_pipeline.store import store
 from audit_pipeline.store.files import read_parquet
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep, read_ledger
-from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
+from audit_pipeline.store.ledger_records import START, format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table
 from audit_pipeline.warehouse.non_parquet_rows import build_lineage_row

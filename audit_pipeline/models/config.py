@@ -15,11 +15,10 @@ from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, split_names
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
-from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
+from audit_pipeline.models.model_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import Endpoint, UserHostedWeights
-from audit_pipeline.store.control_names import Role
-from audit_pipeline.store.paths import explain_invalid_partition
+from audit_pipeline.store.paths import Role, explain_invalid_partition
 
 FILE_NAME = "models.yaml"
 
@@ -59,7 +58,7 @@ class AdapterFiles(StrictSettings):
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
-            raise ValueError("an adapter needs exactly one of hub and path")
+            raise ValueError("an adapter requires exactly one of hub and path")
         return self
 
     def __str__(self) -> str:
@@ -202,12 +201,12 @@ def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
     dialect = entry.endpoint.dialect if entry.endpoint is not None else None
     weight_settings = ", ".join(sorted(_WEIGHT_SETTINGS & entry.model_fields_set))
     messages: dict[_Conflict, str] = {
-        "origin": "a model needs exactly one of hub, path, package, control and card",
-        "adapter": "'adapter' requires a base whose weights are on this machine. Remove 'card' or 'endpoint'.",
-        "card_code": "a model with 'card' runs no code. Remove 'trust_remote_code'.",
+        "origin": "a model requires exactly one of hub, path, package, control and card",
+        "adapter": "'adapter' requires a base model with weights on this machine. Remove 'card' or 'endpoint'.",
+        "card_code": "a model with 'card' cannot run code. Remove 'trust_remote_code'.",
         "name": f"the model name {entry.name!r} is empty or contains '|'. Choose another name.",
         "revision": "'revision' requires 'hub'. Remove 'revision' or name a model on the hub.",
-        "backend": "'backend: openai' and 'endpoint' require each other. Add the missing one or remove both.",
+        "backend": "'backend: openai' and 'endpoint' require each other. Add the missing key or remove both keys.",
         "start_token": (
             f"dialect {dialect!r} requires 'start_token_policy: tokenizer'. The server adds the start token itself and "
             "does not return the first token's log-probability."
@@ -345,8 +344,8 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     checkpoints = _list_checkpoints(name_or_path, models)
     if checkpoints:
         raise ModelError(
-            f"{name_or_path} is a series of {len(checkpoints)} models: name a checkpoint, such as "
-            f"{checkpoints[-1].name}; corpus-audit audit takes the whole series"
+            f"{name_or_path} is a series of {len(checkpoints)} models. Name a checkpoint, such as "
+            f"{checkpoints[-1].name}. Only 'corpus-audit audit' accepts a whole series."
         )
     if not is_model_name(name_or_path):
         raise ModelError(f"the model name {name_or_path!r} is empty or contains '|'. Choose another name.")
@@ -354,23 +353,27 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     if os.path.exists(os.path.expanduser(name_or_path)):
         return _build_path_entry(Path(name_or_path).expanduser().resolve(), models)
     if _is_path(name_or_path):
-        raise ModelError(f"no model at {name_or_path}: the path does not exist")
+        raise ModelError(f"there is no model at {name_or_path}, because the path does not exist")
     if HUB_ID.fullmatch(name_or_path):
         return ModelEntry(name=name_or_path, hub=name_or_path)
     hint = did_you_mean(name_or_path, models.names, "configured")
-    raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
+    raise ModelError(
+        f"{name_or_path} is not the name of a model in config/{FILE_NAME}, not a hub id and not a path; {hint}"
+    )
 
 
 def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
     """Return an entry for the model at ``path``. Its name is the absolute path, in every working directory."""
     if escape_unprintable(str(path)) != str(path):
-        raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
+        raise ModelError(f"{path} cannot be a model's name, because it contains control characters. Rename the folder.")
     try:
         if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
             return _build_adapter_entry(path, models)
         return ModelEntry(name=str(path), path=path)
     except ValidationError as error:
-        raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
+        raise ModelError(
+            f"{path} cannot be a model's name, because it contains '|'. Move or rename the folder."
+        ) from error
 
 
 def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
@@ -382,8 +385,9 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
         raise ModelError(
-            f"{folder / ADAPTER_CONFIG} does not name the base of the adapter (base_model_name_or_path: {base!r}): "
-            f"write an entry in config/{FILE_NAME} that names it, with adapter: {{path: {folder}}}"
+            f"{folder / ADAPTER_CONFIG} does not name the base model of the adapter (base_model_name_or_path: "
+            f"{base!r}). Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
+            f"{{path: {folder}}}."
         )
     changes: dict[str, Any] = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
     revision = read_base_revision(folder)
@@ -400,8 +404,9 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     if HUB_ID.fullmatch(base):
         return validate_as(ModelEntry, {**changes, "hub": base})
     raise ModelError(
-        f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
-        f"hub id; write an entry in config/{FILE_NAME} that names its base, with adapter: {{path: {folder}}}"
+        f"the base model of the adapter {folder} was not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, "
+        f"path or hub id. Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
+        f"{{path: {folder}}}."
     )
 
 

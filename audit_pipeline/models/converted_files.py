@@ -188,8 +188,8 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
     """
     manifest: dict[str, Any] = read_json(folder / KEPT_MANIFEST)
     if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)):
-        raise DamagedError(f"{folder / KEPT_MANIFEST} is damaged: it names no files")
-    require_matching_digests(folder, manifest["files"], "the kept copy of a model")
+        raise DamagedError(f"{folder / KEPT_MANIFEST} is damaged: it lists no files")
+    require_matching_digests(folder, manifest["files"], "the stored copy of a model")
     return manifest
 
 
@@ -203,5 +203,5 @@ def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(RebuiltWarning(f"{error}; it is rebuilt"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{error}. It is rebuilt."), stacklevel=2)
         return None

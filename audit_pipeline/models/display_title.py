@@ -152,7 +152,7 @@ def read_gguf_format(file: Path) -> str:
                     number = value
                     break
     except (OSError, struct.error, UnicodeDecodeError) as error:
-        raise ModelError(f"the fields of {file} cannot be read: {error}") from error
+        raise ModelError(f"the metadata of {file} cannot be read: {error}") from error
     known = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     if number not in known:
         return "GGUF"

@@ -65,11 +65,11 @@ class ServerSettings(StrictSettings):
         if self.url is not None:
             address = urlsplit(self.url)
             if address.scheme not in ("http", "https") or not address.hostname:
-                raise ValueError("url is the address of a server: https://host/v1")
+                raise ValueError("url must be the address of a server, such as https://host/v1")
             if address.username is not None or address.password is not None or address.query or address.fragment:
                 raise ValueError(
-                    "url holds no key and no password, and nothing after '?' or '#': name the variable that holds the "
-                    "key as key_env"
+                    "url must not contain a key, a password, or anything after '?' or '#'. Set key_env to the name of "
+                    "the environment variable with the key."
                 )
         return self
 
@@ -132,7 +132,7 @@ class Endpoint(ServerSettings):
             dialects = " or ".join(names)
             raise ValueError(f"'moments' requires dialect {dialects}. Remove 'moments' or change the dialect.")
         if self.moments and self.top_logprobs > 20:
-            raise ValueError("with 'moments', responses contain the 20 best tokens. Remove 'top_logprobs'.")
+            raise ValueError("with 'moments', responses contain at most the 20 best tokens. Remove 'top_logprobs'.")
         if self.max_cost is not None and self.price_per_million is None:
             raise ValueError("'max_cost' requires 'price_per_million'. Add the price or remove 'max_cost'.")
         return self

@@ -148,8 +148,8 @@ def compute(
     logits_bytes = cached_texts.estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
-            f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
-            "raise the budget, audit fewer texts, or leave the kind 'logits' out"
+            f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, but the budget is {logits_budget / 1e9:.1f} "
+            "GB. Raise the budget, audit fewer texts, or remove the kind 'logits'."
         )
     reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
     prepared = prepared.without_logit_rows(reduced)

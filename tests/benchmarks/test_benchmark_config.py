@@ -135,7 +135,11 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("words: [32, 64]", "words: any", "notes: words: this builder does not accept any, because it cuts texts"),
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' occurs twice"),
         ("  notes:", '  "a|b":', r"family a\|b: a family's name is made of"),
-        ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* takes 61 bytes, but .* 60 bytes"),
+        (
+            "  notes:",
+            f"  {'n' * 58}:",
+            "family n+: n+… cannot be the name of a benchmark: .* takes 61 bytes, but .* 60 bytes",
+        ),
         ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a value occurs twice"),
         ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
         ("benchmarks:", "families:", "must hold one key, 'benchmarks'"),

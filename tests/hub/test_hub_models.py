@@ -73,7 +73,7 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
     assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
-    assert "maker/pickled holds no weights as safetensors: pickled weights" in pickle["error"]
+    assert "maker/pickled contains no weights as safetensors. Pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
     assert "maker/gated is gated, and HF_TOKEN may not read it: accept its terms" in stranger["error"]

@@ -238,22 +238,25 @@ ROWS = "base_model.model.model.embed_tokens.weight"
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (with_pickle, "has no adapter_model.safetensors: pickled weights"),
+        (with_pickle, "has no adapter_model.safetensors. Pickled weights"),
         (cut_short, "the weights of the adapter adapter cannot be read"),
-        (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or too many"),
-        (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or too many"),
+        (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or unexpected"),
+        (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or unexpected"),
         (with_config(r=8), "does not fit its base"),
         (with_config(target_modules=["no_such"]), "does not fit its base"),
         (with_config(peft_type="NO_SUCH"), "of the type 'NO_SUCH' (peft_type), which peft"),
         (with_config(peft_type=None), "of the type None (peft_type), which peft"),
-        (with_config(task_type="SEQ_CLS"), "for the task 'SEQ_CLS' (task_type), and only CAUSAL_LM"),
-        (with_config(new_switch=True), "does not know, and would drop: new_switch"),
+        (with_config(task_type="SEQ_CLS"), "for the task 'SEQ_CLS' (task_type), but only CAUSAL_LM"),
+        (with_config(new_switch=True), "does not support and would ignore: new_switch"),
         (with_config(new_scale=0.5, new_name="x", new_list=[0], new_zero=0), "new_list, new_name, new_scale, new_zero"),
         (with_config(revision=7), "revision 7 is not the name of a revision"),
-        (as_mlx, "an adapter of MLX (mlx-lm), which is not supported: merge it"),
+        (as_mlx, "an adapter of MLX (mlx-lm), which is not supported. Merge it"),
         (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
-        (with_added_tokens, "declares tokens that its base does not have"),
-        (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which acts outside"),
+        (with_added_tokens, "declares tokens that the base model does not have"),
+        (
+            with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2),
+            "of the type PROMPT_TUNING, which is not supported because it acts outside",
+        ),
         (
             with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
             "does not fit its base",
@@ -276,7 +279,10 @@ def test_without_peft_the_line_says_how_to_get_it(base: Path, tmp_path: Path, mo
     folder = save_adapter(tmp_path / "adapter", base)
     monkeypatch.setattr(adapters, "find_spec", lambda name: None)
     words = refused(lambda: HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"))
-    assert words == "adapter is an adapter, and peft is not installed: pip install 'corpus-audit[adapters]'"
+    assert (
+        words
+        == "adapter is an adapter, and the package peft is not installed. Run: pip install 'corpus-audit[adapters]'"
+    )
 
 
 def test_the_tokenizer_of_the_base_may_lie_in_the_folder_of_the_adapter(base: Path, tmp_path: Path) -> None:
@@ -380,9 +386,11 @@ def test_the_base_is_of_the_revision_that_the_adapter_names(
         ):
             model = load_tokenized(entry, DataPaths(tmp_path / "data"))
             assert model.identity.weights_digest == f"hub:owner/name@{commits['v2']}"
-    with pytest.warns(ModelFilesWarning, match="the revision v2 of its base, and the entry has main, which is used"):
+    with pytest.warns(
+        ModelFilesWarning, match="the revision v2 of the base model, but the entry names main, which is used"
+    ):
         assert locate(find(hub="owner/name", revision="main")).commit == commits["main"]
-    with pytest.warns(ModelFilesWarning, match="the base owner/name, and the entry has owner/other"):
+    with pytest.warns(ModelFilesWarning, match="the base model owner/name, but the entry names owner/other"):
         assert locate(find(hub="owner/other")).commit == commits["main"]
     assert locate(find(path=str(base))).folder == base
 

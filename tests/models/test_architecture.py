@@ -71,8 +71,8 @@ def test_custom_code_says_what_to_set_and_to_read_the_code_first(changed: Change
     folder = changed(model_type="my_own", auto_map=auto_map)
     (folder / "configuration_my.py").write_text("raise SystemExit('this code has been run')")
     message = refused(folder)
-    assert "needs Python code that comes with it" in message
-    assert f"read that code ({folder}/*.py)" in message
+    assert "requires Python code that is among its files" in message
+    assert f"Read the code ({folder}/*.py)" in message
     assert "trust_remote_code: true in the entry of this model in config/models.yaml" in message
 
 
@@ -93,9 +93,9 @@ def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Re
     [
         (
             {"model_type": "lama"},
-            ["'lama'", "does not know; did you mean llama?", transformers.__version__],
+            ["'lama'", "does not support. Did you mean llama?", transformers.__version__],
         ),
-        ({"model_type": "never_heard_of_it"}, ["architecture 'never_heard_of_it'", "a later version may know it"]),
+        ({"model_type": "never_heard_of_it"}, ["architecture 'never_heard_of_it'", "A later version may support it"]),
         ({"model_type": "vit"}, ["(vit) does not predict the next token of a text"]),
     ],
 )
@@ -109,7 +109,7 @@ def test_an_unknown_architecture_is_named(
 def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused: Refused) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     message = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
-    assert "(bert) does not predict the next token of a text: use a decoder-only model" in message
+    assert "(bert) does not predict the next token of a text. Use a decoder-only model" in message
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,12 @@ def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused
     [
         ({"intermediate_size": 999}, "mlp.down_proj.weight first"),
         ({"hidden_size": 16}, "lm_head.weight first"),
-        ({"num_hidden_layers": 5}, ": 27 tensors are missing, of another shape or too many, model.layers.2.input_lay"),
+        (
+            {"num_hidden_layers": 5},
+            ": 27 tensors are missing, unexpected or of another shape, for example model.layers.2.input_lay",
+        ),
         # Left to itself, transformers leaves the layer out, and the model answers all the same.
-        ({"num_hidden_layers": 1}, "or too many, model.layers.1.input_layernorm.weight first"),
+        ({"num_hidden_layers": 1}, "for example model.layers.1.input_layernorm.weight"),
     ],
 )
 def test_weights_that_are_not_those_of_the_configuration(

@@ -14,17 +14,17 @@ from tiny_models import save_model
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.endpoint_history import (
+from audit_pipeline.models.fingerprint import (
     EndpointHistory,
     Probe,
     add_probe,
     compute_endpoint_fingerprint,
     history_path,
     is_different_model,
+    list_earlier_fingerprints,
     read_history,
     record_probe,
 )
-from audit_pipeline.models.fingerprint import list_earlier_fingerprints
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.weights import load_weights
@@ -186,14 +186,14 @@ def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_al
         own, other = (loaded.tokenizer.encode([text], add_special_tokens=False)[0] for loaded in (model, whole))
         assert own.ids == other.ids
         assert own.offsets == other.offsets
-    with pytest.raises(ModelError, match="are not on this machine: https://host/v1"):
+    with pytest.raises(ModelError, match="are not on this machine but on the server https://host/v1"):
         load_weights(model, "cpu")
 
 
 def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     for _ in range(2):
-        with pytest.raises(ModelError, match="give window in its entry"):
+        with pytest.raises(ModelError, match="Set window in its entry"):
             load_tokenized(entry(tokenizer_alone, window=None), paths)
     # An architecture that transformers does not know, as the newest are.
     config = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}

@@ -72,11 +72,11 @@ def test_the_table_says_what_transformers_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("deepseek-llm", "names the rule 'deepseek-llm'"),
-        ("kimi-k2", "names the rule 'kimi-k2'"),
-        ("default", "names the rule 'default'"),
-        ("of-tomorrow", "names the rule 'of-tomorrow'"),
-        (None, "names no rule"),
+        ("deepseek-llm", "names the split rule 'deepseek-llm'"),
+        ("kimi-k2", "names the split rule 'kimi-k2'"),
+        ("default", "names the split rule 'default'"),
+        ("of-tomorrow", "names the split rule 'of-tomorrow'"),
+        (None, "names no split rule"),
     ],
 )
 def test_a_rule_that_is_not_known_is_refused_by_its_name(name: str | None, said: str, tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_sentencepiece_has_a_blank_before_its_text_only_where_the_file_says_so
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"general__type": "adapter"}, r"^m.gguf is no model but 'adapter'"),
-        ({"general__type": "mmproj"}, r"^m.gguf is no model but 'mmproj'"),
-        ({"general__type": "imatrix"}, r"^m.gguf is no model but 'imatrix'"),
-        ({"split__count": 3, "split__no": 1}, r"^m.gguf is part 2 of 3 \(.*join the parts"),
+        ({"general__type": "adapter"}, r"^m.gguf is not a model: .* is 'adapter'"),
+        ({"general__type": "mmproj"}, r"^m.gguf is not a model: .* is 'mmproj'"),
+        ({"general__type": "imatrix"}, r"^m.gguf is not a model: .* is 'imatrix'"),
+        ({"split__count": 3, "split__no": 1}, r"^m.gguf is part 2 of 3 \(.*Join the parts"),
         ({"architecture": "controlvector"}, "controlvector is not supported"),
     ],
 )

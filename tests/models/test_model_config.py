@@ -50,7 +50,7 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
         ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package, control and card"]),
         ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package, control and card"]),
-        ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot name a model: no '|'"]),
+        ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot be the name of a model"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "'revision' requires 'hub'"]),
         ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
@@ -62,7 +62,10 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
         (f"models:\n  {'n' * 159}: {{hub: a/b}}", ["may take 158 bytes", "takes 159"]),
         # Folders are named after it, and a letter that is not of English takes three times its bytes there.
         (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 158 bytes", "takes 186"]),
-        ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
+        (
+            "models:\n  a...b: {hub: a/b}",
+            ["cannot be the name of a model. A name is not empty and contains no '|', no '...'"],
+        ),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, devices: all}", ["m", "devices"]),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
@@ -122,7 +125,7 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("owner/a|b", "contains '|'"),
         ("", "is empty"),
         ("broken", "models.yaml: model broken: unknown key"),
-        ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
+        ("a/b/c", "not the name of a model in config/models.yaml, not a hub id and not a path"),
     ],
 )
 def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:

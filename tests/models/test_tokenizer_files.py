@@ -14,10 +14,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.conversion import read_with_transformers
+from audit_pipeline.models.conversion import read_tokenizer_files, read_with_transformers
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
-from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -229,7 +228,7 @@ def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives
     assert (read.bos_token, read.bos_token_id, len(read)) == ("<start>", size + 1, size + 2)
     fields["added_tokens_decoder"] = {str(size + 3): describe_token("<tool>", special=False)}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **fields}))
-    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, and .* it would have {size}"):
+    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, and .* its id would be {size}"):
         read_tokenizer_files(folder, "m")
 
 
@@ -237,7 +236,9 @@ def test_a_start_token_that_the_model_has_no_row_for_is_refused(tmp_path: Path) 
     folder = save_folder(
         tmp_path / "m", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<start>"
     )
-    with pytest.raises(ModelError, match=r"start token <start> has the id (\d+), and the model has \1: name another"):
+    with pytest.raises(
+        ModelError, match=r"start token <start> has the id (\d+), but the model has only \1 ids. Set another"
+    ):
         tokenized(folder, tmp_path / "data")
     assert tokenized(folder, tmp_path / "data", start_token="</s>").start_token == "</s>"
 
@@ -247,7 +248,7 @@ def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> 
         tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
     )
     # Two of the five texts hold numbers that GPT-2's rule leaves whole.
-    said = r"^m: tokenizer.json is used unchanged; transformers' GPT2Tokenizer would read \d of 5 probe texts as other"
+    said = r"^m: tokenizer.json is used unchanged. The class GPT2Tokenizer of transformers would split \d of 5 probe texts into other"
     with pytest.warns(OtherTokenizerWarning, match=said):
         tokenized(folder, tmp_path / "data")
     same = save_folder(

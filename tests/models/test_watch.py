@@ -141,7 +141,7 @@ def test_watch_yaml_is_optional_and_checked(tmp_path: Path) -> None:
         ("hub: maker", "must be a list"),
         ("hub: [5]", "must be a valid string, not 5"),
         ("hub: [a/b]", "'a/b' is not the name of an owner"),
-        ("hub: []\npage: 1", "the file holds the keys hub and owners"),
+        ("hub: []\npage: 1", "page is not a key of this file. The keys are hub and owners"),
         ("owners: [somebody]", "'somebody' is neither an e-mail address nor a team"),
     ):
         file.write_text(content, encoding="utf-8")

@@ -97,23 +97,31 @@ def repeat_header_key(folder: Path) -> None:
     [
         (True, copy_file(FIRST, "model.safetensors"), f"two sets of weights: model.safetensors, and {FIRST}, {SECOND}"),
         (True, lambda folder: (folder / SECOND).unlink(), f"names {SECOND}, which is missing"),
-        (True, add_to_index(more=FIRST), f"the index has more in {FIRST}, which lacks it"),
-        (True, add_to_index(**{"model.norm.weight": SECOND}), "are of different saves"),
-        (True, add_to_index(more="../other.safetensors"), "'../other.safetensors', which is no .safetensors file in"),
-        (True, add_to_index(more="/etc/other.safetensors"), "which is no .safetensors file in its folder"),
-        (True, add_to_index(more="pytorch_model.bin"), "which is no .safetensors file in its folder"),
-        (True, lambda folder: (folder / INDEX).write_text("{}"), "names no file of weights"),
+        (True, add_to_index(more=FIRST), f"the index assigns 1 tensors to {FIRST} that it lacks, for example more"),
+        (True, add_to_index(**{"model.norm.weight": SECOND}), "do not belong together"),
+        (
+            True,
+            add_to_index(more="../other.safetensors"),
+            "'../other.safetensors', which is not a .safetensors file in",
+        ),
+        (True, add_to_index(more="/etc/other.safetensors"), "which is not a .safetensors file in its folder"),
+        (True, add_to_index(more="pytorch_model.bin"), "which is not a .safetensors file in its folder"),
+        (True, lambda folder: (folder / INDEX).write_text("{}"), "lists no files of weights"),
         (True, lambda folder: (folder / INDEX).write_text("{"), "is corrupt"),
-        (True, repeat_key(INDEX, "model.norm.weight"), "holds the key 'model.norm.weight' twice"),
-        (True, lambda folder: (folder / INDEX).unlink(), f"holds neither model.safetensors nor {INDEX}, but {FIRST}"),
-        (False, repeat_header_key, "holds the key 'lm_head.weight' twice"),
+        (True, repeat_key(INDEX, "model.norm.weight"), "contains the key 'model.norm.weight' twice"),
+        (
+            True,
+            lambda folder: (folder / INDEX).unlink(),
+            f"contains neither model.safetensors nor {INDEX}, but {FIRST}",
+        ),
+        (False, repeat_header_key, "contains the key 'lm_head.weight' twice"),
         (False, lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights"),
         (
             False,
             lambda folder: (folder / "model.safetensors").rename(folder / "model.fp16.safetensors"),
             "but model.fp16.safetensors",
         ),
-        (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "holds an adapter"),
+        (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "contains an adapter"),
         (
             False,
             copy_file("model.safetensors", "shard-00000-model-00001-of-00001.safetensors"),
@@ -124,7 +132,7 @@ def repeat_header_key(folder: Path) -> None:
             lambda folder: write_json(
                 folder / "config.json", {**read_json(folder / "config.json"), "transformers_weights": "o.safetensors"}
             ),
-            "names the file of its weights (transformers_weights: 'o.safetensors')",
+            "names another file of weights (transformers_weights: 'o.safetensors')",
         ),
     ],
 )
@@ -148,7 +156,7 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
         (
             True,
             add_tensors(SECOND, WRONG),
-            "not read, as the index has them in another shard or in none: model.n",
+            "tensors that the index assigns to another shard or to no shard are not read: model.n",
             True,
         ),
         (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "in none: more", True),

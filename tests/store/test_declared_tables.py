@@ -96,8 +96,8 @@ def _one_row(table: Table) -> pa.Table:
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     for wrong, words in (
-        (rows().drop_columns(["number"]), "columns missing: number"),
-        (rows(model=None), "column model holds a null"),
+        (rows().drop_columns(["number"]), "columns are missing: number"),
+        (rows(model=None), "column model contains a null"),
         (rows(number=-0.1), "made: column number holds a value below 0"),
         (rows(number=1.3), "made: column number holds a value above 1"),
         (rows(quoted="another"), "made: column quoted holds 'another', which is none of words, secret"),
@@ -128,7 +128,7 @@ def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themse
 
 def test_what_lies_in_no_file_of_its_own_cannot_be_written(tmp_path: Path) -> None:
     empty = TABLES["token_statistics"].empty_table()
-    with pytest.raises(TypeError, match="token_statistics have no file of their own"):
+    with pytest.raises(TypeError, match="the table token_statistics has no files"):
         store.write(
             DataPaths(tmp_path), LineageStep.now("r", "a", "1"), TABLES["token_statistics"], PAIR, empty, upstream={}
         )

@@ -23,7 +23,7 @@ from audit_pipeline.pipeline.workspace_state import WorkspaceState
 from audit_pipeline.store import ledger as ledger_module
 from audit_pipeline.store import store
 from audit_pipeline.store.files import write_table
-from audit_pipeline.store.integrity import DamagedError, file_sha256
+from audit_pipeline.store.integrity import DamagedError, file_sha256, package_versions
 from audit_pipeline.store.ledger import (
     MAX_REASON,
     LineageStep,
@@ -38,10 +38,8 @@ from audit_pipeline.store.ledger import (
     record_entry,
     record_outcome,
 )
-from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
-from audit_pipeline.store.ledger_records import Ledger
+from audit_pipeline.store.ledger_records import START, Ledger, format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import EXAMPLES, SCORES, TABLES, Pair
 from audit_pipeline.tables.table import Column, Table
 
@@ -335,7 +333,7 @@ def test_the_latest_run_is_the_last_whose_file_is_there(paths: DataPaths) -> Non
     other = paths.ledger_file.with_name("other")
     other.write_bytes(content.replace(b'"run_id": "run-2"', b'"run_id": "run-9"'))
     other.replace(paths.ledger_file)
-    with pytest.raises(DamagedError, match=r"no intact line of the ledger explains .*run_id=run-2\.parquet"):
+    with pytest.raises(DamagedError, match=r"the ledger has no intact line for .*run_id=run-2\.parquet"):
         read_latest_run(paths, "scores", "b|m")
 
 
@@ -347,7 +345,7 @@ def test_the_latest_run_of_a_table_that_is_rewritten_is_the_one_that_wrote_its_f
         store.write(paths, step(run), EXAMPLES, "b", rows, data_version=f"of {run}", upstream={})
     assert read_latest_run(paths, "examples", "b").run_id == "run-2"
     paths.examples("b").write_bytes(b"other bytes")
-    with pytest.raises(DamagedError, match="no intact line of the ledger explains"):
+    with pytest.raises(DamagedError, match="the ledger has no intact line for"):
         read_latest_run(paths, "examples", "b")
 
 

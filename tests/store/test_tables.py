@@ -77,7 +77,7 @@ def test_rows_must_have_exactly_the_columns() -> None:
         table_from_rows([{"a": 1}], SCHEMA)
     with pytest.raises(DataError, match="c"):
         table_from_rows([{"a": 1, "b": "x", "c": 2}], SCHEMA)
-    with pytest.raises(DataError, match="column a holds a null"):
+    with pytest.raises(DataError, match="column a contains a null"):
         table_from_rows([{"a": None, "b": "x"}], SCHEMA)
 
 
@@ -85,7 +85,7 @@ def test_checked_selects_orders_and_casts() -> None:
     table = pa.table({"extra": [1.0], "b": ["x"], "a": pa.array([7], pa.int64())})
     assert cast_to_columns(table, SCHEMA).schema == SCHEMA
     assert cast_to_columns(table, SCHEMA).to_pylist() == [{"a": 7, "b": "x"}]
-    with pytest.raises(DataError, match="columns missing: a"):
+    with pytest.raises(DataError, match="columns are missing: a"):
         cast_to_columns(table.drop_columns(["a"]), SCHEMA)
 
 

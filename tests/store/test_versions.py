@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.store.versions import table_version
+from audit_pipeline.store.integrity import table_version
 
 ROWS = st.lists(
     st.fixed_dictionaries(

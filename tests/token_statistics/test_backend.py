@@ -94,10 +94,10 @@ def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tin
     model = behind(whole)
     assert not KINDS[kind].is_available_from(model.has_statistic)
     assert KINDS[kind].is_available_from(whole.has_statistic)
-    with pytest.raises(ModelError, match=f"does not give: {kind}"):
+    with pytest.raises(ModelError, match=f"cannot provide these kinds of statistics: {kind}"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
     assert not KINDS["branches"].is_available_from(model.has_statistic)
-    with pytest.raises(ModelError, match="does not give: branches"):
+    with pytest.raises(ModelError, match="cannot provide these kinds of statistics: branches"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
 
 

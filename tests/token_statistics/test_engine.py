@@ -45,9 +45,12 @@ def test_the_environment_gives_what_is_not_given(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is dask: give in_process or ray"),
-        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is 0: give a whole"),
-        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"}, "CORPUS_AUDIT_WORKERS .* is two: give a whole"),
+        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is 'dask'. Use in_process or ray"),
+        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is '0'. Use a whole"),
+        (
+            {"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"},
+            "CORPUS_AUDIT_WORKERS .* is 'two'. Use a whole",
+        ),
     ],
 )
 def test_a_senseless_setting_is_named(monkeypatch, settings, message) -> None:
@@ -122,4 +125,4 @@ def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> No
 def test_workers_without_ray_are_one_line_of_each_command(command: str) -> None:
     result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].endswith("use --engine ray, or omit --workers")
+    assert result.stderr.splitlines()[-1].endswith("Use --engine ray, or remove --workers.")

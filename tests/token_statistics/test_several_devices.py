@@ -40,7 +40,7 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     spread = load_weights(model, "cpu", messages.append)
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
-    assert messages == [f"model: its layers lie on {'cpu, disk' if share > 0.5 else 'disk'}"]
+    assert messages == [f"model: the layers are on {'cpu, disk' if share > 0.5 else 'disk'}"]
     whole, forward = forward_of(tokenized(folder, tmp_path / "data")), ForwardPass(spread, model.vocab_size)
     assert forward.checked == whole.checked
     assert forward.device.type == "cpu"
@@ -79,4 +79,4 @@ def test_a_model_that_fits_lies_on_one_device(tmp_path: Path) -> None:
     folder, messages = save_model(tmp_path / "model"), list[str]()
     spread = load_weights(tokenized(folder, tmp_path / "data", devices="auto"), "cpu", messages.append)
     assert {parameter.device.type for parameter in spread.parameters()} == {"cpu"}
-    assert messages == ["model: its layers lie on cpu"]
+    assert messages == ["model: the layers are on cpu"]

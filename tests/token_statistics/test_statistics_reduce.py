@@ -12,8 +12,15 @@ from tiny_models import twin_of_logits
 
 from audit_pipeline.tables import DECODINGS, MEASURED
 from audit_pipeline.token_statistics import reductions
-from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
-from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
+from audit_pipeline.token_statistics.reductions import sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import (
+    ComputedLogits,
+    Head,
+    HeadLogits,
+    Reduced,
+    Scratch,
+    begin_fetch,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -31,10 +31,10 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference
 from audit_pipeline.pipeline.whole_configuration import Configuration
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.files import add_path_to_disk_error, read_json, write_atomically, write_json
+from audit_pipeline.store.integrity import code_digest, package_versions
 from audit_pipeline.store.ledger import copy_ledger, has_entries, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions
-from audit_pipeline.store.versions import code_digest, package_versions
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, KINDS, SCORES, TABLES, Pair, text_sha256
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part

@@ -31,7 +31,7 @@ from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_run
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
-from audit_pipeline.store.integrity import DamagedError, file_sha256
+from audit_pipeline.store.integrity import DamagedError, file_sha256, package_versions
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import (
@@ -43,7 +43,6 @@ from audit_pipeline.store.paths import (
     is_shipped,
 )
 from audit_pipeline.store.store import list_cache_folders
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import TABLES
 from audit_pipeline.token_statistics.cache import find_damaged_parts, list_parts, set_aside
 from audit_pipeline.warehouse.query import find_block_damage, open_read_only

@@ -41,8 +41,7 @@ from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.files import read_json, read_parquet, write_json
 from audit_pipeline.store.ledger import erase_lines, read_ledger
-from audit_pipeline.store.ledger_lines import Line
-from audit_pipeline.store.ledger_records import Ledger
+from audit_pipeline.store.ledger_records import Ledger, Line
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.store import iterate_partitions, list_cache_folders
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table, text_sha256
