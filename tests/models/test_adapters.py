@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -15,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from test_quantised import in_bits
-from tiny_models import LORA, SAME_IN_FLOAT32, SAME_IN_FLOAT64, SENTENCES, save_adapter, save_model, score
+from tiny_models import LORA, SAME_IN_FLOAT32, SAME_IN_FLOAT64, SENTENCES, error_line, save_adapter, save_model, score
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.validation import validate_as
-from audit_pipeline.errors import ModelError, ModelFilesWarning
+from audit_pipeline.errors import ModelFilesWarning
 from audit_pipeline.models import adapters
 from audit_pipeline.models.adapters import HeldBase
 from audit_pipeline.models.config import AdapterFiles, ModelEntry, resolve_model
@@ -69,13 +70,6 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
             log_p = exact(input_ids=ids[None], use_cache=False).logits[0, :-1].log_softmax(-1)
         parts.append(log_p.gather(1, ids[1:, None])[:, 0].numpy())
     return np.concatenate(parts)
-
-
-def refused(work: Callable[[], object]) -> str:
-    with pytest.raises(ModelError) as caught:
-        work()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -184,20 +178,11 @@ def test_a_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path) -> No
         assert (entry.start_token, entry.path, entry.hub) == expected
         assert (entry.name, entry.adapter, entry.release_date) == (str(folder), AdapterFiles(path=folder), None)
     config.write_text(json.dumps({"base_model_name_or_path": "nowhere"}))
-    assert "'nowhere' (adapter_config.json) is no configured model" in refused(
+    assert "'nowhere' (adapter_config.json) is no configured model" in error_line(
         lambda: resolve_model(str(folder), NO_MODELS)
     )
     config.write_text("{}")
-    assert "does not name the base" in refused(lambda: resolve_model(str(folder), NO_MODELS))
-
-
-def with_pickle(folder: Path) -> None:
-    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
-
-
-def cut_short(folder: Path) -> None:
-    file = folder / "adapter_model.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
+    assert "does not name the base" in error_line(lambda: resolve_model(str(folder), NO_MODELS))
 
 
 def with_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
@@ -220,7 +205,7 @@ def with_config(**fields: object) -> Callable[[Path], None]:
 def as_mlx(folder: Path) -> None:
     fields = {"fine_tune_type": "lora", "model": "base", "num_layers": 2, "lora_parameters": {"rank": 8}}
     (folder / "adapter_config.json").write_text(json.dumps(fields))
-    (folder / "adapter_model.safetensors").rename(folder / "adapters.safetensors")
+    (folder / WEIGHTS).rename(folder / "adapters.safetensors")
 
 
 def as_mlx_weights(folder: Path) -> None:
@@ -228,18 +213,18 @@ def as_mlx_weights(folder: Path) -> None:
     (folder / "adapter_config.json").unlink()
 
 
-def with_added_tokens(folder: Path) -> None:
-    (folder / "added_tokens.json").write_text('{"lantern!": 400}')
-
-
+WEIGHTS = "adapter_model.safetensors"
 ROWS = "base_model.model.model.embed_tokens.weight"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (with_pickle, "has no adapter_model.safetensors. Pickled weights"),
-        (cut_short, "the weights of the adapter adapter cannot be read"),
+        (
+            lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"),
+            "has no adapter_model.safetensors. Pickled weights",
+        ),
+        (lambda folder: os.truncate(folder / WEIGHTS, 100), "the weights of the adapter adapter cannot be read"),
         (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or unexpected"),
         (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or unexpected"),
         (with_config(r=8), "does not fit its base"),
@@ -252,7 +237,10 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_config(revision=7), "revision 7 is not the name of a revision"),
         (as_mlx, "an adapter of MLX (mlx-lm), which is not supported. Merge it"),
         (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
-        (with_added_tokens, "declares tokens that the base model does not have"),
+        (
+            lambda folder: (folder / "added_tokens.json").write_text('{"lantern!": 400}'),
+            "declares tokens that the base model does not have",
+        ),
         (
             with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2),
             "of the type PROMPT_TUNING, which is not supported because it acts outside",
@@ -264,12 +252,12 @@ ROWS = "base_model.model.model.embed_tokens.weight"
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
-    base: Path, tmp_path: Path, change: Callable[[Path], None], words: str
+    base: Path, tmp_path: Path, change: Callable[[Path], object], words: str
 ) -> None:
     folder = save_adapter(tmp_path / "adapter", base)
     change(folder)
     held = HeldBase()
-    assert words in refused(lambda: held.load(load(base, folder, tmp_path / "data"), "cpu"))
+    assert words in error_line(lambda: held.load(load(base, folder, tmp_path / "data"), "cpu"))
     without = load(base, None, tmp_path / "data")
     fresh = scores_of(HeldBase().load(without, "cpu"), without)
     np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), fresh)
@@ -278,7 +266,7 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
 def test_without_peft_the_line_says_how_to_get_it(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_adapter(tmp_path / "adapter", base)
     monkeypatch.setattr(adapters, "find_spec", lambda name: None)
-    words = refused(lambda: HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"))
+    words = error_line(lambda: HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"))
     assert (
         words
         == "adapter is an adapter, and the package peft is not installed. Run: pip install 'corpus-audit[adapters]'"
@@ -301,43 +289,27 @@ def test_settings_that_peft_does_not_know_and_that_are_not_set_are_no_fault(base
 def test_an_adapter_of_mlx_is_named_before_its_base_is_looked_for(base: Path, tmp_path: Path) -> None:
     folder = save_adapter(tmp_path / "adapter", base)
     as_mlx(folder)
-    assert "an adapter of MLX" in refused(lambda: resolve_model(str(folder), NO_MODELS))
+    assert "an adapter of MLX" in error_line(lambda: resolve_model(str(folder), NO_MODELS))
 
 
-def add_token(fields: dict[str, Any]) -> None:
-    fields["added_tokens"].append({**fields["added_tokens"][-1], "id": 400, "content": "harbour", "special": False})
-
-
-def set_normalizer(fields: dict[str, Any]) -> None:
-    fields["normalizer"] = {"type": "Lowercase"}
-
-
-def drop_merge(fields: dict[str, Any]) -> None:
-    fields["model"]["merges"].pop()
-
-
-def set_batches(fields: dict[str, Any]) -> None:
-    fields["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
-
-
-def keep_fields(fields: dict[str, Any]) -> None:
-    """Change nothing."""
+LANTERN = {"id": 400, "content": "harbour", "special": False}
+CUT = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
 
 
 @pytest.mark.parametrize(
     ("change", "declared", "is_taken"),
     [
-        (add_token, {}, True),
-        (set_normalizer, {}, True),
-        (drop_merge, {}, True),
-        (keep_fields, {"bos_token": "<|endoftext|>"}, True),
-        (set_batches, {}, False),
-        (keep_fields, {"chat_template": "{{ messages }}", "pad_token": "</s>", "padding_side": "left"}, False),
+        (lambda fields: fields["added_tokens"].append({**fields["added_tokens"][-1], **LANTERN}), {}, True),
+        (lambda fields: fields.update(normalizer={"type": "Lowercase"}), {}, True),
+        (lambda fields: fields["model"]["merges"].pop(), {}, True),
+        (lambda fields: None, {"bos_token": "<|endoftext|>"}, True),
+        (lambda fields: fields.update(truncation=CUT), {}, False),
+        (lambda fields: None, {"chat_template": "{{ messages }}", "pad_token": "</s>", "padding_side": "left"}, False),
     ],
     ids=["added", "normalizer", "merges", "start", "batches", "template"],
 )
 def test_the_tokenizer_of_an_adapter_is_taken_if_it_reads_texts_otherwise(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], declared: dict[str, str], is_taken: bool
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], declared: dict[str, str], is_taken: bool
 ) -> None:
     base = save_model(tmp_path / "base", vocab_size=448)
     folder = save_adapter(tmp_path / "adapter", base)

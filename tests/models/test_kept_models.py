@@ -24,7 +24,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is made again")
+pytestmark = pytest.mark.filterwarnings("ignore:.*It is rebuilt")
 
 
 @pytest.fixture

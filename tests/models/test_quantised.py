@@ -125,7 +125,7 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
     [
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            r"\(bitsandbytes, 4 bits\), and bitsandbytes is not installed. Run: pip install 'corpus-audit\[quantised\]'",
+            r"bitsandbytes, 4 bits\), and bitsandbytes is not installed. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         ({"load_in_8bit": True}, r"\(bitsandbytes, 8 bits\), and bitsandbytes is not installed"),
         (

@@ -120,7 +120,7 @@ def test_the_name_of_a_series_stands_for_its_models(tmp_path: Path) -> None:
     assert [entry.name for entry in resolve_models("mine", models)] == ["mine@x", "mine@y"]
     assert [entry.name for entry in resolve_models("mine@y", models)] == ["mine@y"]
     assert [entry.name for entry in resolve_models("other", models)] == ["other"]
-    with pytest.raises(ModelError, match="mine is a series of 2 models. Name a checkpoint, such as mine@y"):
+    with pytest.raises(ModelError, match=r"mine is a series of 2 models\. Name a checkpoint, such as mine@y"):
         resolve_model("mine", models)
 
 

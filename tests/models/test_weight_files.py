@@ -159,7 +159,7 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
             "tensors that the index assigns to another shard or to no shard are not read: model.n",
             True,
         ),
-        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "in none: more", True),
+        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "to no shard are not read: more", True),
         (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
         (False, write_later("pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
         (False, write_later("consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),

@@ -77,20 +77,16 @@ def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         for table, file in ((EXAMPLES, "examples"), (HIGHLIGHTS, "highlights"), (MADE, "made")):
             path = tmp_path / f"{file}.parquet"
-            pq.write_table(_one_row(table), path)
+            # Text in every column that may hold text, and nulls in all other columns.
+            row = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
+            schema = pa.schema([field.with_nullable(True) for field in table.schema])
+            pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in table.names}], schema=schema), path)
             for given, quoted in ((table, True), (table.without_text(), False)):
                 filled = ", ".join(
                     f"{sql} AS {name}" for name, sql in build_column_expressions(given).items() if name != "group"
                 )
-                row = connection.sql(f"SELECT {filled} FROM '{path}'").to_arrow_table().to_pylist()[0]
-                assert ("secret" in str(row)) == quoted, table.name
-
-
-def _one_row(table: Table) -> pa.Table:
-    """A row with text in every column that may hold some, and nothing in the others."""
-    holding = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
-    schema = pa.schema([field.with_nullable(True) for field in table.schema])
-    return pa.Table.from_pylist([{name: holding.get(name) for name in table.names}], schema=schema)
+                found = connection.sql(f"SELECT {filled} FROM '{path}'").to_arrow_table().to_pylist()[0]
+                assert ("secret" in str(found)) == quoted, table.name
 
 
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:

@@ -211,10 +211,6 @@ def test_a_torn_last_line_is_cut_off(paths: DataPaths, length: int) -> None:
     assert ledger.problems == []
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 def test_a_kill_between_line_and_file_leaves_a_line_and_the_file_of_the_run_before(paths: DataPaths) -> None:
     file = write_rows(paths, MADE_EXAMPLES, "b", "run-0", 0.5)
     code = (

@@ -229,15 +229,6 @@ def test_a_branch_by_hand() -> None:
     assert found.targets.tolist() == [11, 12, 13, 13, 14]
 
 
-def made(lengths: list[list[int]]) -> Branches:
-    """Branches of so many tokens, a list per window, at every position."""
-    counts = np.array([n for own in lengths for n in own], dtype=np.int64)
-    window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
-    place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)
-    ids = np.arange(len(lengths) * 60).reshape(len(lengths), 60)
-    return Branches(ids, window, place, place + 1, counts, -1 - np.arange(len(counts)))
-
-
 @given(
     lengths=st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=1, max_size=5),
     row_tokens=st.integers(1, 20),
@@ -246,7 +237,11 @@ def made(lengths: list[list[int]]) -> Branches:
 def test_every_token_of_a_branch_stands_in_one_place_of_one_batch(
     lengths: list[list[int]], row_tokens: int, budget: int
 ) -> None:
-    branches = made(lengths)
+    counts = np.array([n for own in lengths for n in own], dtype=np.int64)
+    window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
+    place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)
+    ids = np.arange(len(lengths) * 60).reshape(len(lengths), 60)
+    branches = Branches(ids, window, place, place + 1, counts, -1 - np.arange(len(counts)))
     rows = assign_rows(branches, row_tokens)
     assert sorted(set(rows.tolist())) == list(range(len(set(rows.tolist()))))
     seen: list[int] = []

@@ -101,14 +101,12 @@ def test_branches_are_run_and_sums_are_not(tiny: Tiny, tmp_path: Path) -> None:
     assert summary.texts_branched == len(TEXTS) - 1
     other = DataPaths(tmp_path / "other")
     compute(model, TEXTS, other, lambda: forward, kinds=("base",), branch_steps=2)
-    own, twin = (read_branch_lengths(place, model) for place in (paths, other))
-    assert own == twin
-
-
-def read_branch_lengths(paths: DataPaths, model: TokenizedModel) -> dict[str, list[int]]:
-    folder = paths.token_statistics("branches", model.identity.model_fingerprint)
-    table = pq.read_table(next(folder.glob("part-*.parquet")))
-    return dict(zip(table["text_sha256"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+    lengths = []
+    for place in (paths, other):
+        folder = place.token_statistics("branches", model.identity.model_fingerprint)
+        table = pq.read_table(next(folder.glob("part-*.parquet")))
+        lengths.append(dict(zip(table["text_sha256"].to_pylist(), table["offsets"].to_pylist(), strict=True)))
+    assert lengths[0] == lengths[1]
 
 
 def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Tiny, tmp_path: Path) -> None:

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tiny_models import forward_of, save_model, tokenized
-from whole_and_divided import assert_alike, assert_extracts_alike
+from tiny_models import SENTENCES, forward_of, save_model, tokenized
 
+from audit_pipeline.extras.extraction.continuations import bound_near_verbatim, count_hits, generate_greedily
 from audit_pipeline.models import weights
 from audit_pipeline.models.weights import Memory, check_memory_fit, compute_weight_bytes, load_weights
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS
+from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_forward_pass
 from audit_pipeline.token_statistics.prefixed_texts import is_prefix_rerun
+from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
+WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))
+BEFORE = tuple(range(5, 25))
+
+
+def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult]) -> None:
+    assert [result.window for result in found] == [result.window for result in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        values = theirs.values or {}
+        assert (ours.values or {}).keys() == values.keys()
+        for name, value in values.items():
+            # Logits are stored in half precision.
+            tolerance = 2e-3 if name == "logits" else 1e-5
+            np.testing.assert_allclose(ours.values[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        if theirs.branches is not None:
+            np.testing.assert_allclose(ours.branches.logprob, theirs.branches.logprob, atol=1e-5)
 
 
 # What is in memory and what is not; gemma2's head is its embedding, bloom's packed branches need other positions.
@@ -44,8 +67,32 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     whole, forward = forward_of(tokenized(folder, tmp_path / "data")), ForwardPass(spread, model.vocab_size)
     assert forward.checked == whole.checked
     assert forward.device.type == "cpu"
-    assert_alike(model, whole, forward, tolerance=1e-5)
-    assert_extracts_alike(model, whole, forward)
+    encoded = encode(model, TEXTS)
+    place = window_and_stride(model)
+    batch = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, *place)]
+    expected = whole.begin(encoded, batch, WANTED)()
+    assert_same(forward.begin(encoded, batch, WANTED)(), expected)
+    # Windows of some texts, so that the texts of the batch get other numbers.
+    part = [window for window in batch if window.text in {1, 3, 6}]
+    modes = [result.values["argmax_id"] for result in expected if result.window in part]
+    with_branches = whole.run_with_branches(encoded, part, 4, WANTED, argmax=modes)
+    assert_same(forward.run_with_branches(encoded, part, 4, WANTED, argmax=modes), with_branches)
+    alone = forward.run_branches(encoded, part, modes, 4)
+    for ours, theirs in zip(alone, with_branches, strict=True):
+        np.testing.assert_allclose(ours.branches.logprob, theirs.branches.logprob, atol=1e-5)
+    fitting = [window for window in part if window.length + len(BEFORE) < place[0]]
+    found, expected = (run.begin(encoded, fitting, WANTED, before=BEFORE)() for run in (forward, whole))
+    assert_same(found, expected)
+    # Continuations.
+    prefix = encoded[0].token_id[:6].tolist()
+    assert generate_greedily(forward, prefix, 12) == generate_greedily(whole, prefix, 12)
+    likely = np.array([*prefix, *generate_greedily(whole, prefix, 1)], dtype=np.int32)
+    short = replace(encoded[0], token_id=likely, start_token_id=None, first_scored=len(prefix))
+    assert count_hits(forward, short, 64, 0) == count_hits(whole, short, 64, 0) > 0
+    half = replace(encoded[0], first_scored=len(encoded[0].token_id) // 2)
+    differing = len(half.token_id) - half.first_scored - 1
+    bounds = [bound_near_verbatim(run, half, differing, 4) for run in (forward, whole)]
+    assert bounds[0] == pytest.approx(bounds[1], abs=1e-3)
 
 
 def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,34 +67,6 @@ def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: T
             np.testing.assert_allclose(together[row], expected, atol=1e-4)
 
 
-class LargestMade(TorchDispatchMode):
-    """How many elements the largest tensor of floats has that is made within it."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, tuple) else (made,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                self.elements = max(self.elements, tensor.numel())
-        return made
-
-
-@contextmanager
-def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargestMade]:
-    """Within it, attention looks at ``most`` pairs of a query and a key at a time; what it makes is measured."""
-    largest, attention = LargestMade(), shared_prefix._attention
-
-    def measured(*args: Any, **kwargs: Any) -> Any:
-        with largest:
-            return attention(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "_MAX_PAIRS", {"cpu": most})
-        patch.setattr(shared_prefix, "_attention", measured)
-        yield largest
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
 def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
     family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
@@ -103,16 +74,34 @@ def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
     model, forward = tiny(family)
     prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
     whole = logprobs(forward, prefix, encoded, range(3))
-    # Its queries and values themselves: 4 heads of 8 numbers a token, the start token included.
+    largest = 0
+
+    class MeasureTensors(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple) else (result,):
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                    largest = max(largest, tensor.numel())
+            return result
+
+    attention = shared_prefix._attention
+
+    def measure_attention(*args: Any, **kwargs: Any) -> Any:
+        with MeasureTensors():
+            return attention(*args, **kwargs)
+
+    monkeypatch.setattr(shared_prefix, "_attention", measure_attention)
+    # The queries and values themselves: 4 heads of 8 numbers per token, the start token included.
     fewest = 32 * (1 + len(encoded[0].token_id))
     for most in (1, 300, fewest):
-        with attention_of_pieces(most, monkeypatch) as largest:
-            [piecewise] = logprobs(forward, prefix, encoded, [0])
-        assert 0 < largest.elements <= fewest
+        monkeypatch.setattr(shared_prefix, "_MAX_PAIRS", {"cpu": most})
+        largest = 0
+        [piecewise] = logprobs(forward, prefix, encoded, [0])
+        assert 0 < largest <= fewest
         np.testing.assert_allclose(piecewise, whole[0], atol=1e-4)
-        with attention_of_pieces(most, monkeypatch):
-            for row, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
-                np.testing.assert_allclose(other, row, atol=1e-4)
+        for row, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
+            np.testing.assert_allclose(other, row, atol=1e-4)
 
 
 def test_the_prefix_is_run_once(tiny: Tiny) -> None:

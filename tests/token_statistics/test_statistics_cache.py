@@ -127,22 +127,6 @@ def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[
     assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
 
 
-def damage_part(part: Path, damage: str) -> None:
-    content = bytearray(part.read_bytes())
-    if damage == "column":
-        column = pq.ParquetFile(part).metadata.row_group(0).column(1)
-        start = column.dictionary_page_offset or column.data_page_offset
-        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
-    elif damage == "flipped bit":
-        # Of the footer: no page's checksum covers it, and what it says of the pages does not show.
-        content[content.index(b"parquet-cpp")] ^= 1
-    else:
-        content = {"cut": content[:-7], "empty": bytearray(), "garbage": bytearray(b"PAR1" + bytes(100) + b"PAR1")}[
-            damage
-        ]
-    part.write_bytes(content)
-
-
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "column", "flipped bit"])
 def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, looks: bool) -> None:
@@ -150,7 +134,18 @@ def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, look
     broken, whole = parts(tmp_path)
     for part in (broken, whole):
         assert part.stem.split("-")[2] == file_sha256(part)[:32], "a part is named after its bytes"
-    damage_part(broken, damage)
+    content = bytearray(broken.read_bytes())
+    if damage == "column":
+        column = pq.ParquetFile(broken).metadata.row_group(0).column(1)
+        start = column.dictionary_page_offset or column.data_page_offset
+        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    elif damage == "flipped bit":
+        # A bit of the footer, which has no checksum. The change does not affect the pages.
+        content[content.index(b"parquet-cpp")] ^= 1
+    else:
+        changed = {"cut": content[:-7], "empty": bytearray(), "garbage": b"PAR1" + bytes(100) + b"PAR1"}
+        content = bytearray(changed[damage])
+    broken.write_bytes(content)
     cache = open_cache(tmp_path)
     found = known(cache) if looks else {*cache.read(["a", "bb"]).column("key").to_pylist()}
     assert found == {"bb"}

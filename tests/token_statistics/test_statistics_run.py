@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -64,14 +64,6 @@ def paths(tmp_path: Path) -> DataPaths:
 def llama(tiny: Tiny) -> tuple[TokenizedModel, Counting]:
     model, forward = tiny("llama")
     return model, Counting(forward)
-
-
-@pytest.fixture
-def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(folder: Path, schema: pa.Schema) -> PartCache:
-        return PartCache(folder, schema, flush_seconds=0.0)
-
-    monkeypatch.setattr(cached_texts, "PartCache", eager)
 
 
 def rows_of(
@@ -284,11 +276,11 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Tiny, paths: DataPaths) -> No
         compute(model, ["one more"], paths, lambda: hopeless)
 
 
-@pytest.mark.usefixtures("flush_each_text")
 def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
-    llama: tuple[TokenizedModel, Counting], paths: DataPaths
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, forward = llama
+    monkeypatch.setattr(cached_texts, "PartCache", partial(PartCache, flush_seconds=0.0))
     with patch.dict(TOKEN_BUDGET, cpu=1):
         compute(model, TEXTS[:6], paths, lambda: forward)
     broken = part_files(paths, model)[2]
