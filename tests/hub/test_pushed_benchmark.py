@@ -35,6 +35,7 @@ def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callabl
     return pushed
 
 
+@pytest.mark.slow
 def test_what_is_pushed_builds_the_same_benchmark(
     hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -47,6 +47,23 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("models") / "base")
 
 
+@pytest.fixture(scope="module")
+def saved_adapter(base: Path) -> Path:
+    return save_adapter(base.parent / "adapter", base)
+
+
+@pytest.fixture
+def adapter(saved_adapter: Path, tmp_path: Path) -> Path:
+    """Copy the adapter of the base, so that a test can change it."""
+    return Path(shutil.copytree(saved_adapter, tmp_path / "adapter"))
+
+
+@pytest.fixture(scope="module")
+def base_scores(base: Path) -> np.ndarray:
+    without = load(base, None, base.parent / "data")
+    return scores_of(HeldBase().load(without, "cpu"), without)
+
+
 def load(base: Path, adapter: Path | None, data: Path, **fields: object) -> TokenizedModel:
     named = None if adapter is None else AdapterFiles(path=adapter)
     return load_tokenized(ModelEntry(name=(adapter or base).name, path=base, adapter=named, **fields), DataPaths(data))
@@ -158,9 +175,8 @@ def test_the_fingerprint_is_made_of_base_and_adapter(base: Path, tmp_path: Path)
     assert entry_version(entry) != before
 
 
-def test_a_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    config = folder / "adapter_config.json"
+def test_a_adapter_of_an_adapter_names_its_base(base: Path, tmp_path: Path, adapter: Path) -> None:
+    config = adapter / "adapter_config.json"
     known = ModelEntry(name="base", path=base, start_token="<|endoftext|>", window=32, release_date="2024-01-01")
     configured = Entries(Path("models.yaml"), "model", {"base": known})
     server = {"backend": "openai", "endpoint": {"url": "http://localhost:1/v1", "model": "m", "dialect": "vllm"}}
@@ -174,43 +190,43 @@ def test_a_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path) -> No
         ("owner/name", on_server, (None, None, "owner/name")),
     ):
         config.write_text(json.dumps({**json.loads(config.read_text()), "base_model_name_or_path": named}))
-        entry = resolve_model(str(folder), models)
+        entry = resolve_model(str(adapter), models)
         assert (entry.start_token, entry.path, entry.hub) == expected
-        assert (entry.name, entry.adapter, entry.release_date) == (str(folder), AdapterFiles(path=folder), None)
+        assert (entry.name, entry.adapter, entry.release_date) == (str(adapter), AdapterFiles(path=adapter), None)
     config.write_text(json.dumps({"base_model_name_or_path": "nowhere"}))
     assert "'nowhere' (adapter_config.json) is no configured model" in error_line(
-        lambda: resolve_model(str(folder), NO_MODELS)
+        lambda: resolve_model(str(adapter), NO_MODELS)
     )
     config.write_text("{}")
-    assert "does not name the base" in error_line(lambda: resolve_model(str(folder), NO_MODELS))
+    assert "does not name the base" in error_line(lambda: resolve_model(str(adapter), NO_MODELS))
 
 
 def with_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        tensors = load_file(folder / "adapter_model.safetensors")
+    def write(adapter: Path) -> None:
+        tensors = load_file(adapter / "adapter_model.safetensors")
         change(tensors)
-        save_file(tensors, folder / "adapter_model.safetensors")
+        save_file(tensors, adapter / "adapter_model.safetensors")
 
     return write
 
 
 def with_config(**fields: object) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        file = folder / "adapter_config.json"
+    def write(adapter: Path) -> None:
+        file = adapter / "adapter_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
 
     return write
 
 
-def as_mlx(folder: Path) -> None:
+def as_mlx(adapter: Path) -> None:
     fields = {"fine_tune_type": "lora", "model": "base", "num_layers": 2, "lora_parameters": {"rank": 8}}
-    (folder / "adapter_config.json").write_text(json.dumps(fields))
-    (folder / WEIGHTS).rename(folder / "adapters.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps(fields))
+    (adapter / WEIGHTS).rename(adapter / "adapters.safetensors")
 
 
-def as_mlx_weights(folder: Path) -> None:
-    as_mlx(folder)
-    (folder / "adapter_config.json").unlink()
+def as_mlx_weights(adapter: Path) -> None:
+    as_mlx(adapter)
+    (adapter / "adapter_config.json").unlink()
 
 
 WEIGHTS = "adapter_model.safetensors"
@@ -252,44 +268,44 @@ ROWS = "base_model.model.model.embed_tokens.weight"
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
-    base: Path, tmp_path: Path, change: Callable[[Path], object], words: str
+    base: Path, tmp_path: Path, change: Callable[[Path], object], words: str, adapter: Path, base_scores: np.ndarray
 ) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    change(folder)
+    change(adapter)
     held = HeldBase()
-    assert words in error_line(lambda: held.load(load(base, folder, tmp_path / "data"), "cpu"))
+    assert words in error_line(lambda: held.load(load(base, adapter, tmp_path / "data"), "cpu"))
     without = load(base, None, tmp_path / "data")
-    fresh = scores_of(HeldBase().load(without, "cpu"), without)
-    np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), fresh)
+    np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), base_scores)
 
 
-def test_without_peft_the_line_says_how_to_get_it(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
+def test_without_peft_the_line_says_how_to_get_it(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: Path
+) -> None:
     monkeypatch.setattr(adapters, "find_spec", lambda name: None)
-    words = error_line(lambda: HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"))
+    words = error_line(lambda: HeldBase().load(load(base, adapter, tmp_path / "data"), "cpu"))
     assert (
         words
         == "adapter is an adapter, and the package peft is not installed. Run: pip install 'corpus-audit[adapters]'"
     )
 
 
-def test_the_tokenizer_of_the_base_may_lie_in_the_folder_of_the_adapter(base: Path, tmp_path: Path) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    shutil.copy(base / "tokenizer.json", folder)
-    assert isinstance(HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"), torch.nn.Module)
-    assert resolve_model(str(folder), NO_MODELS).adapter is not None
+def test_the_tokenizer_of_the_base_may_lie_in_the_adapter_of_the_adapter(
+    base: Path, tmp_path: Path, adapter: Path
+) -> None:
+    shutil.copy(base / "tokenizer.json", adapter)
+    assert isinstance(HeldBase().load(load(base, adapter, tmp_path / "data"), "cpu"), torch.nn.Module)
+    assert resolve_model(str(adapter), NO_MODELS).adapter is not None
 
 
-def test_settings_that_peft_does_not_know_and_that_are_not_set_are_no_fault(base: Path, tmp_path: Path) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    with_config(new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})(folder)
-    assert isinstance(HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"), torch.nn.Module)
+def test_settings_that_peft_does_not_know_and_that_are_not_set_are_no_fault(
+    base: Path, tmp_path: Path, adapter: Path
+) -> None:
+    with_config(new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})(adapter)
+    assert isinstance(HeldBase().load(load(base, adapter, tmp_path / "data"), "cpu"), torch.nn.Module)
 
 
-def test_an_adapter_of_mlx_is_named_before_its_base_is_looked_for(base: Path, tmp_path: Path) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    as_mlx(folder)
-    assert "an adapter of MLX" in error_line(lambda: resolve_model(str(folder), NO_MODELS))
+def test_an_adapter_of_mlx_is_named_before_its_base_is_looked_for(base: Path, tmp_path: Path, adapter: Path) -> None:
+    as_mlx(adapter)
+    assert "an adapter of MLX" in error_line(lambda: resolve_model(str(adapter), NO_MODELS))
 
 
 LANTERN = {"id": 400, "content": "harbour", "special": False}
@@ -330,10 +346,9 @@ def test_the_tokenizer_of_an_adapter_is_taken_if_it_reads_texts_otherwise(
 
 
 def test_the_base_is_of_the_revision_that_the_adapter_names(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: Path
 ) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    with_config(base_model_name_or_path="owner/name", revision="v2")(folder)
+    with_config(base_model_name_or_path="owner/name", revision="v2")(adapter)
     commits = {"main": "1" * 40, "v2": "2" * 40}
     for commit in commits.values():
         shutil.copytree(base, tmp_path / commit)
@@ -346,15 +361,15 @@ def test_the_base_is_of_the_revision_that_the_adapter_names(
     configured = Entries(Path("models.yaml"), "model", {"m": ModelEntry(name="m", hub="owner/name", revision="main")})
 
     def find(**fields: str) -> ModelEntry:
-        return ModelEntry(name="m", adapter=AdapterFiles(path=folder), **fields)
+        return ModelEntry(name="m", adapter=AdapterFiles(path=adapter), **fields)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelFilesWarning)
         for entry in (
             find(hub="owner/name"),
             find(hub="owner/name", revision="v2"),
-            resolve_model(str(folder), NO_MODELS),
-            resolve_model(str(folder), configured),
+            resolve_model(str(adapter), NO_MODELS),
+            resolve_model(str(adapter), configured),
         ):
             model = load_tokenized(entry, DataPaths(tmp_path / "data"))
             assert model.identity.weights_digest == f"hub:owner/name@{commits['v2']}"
@@ -383,11 +398,10 @@ def test_quantised_bases_take_adapters(tmp_path: Path, bits: int) -> None:
     np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), before)
 
 
-def test_an_entry_says_where_the_adapter_is(tmp_path: Path, base: Path) -> None:
-    folder = save_adapter(tmp_path / "adapter", base)
-    located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=folder)))
-    assert located.resolved_from == f"path {base} with the adapter path {folder}"
+def test_an_entry_says_where_the_adapter_is(tmp_path: Path, base: Path, adapter: Path) -> None:
+    located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=adapter)))
+    assert located.resolved_from == f"path {base} with the adapter path {adapter}"
     assert located.adapter is not None
-    for fields in ({}, {"hub": "a/b", "path": folder}):
+    for fields in ({}, {"hub": "a/b", "path": adapter}):
         with pytest.raises(ValueError, match="exactly one of hub and path"):
             AdapterFiles(**fields)

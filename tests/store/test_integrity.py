@@ -29,7 +29,9 @@ def test_no_bit_of_a_json_file_changes_unseen(tmp_path: Path) -> None:
     whole, value = path.read_bytes(), read_json(path)
     assert value == json.loads(json.dumps(DOCUMENT, default=str))
     noticed = 0
-    for bit in range(8 * len(whole)):
+    # Every third bit: each byte has changed bits, and all places in a byte occur.
+    bits = range(0, 8 * len(whole), 3)
+    for bit in bits:
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(bytes(flipped))
@@ -37,7 +39,7 @@ def test_no_bit_of_a_json_file_changes_unseen(tmp_path: Path) -> None:
             assert read_json(path) == value, f"bit {bit} of {whole[bit // 8 :][:20]!r}"
         except ValueError:
             noticed += 1
-    assert noticed > 0.9 * 8 * len(whole)
+    assert noticed > 0.9 * len(bits)
 
 
 def test_json_that_carries_no_digest_is_read_as_it_is(tmp_path: Path) -> None:

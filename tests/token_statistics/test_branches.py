@@ -119,8 +119,7 @@ def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> Non
         assert_same(found, twin(forward, of.encoded[window.text], window, argmax, 4))
 
 
-@pytest.mark.parametrize("row_tokens", [1, 7, 1000])
-@pytest.mark.parametrize("budget", [1, 64, 1 << 14])
+@pytest.mark.parametrize(("row_tokens", "budget"), [(1, 64), (7, 1), (7, 1 << 14), (1000, 64)])
 def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_tokens: int, budget: int) -> None:
     model, forward = tiny("gemma3")
     expected = prepared(model, forward, steps=5)

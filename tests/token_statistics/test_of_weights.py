@@ -86,7 +86,7 @@ def test_a_token_on_either_side_of_the_floor() -> None:
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(exactly)], abs=3e-7)
 
 
-@max_examples(40)
+@max_examples(20)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 12),

@@ -36,7 +36,7 @@ def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     ("module", "set_by_user", "expected"),
     [
         ("audit_pipeline.cli", {}, "PASSIVE 0 0"),
-        ("audit_pipeline.definitions", {}, "PASSIVE 0 0"),
+        pytest.param("audit_pipeline.definitions", {}, "PASSIVE 0 0", marks=pytest.mark.slow),
         ("corpus_audit", {"GOMP_SPINCOUNT": "300"}, "PASSIVE 300 0"),
     ],
 )
